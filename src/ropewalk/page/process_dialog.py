@@ -10,6 +10,7 @@ from ropewalk.control.view import ProcessView
 from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.actions import ActionFailed, Actions
 from ropewalk.page.browser import call_browser
+from ropewalk.page.fact_chips import FactChips
 from ropewalk.page.log_reader import LogReader
 from ropewalk.page.style import state_group
 from ropewalk.page.thing_header import notify
@@ -35,7 +36,6 @@ class ProcessDialog:
         self._process = ""
         self._reader: LogReader | None = None
         self._needle = ""
-        self._facts: dict[str, ui.label] = {}
         with ui.dialog() as self._dialog, ui.card().classes("rw-process q-pa-md"):
             with ui.row().classes("items-center w-full no-wrap q-gutter-x-sm"):
                 self._dot = ui.element("span").classes("rw-dot")
@@ -46,7 +46,7 @@ class ProcessDialog:
                     self._button(action)
                 ui.button(icon="close", on_click=self._dialog.close).props('flat round dense aria-label="close"')
             self._cause = ui.label().classes("rw-banner")
-            self._chips = ui.element("div").classes("rw-facts w-full")
+            self._facts = FactChips(ui.element("div").classes("rw-facts w-full"))
             with ui.tabs(on_change=lambda e: self._turn(str(e.value))).props("dense no-caps align=left") as self._tabs:
                 ui.tab("log", "Log")
                 if actions and "stack" in seen.view.process_actions:
@@ -96,17 +96,7 @@ class ProcessDialog:
         self._words.set_text(_words(view))
         self._cause.set_text(f"Last end: {escaped(view.last_cause)}")
         self._cause.set_visibility(bool(view.last_cause))
-        facts = process_facts(view)
-        if list(facts) != list(self._facts):
-            self._chips.clear()
-            self._facts = {}
-            with self._chips:
-                for name in facts:
-                    with ui.element("div").classes("rw-fact"):
-                        ui.label(name)
-                        self._facts[name] = ui.label()
-        for name, value in facts.items():
-            self._facts[name].set_text(value)
+        self._facts.show(process_facts(view))
 
     async def follow(self) -> None:
         """Add the lines that were written since, if the log is open and followed."""

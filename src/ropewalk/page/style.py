@@ -110,6 +110,18 @@ class Style:
         return {"type": "scroll", "top": 4, **words, **more}
 
 
+def segments(name: str, color: str, width: float, opacity: float) -> Option:
+    """A series of lines between points, without its data."""
+    return {
+        "name": name,
+        "type": "lines",
+        "coordinateSystem": "cartesian2d",
+        "symbol": "none",
+        "itemStyle": {"color": color},
+        "lineStyle": {"color": color, "width": width, "opacity": opacity},
+    }
+
+
 _STATES = {
     "running": "good", "completed": "good", "done": "good", "idle": "good", "ready": "good",
     "starting": "warn", "restarting": "warn", "stopping": "warn", "waiting": "warn", "paused": "warn",

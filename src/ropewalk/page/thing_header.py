@@ -9,6 +9,7 @@ from nicegui import ui
 from ropewalk.control.facts import shown_facts, shown_number
 from ropewalk.escaping import escaped
 from ropewalk.page.actions import ActionOutcome
+from ropewalk.page.fact_chips import FactChips
 from ropewalk.page.now import has_ended, look_of, problem_words, progress_words, shown_state
 from ropewalk.page.totals import totals
 from ropewalk.page.watcher import Seen
@@ -25,7 +26,6 @@ class ThingHeader:
 
     def __init__(self, actions: tuple[str, ...], act: Callable[[str], Awaitable[ActionOutcome]]) -> None:
         self._act = act
-        self._facts: dict[str, ui.label] = {}
         self._buttons: list[ui.button] = []
         with ui.element("div").classes("rw-thing w-full").style("display:block") as self._root:
             with ui.row().classes("items-center w-full no-wrap q-gutter-x-sm"):
@@ -36,7 +36,7 @@ class ThingHeader:
                     self._buttons.append(self._button(action))
             with ui.element("div").classes("rw-progress q-my-xs") as self._track:
                 self._bar = ui.element("div")
-            self._chips = ui.element("div").classes("rw-facts q-mt-xs")
+            self._facts = FactChips(ui.element("div").classes("rw-facts q-mt-xs"))
         self._problem = ui.label().classes("rw-banner rw-problem")
         self._failure = ui.label().classes("rw-banner")
 
@@ -59,7 +59,7 @@ class ThingHeader:
         width = f"{100 * min(1.0, max(0.0, view.progress or 0.0)):.1f}%"
         if self._bar.style != {"width": width}:
             self._bar.style(replace=f"width:{width}")
-        self._show_chips(header_facts(seen))
+        self._facts.show(header_facts(seen))
         for label, words in (
             (self._problem, problem_words(seen, age_s)),
             (self._failure, f"Last failure: {escaped(view.last_failure)}" if view.last_failure else ""),
@@ -68,18 +68,6 @@ class ThingHeader:
             label.set_visibility(bool(words))
         for button in self._buttons:
             button.set_visibility(seen.is_live)
-
-    def _show_chips(self, facts: dict[str, str]) -> None:
-        if list(facts) != list(self._facts):
-            self._chips.clear()
-            self._facts = {}
-            with self._chips:
-                for name in facts:
-                    with ui.element("div").classes("rw-fact"):
-                        ui.label(name)
-                        self._facts[name] = ui.label()
-        for name, value in facts.items():
-            self._facts[name].set_text(value)
 
     def _button(self, action: str) -> ui.button:
         with ui.dialog() as dialog, ui.card():

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
 
 from ropewalk.control.announcing import announced
-from ropewalk.control.target import ControlTarget, new_id
-from ropewalk.control.view import EventView, Kind, View
+from ropewalk.control.loop_target import LoopTarget
+from ropewalk.control.view import View
 from ropewalk.pool.pool import Pool
 from ropewalk.population.algorithm import Algorithm, ignored
 from ropewalk.population.decisions import Fail
@@ -23,10 +21,9 @@ from ropewalk.tracking.observed_run import ObservedRun
 
 _PATIENCE_S = 0.5
 """Seconds that a look waits for the algorithm, which may compute for longer: the answer then is without its panels."""
-_MOST_EVENTS = 1000
 
 
-class RunningEvaluation(ControlTarget):
+class RunningEvaluation(LoopTarget):
     """Shows what an evaluation loop knows, whenever somebody looks; until then it does nothing.
 
     Args:
@@ -52,17 +49,11 @@ class RunningEvaluation(ControlTarget):
         generations: int | None,
         can_pause: bool,
     ) -> None:
-        self.kind: Kind = "population"
-        self.id: str = new_id()
+        super().__init__("population")
         self._algorithm, self._loop, self._watched = algorithm, loop, watched
         self._fitness, self._generations, self._can_pause = fitness, generations, can_pause
         self._run = watched.run.id if watched.run else ""
-        self._state = "running"
-        self._started = time.time()
-        self._events: deque[EventView] = deque(maxlen=_MOST_EVENTS)
         self._panels = all_panels(loop.rows, algorithm.panels())
-        self._over = threading.Event()
-        self._last_failure = ""
         self._pool = ""
         """Name of the pool that evaluates, in whose view the workers are; "" if it is none of Ropewalk."""
 
@@ -88,27 +79,11 @@ class RunningEvaluation(ControlTarget):
             else:
                 whole.part = self
             self._algorithm.happened = self.happened
+            stack.enter_context(self.noted())
             try:
                 yield
-            except BaseException as error:
-                self._state = "failed" if isinstance(error, Exception) else "stopped"
-                if self._state == "failed":
-                    self._last_failure = f"{type(error).__name__}: {error}"
-                raise
-            else:
-                self._state = "completed"
             finally:
                 self._algorithm.happened = ignored
-                self._over.set()
-
-    def happened(self, kind: str, text: str) -> None:
-        """Note an event.
-
-        Args:
-            kind: as in `EventView`.
-            text: what happened.
-        """
-        self._events.append(EventView(at=time.time(), kind=kind, text=text))
 
     def failed(self, failure: Fail) -> None:
         """Note that an evaluation has failed."""

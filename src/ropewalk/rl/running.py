@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ropewalk.control.announcing import announced
-from ropewalk.control.target import ControlTarget, new_id
-from ropewalk.control.view import EventView, Kind, View
+from ropewalk.control.loop_target import LoopTarget, in_order
+from ropewalk.control.view import View
 from ropewalk.rl.deliveries import ActorFacts
 from ropewalk.rl.replay.table_info import TableInfo
 from ropewalk.rl.view import (
@@ -55,10 +55,9 @@ _EVERY_S = 1.0
 _GRACE_S = 4.0
 """Seconds that a learner gets to write a last checkpoint."""
 _MOST_POINTS = 3600
-_MOST_EVENTS = 1000
 
 
-class RunningExperiment(ControlTarget):
+class RunningExperiment(LoopTarget):
     """Shows what is known of an experiment, whenever somebody looks.
 
     Args:
@@ -77,18 +76,12 @@ class RunningExperiment(ControlTarget):
     def __init__(
         self, assembly: Assembly, progress: ProgressLog, *, unit: str = "rounds", learners: int = 1, run: str = ""
     ) -> None:
-        self.kind: Kind = "experiment"
-        self.id: str = new_id()
+        super().__init__("experiment")
         self.program: RunningProgram | None = None
         self._experiment, self._progress, self._unit, self._run = assembly.experiment, progress, unit, run
         self._items_per_update = assembly.batch_size * learners
         self._settings: Mapping[str, Mapping[str, float | None]] = {}
-        self._state = "running"
-        self._started = time.time()
-        self._events: deque[EventView] = deque(maxlen=_MOST_EVENTS)
-        self._last_failure = ""
         self._stopping = threading.Event()
-        self._over = threading.Event()
         self._asked_at = float("-inf")
         self._looked_at = float("-inf")
         self._lock = threading.Lock()
@@ -109,29 +102,6 @@ class RunningExperiment(ControlTarget):
         """Let other terminals and the page see an experiment that runs in this process, while the block runs."""
         with announced(self), self.noted():
             yield
-
-    @contextlib.contextmanager
-    def noted(self) -> Generator[None]:
-        """Note how the experiment ends."""
-        try:
-            yield
-        except BaseException as error:
-            self._state = "failed" if isinstance(error, Exception) else "stopped"
-            self._last_failure = f"{type(error).__name__}: {error}" if self._state == "failed" else self._last_failure
-            raise
-        else:
-            self._state = "completed"
-        finally:
-            self._over.set()
-
-    def happened(self, kind: str, text: str) -> None:
-        """Note an event.
-
-        Args:
-            kind: as in `EventView`.
-            text: what happened.
-        """
-        self._events.append(EventView(at=time.time(), kind=kind, text=text))
 
     # --- what costs something -----------------------------------------------------------------------------------------
 
@@ -287,7 +257,7 @@ def with_program(own: View, program: View) -> View:
         facts=own.facts | {name: value for name, value in program.facts.items() if name not in own.facts},
         last_failure=own.last_failure or program.last_failure,
         processes=program.processes,
-        events=tuple(sorted([*program.events, *own.events], key=lambda event: event.at)[-_MOST_EVENTS:]),
+        events=in_order(program.events, own.events),
         panels=program.panels | own.panels,
         offers=(*own.offers, *program.offers),
         process_actions=program.process_actions,

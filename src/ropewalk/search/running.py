@@ -7,15 +7,13 @@ the panels of its population besides its own; the population is not shown by its
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from ropewalk.control.target import ControlTarget, new_id
-from ropewalk.control.view import EventView, Kind, Observable, View
+from ropewalk.control.loop_target import LoopTarget, in_order
+from ropewalk.control.view import Observable, View
 from ropewalk.population.rows import RESERVED
 from ropewalk.population.view import time_left
 from ropewalk.search.book import Line
@@ -24,13 +22,12 @@ from ropewalk.search.trial_facts import TrialFacts
 from ropewalk.search.view import Objective, event_of, facts_of, progress_of, state_of, trials_panel
 from ropewalk.tracking import records
 
-_MOST_EVENTS = 1000
 _OF_POPULATION = ("generation", "evaluations", "evaluations_per_s")
 """Facts of every population that a search shows too, besides those of the algorithm."""
 _OTHERS = RESERVED | {"fitness", "under_way", "env_steps"}
 
 
-class RunningSearch(ControlTarget):
+class RunningSearch(LoopTarget):
     """Shows what a search knows, whenever somebody looks; until then it only notes events.
 
     Args:
@@ -59,16 +56,10 @@ class RunningSearch(ControlTarget):
         ask: Callable[[str], object],
         part: Callable[[], Observable | None] = lambda: None,
     ) -> None:
-        self.kind: Kind = "search"
-        self.id: str = new_id()
+        super().__init__("search")
         self._name, self._run, self._pool = name, run, pool
         self._objective, self._total = objective, total
         self._trials, self._ask, self._part = trials, ask, part
-        self._state = "running"
-        self._started = time.time()
-        self._events: deque[EventView] = deque(maxlen=_MOST_EVENTS)
-        self._last_failure = ""
-        self._over = threading.Event()
 
     @property
     def name(self) -> str:
@@ -81,15 +72,6 @@ class RunningSearch(ControlTarget):
             self.happened(*event)
             if line[0] == "fail":
                 self._last_failure = event[1]
-
-    def happened(self, kind: str, text: str) -> None:
-        """Note an event.
-
-        Args:
-            kind: as in `EventView`.
-            text: what happened.
-        """
-        self._events.append(EventView(at=time.time(), kind=kind, text=text))
 
     def ended(self, state: str, why: str) -> None:
         """Note how it has ended.
@@ -157,7 +139,7 @@ def with_part(whole: View, part: View) -> View:
         left_s=part.left_s,
         facts=whole.facts | {name: value for name, value in facts.items() if name not in whole.facts},
         last_failure=whole.last_failure or part.last_failure,
-        events=tuple(sorted([*whole.events, *part.events], key=lambda event: event.at)[-_MOST_EVENTS:]),
+        events=in_order(whole.events, part.events),
         panels=part.panels | whole.panels,
         offers=(*whole.offers, *part.offers),
     )

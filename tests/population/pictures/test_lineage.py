@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from ropewalk.population.open_ended.lineage import AgentTransfer, Lineage
-from ropewalk.population.pictures.lineage import draw_lineage, rows_of
+from ropewalk.population.pictures.lineage import draw_lineage
+from ropewalk.population.tree_rows import tree_rows
 
 
 def a_lineage() -> Lineage:
@@ -22,7 +23,8 @@ def a_lineage() -> Lineage:
 
 
 def test_children_stand_below_their_parents_and_the_youngest_next_to_them() -> None:
-    assert sorted(rows_of(a_lineage()), key=rows_of(a_lineage()).__getitem__) == [0, 2, 4, 1, 3]
+    rows = tree_rows((branch.number, branch.parent) for branch in a_lineage().branches)
+    assert sorted(rows, key=rows.__getitem__) == [0, 2, 4, 1, 3]
 
 
 def test_a_branch_lasts_from_its_birth_until_it_made_room(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropewalk.page.picture import Picture
-from ropewalk.page.style import Option, Style
+from ropewalk.page.style import Option, Style, segments
 
 _MOST_LABELS = 40
 
@@ -46,7 +46,9 @@ def lineage(data: Mapping[str, Any], style: Style) -> Option:
         "dataZoom": [{"type": "inside"}],
         "series": [
             {
-                **_lines("trained", style.line if not style.dark else style.muted, 3, 0.9 if not style.dark else 0.45),
+                **segments(
+                    "trained", style.line if not style.dark else style.muted, 3, 0.9 if not style.dark else 0.45
+                ),
                 "data": [
                     {
                         "name": f"member {number}",
@@ -58,7 +60,7 @@ def lineage(data: Mapping[str, Any], style: Style) -> Option:
                 "z": 1,
             },
             {
-                **_lines("copied a better member", style.colors[1], 1, 0.85),
+                **segments("copied a better member", style.colors[1], 1, 0.85),
                 "symbol": ["circle", "arrow"],
                 "symbolSize": [4, 7],
                 "data": [
@@ -74,7 +76,7 @@ def lineage(data: Mapping[str, Any], style: Style) -> Option:
                 "z": 3,
             },
             {
-                **_lines("way of the best state", style.colors[0], 3, 1.0),
+                **segments("way of the best state", style.colors[0], 3, 1.0),
                 "data": [
                     {"name": f"member {member}", "coords": [[first, str(member)], [last, str(member)]]}
                     for member, first, last in data["best"]["path"]
@@ -83,17 +85,6 @@ def lineage(data: Mapping[str, Any], style: Style) -> Option:
             },
             *([_lost(lost, style)] if lost else []),
         ],
-    }
-
-
-def _lines(name: str, color: str, width: float, opacity: float) -> Option:
-    return {
-        "name": name,
-        "type": "lines",
-        "coordinateSystem": "cartesian2d",
-        "symbol": "none",
-        "itemStyle": {"color": color},
-        "lineStyle": {"color": color, "width": width, "opacity": opacity},
     }
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures.bands import shade, shades
-from ropewalk.page.style import Option, Style
+from ropewalk.page.style import Option, Style, segments
+from ropewalk.population.tree_rows import tree_rows
 
 _MOST_LABELS, _MOST_CHARACTERS, _MOST_TRANSFERS = 30, 24, 200
 Node = Mapping[str, Any]
@@ -23,7 +24,7 @@ def tree(data: Mapping[str, Any], style: Style) -> Option:
     nodes: Sequence[Node] = data["environments"]
     if not nodes:
         return {}
-    rows, now = _rows(nodes), int(data["generation"])
+    rows, now = tree_rows((node["number"], node["parent"]) for node in nodes), int(data["generation"])
     scores = [node["best"] for node in nodes if node["best"] is not None] or [0.0]
     low, high = min(scores), max(scores)
     lives = [
@@ -70,8 +71,8 @@ def tree(data: Mapping[str, Any], style: Style) -> Option:
         },
         "dataZoom": [{"type": "inside"}],
         "series": [
-            {**_lines("births", style.muted, 1, 0.7), "silent": True, "data": births, "z": 1},
-            {**_lines("environment", style.colors[0], 4, 1.0), "data": lives, "z": 2},
+            {**segments("births", style.muted, 1, 0.7), "silent": True, "data": births, "z": 1},
+            {**segments("environment", style.colors[0], 4, 1.0), "data": lives, "z": 2},
             _moves("agent moved as it was", style.colors[3], [move for move in moves if not move["fine_tuned"]], rows),
             _moves("agent moved after a step", style.colors[4], [move for move in moves if move["fine_tuned"]], rows),
             {
@@ -98,27 +99,13 @@ def tree(data: Mapping[str, Any], style: Style) -> Option:
     }
 
 
-def _rows(nodes: Sequence[Node]) -> dict[int, int]:
-    """Return the row of each environment: below its parent, after all descendants of its younger siblings."""
-    children: dict[int | None, list[int]] = {}
-    for node in nodes:
-        children.setdefault(node["parent"], []).append(node["number"])
-    rows: dict[int, int] = {}
-    waiting = list(children.get(None, []))
-    while waiting:
-        number = waiting.pop()
-        rows[number] = len(rows)
-        waiting += children.get(number, [])  # the youngest is next
-    return rows
-
-
 def _end(node: Node, now: int) -> int:
     return int(node["retired"]) if node["retired"] is not None else max(now, int(node["born"]))
 
 
 def _moves(name: str, color: str, moves: Sequence[Mapping[str, Any]], rows: Mapping[int, int]) -> Option:
     return {
-        **_lines(name, color, 1, 0.6),
+        **segments(name, color, 1, 0.6),
         "symbol": ["none", "arrow"],
         "symbolSize": 7,
         "data": [
@@ -129,17 +116,6 @@ def _moves(name: str, color: str, moves: Sequence[Mapping[str, Any]], rows: Mapp
             for move in moves
         ],
         "z": 3,
-    }
-
-
-def _lines(name: str, color: str, width: float, opacity: float) -> Option:
-    return {
-        "name": name,
-        "type": "lines",
-        "coordinateSystem": "cartesian2d",
-        "symbol": "none",
-        "itemStyle": {"color": color},
-        "lineStyle": {"color": color, "width": width, "opacity": opacity},
     }
 
 

@@ -19,28 +19,12 @@ from matplotlib.figure import Figure
 
 from ropewalk.population.open_ended.environment_space import Environment
 from ropewalk.population.open_ended.lineage import Branch, Lineage
+from ropewalk.population.tree_rows import tree_rows
 
 _ROW_INCHES, _LEAST_INCHES, _MOST_INCHES = 0.28, 2.5, 30.0
 _DIRECT, _FINE_TUNED = "tab:red", "tab:purple"
 _MOST_LABELS = 80
 """With more rows than this, labels would be too small to read."""
-
-
-def rows_of(lineage: Lineage) -> dict[int, int]:
-    """Return the row of each environment: below its parent, after all descendants of its younger siblings.
-
-    So the line from a parent down to a child only crosses lines of environments that were born later.
-    """
-    children: dict[int | None, list[int]] = {}
-    for branch in lineage.branches:
-        children.setdefault(branch.parent, []).append(branch.number)
-    rows: dict[int, int] = {}
-    waiting = list(children.get(None, []))
-    while waiting:
-        number = waiting.pop()
-        rows[number] = len(rows)
-        waiting += children.get(number, [])  # the youngest is next
-    return rows
 
 
 def draw_lineage(
@@ -63,7 +47,7 @@ def draw_lineage(
     Returns:
         The figure, which belongs to no window.
     """
-    rows = rows_of(lineage)
+    rows = tree_rows((branch.number, branch.parent) for branch in lineage.branches)
     end = until if until is not None else _last_event(lineage)
     height = min(max(_ROW_INCHES * len(rows) + 1, _LEAST_INCHES), _MOST_INCHES)
     figure: Any = Figure(figsize=(10, height), layout="constrained")  # Any: matplotlib is only partly typed
