@@ -1,7 +1,7 @@
 """Takes the pictures of this folder: runs the examples for real, opens the page in Chromium, and looks at each of them.
 
     pip install -e '.[test]'                 # and chromium and chromedriver on the PATH
-    python docs/pictures/take.py [NAME ...]
+    python -m docs.pictures.take [NAME ...]    # in the folder of the project
 
 Each view is taken in light and in dark, as NAME.png and NAME-dark.png.
 """
@@ -16,10 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.lab.browser import chromium
 
 import ropewalk as rw
 from ropewalk import tracking
@@ -171,12 +173,12 @@ def main(names: Sequence[str]) -> None:
             shutil.copy(file, folder)
         Path("agents.py").write_text(PROGRAM)
         Path("evolution.py").write_text(POOL)
-        with rw.page() as page, _browser(Path(folder)) as driver:
-            driver.get(page.url)
+        with rw.page() as page, chromium() as browser:
+            browser.open(page.url)
             for scene in SCENES:
                 if not names or scene.name in names:
                     print(f"taking {scene.name}", flush=True)
-                    _take(scene, page.url.partition("/?")[0], driver)
+                    _take(scene, page.url.partition("/?")[0], browser.driver)
 
 
 def _take(scene: Scene, base: str, driver: Any) -> None:
@@ -214,23 +216,6 @@ def _id_of(thing: str) -> str:
                     return look.id
             time.sleep(0.2)
     raise TimeoutError(f"nothing that is called {thing} runs")
-
-
-@contextlib.contextmanager
-def _browser(folder: Path) -> Generator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars",
-                     f"--user-data-dir={folder / 'browser'}"):  # fmt: skip
-        options.add_argument(argument)
-    options.binary_location = "/usr/bin/chromium"
-    driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
-    try:
-        yield driver
-    finally:
-        driver.quit()
 
 
 if __name__ == "__main__":

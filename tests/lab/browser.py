@@ -150,20 +150,20 @@ def _driver_address(folder: str) -> Generator[str]:
             process.stdout.read()
 
 
-@pytest.fixture(scope="session")
-def _chromium() -> Iterator[Browser]:
-    require("chromium", "chromedriver")
-    require_packages("selenium", "nicegui")
+@contextlib.contextmanager
+def chromium() -> Generator[Browser]:
+    """Start a Chromium without a screen; its files are gone at the end of the block."""
     from selenium import webdriver
     from selenium.webdriver.remote.client_config import ClientConfig
     from selenium.webdriver.remote.remote_connection import RemoteConnection
 
-    folder = tempfile.mkdtemp(prefix="rw-browser-", dir=os.environ["PYTEST_DEBUG_TEMPROOT"])
+    folder = tempfile.mkdtemp(prefix="rw-browser-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1400,1000",
-                     "--disable-gpu", "--disable-extensions", f"--user-data-dir={folder}"):  # fmt: skip
+                     "--hide-scrollbars", "--disable-gpu", "--disable-extensions",
+                     f"--user-data-dir={folder}"):  # fmt: skip
         options.add_argument(argument)
     with _driver_address(folder) as address:
         connection = RemoteConnection(client_config=ClientConfig(address))
@@ -174,6 +174,14 @@ def _chromium() -> Iterator[Browser]:
         finally:
             driver.quit()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def _chromium() -> Iterator[Browser]:
+    require("chromium", "chromedriver")
+    require_packages("selenium", "nicegui")
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture
