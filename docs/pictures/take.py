@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -196,7 +196,7 @@ def _take(scene: Scene, base: str, driver: Any) -> None:
 
 
 @contextlib.contextmanager
-def _running(scene: Scene) -> Iterator[str]:
+def _running(scene: Scene) -> Generator[str]:
     if not scene.command:
         yield ""
         return
