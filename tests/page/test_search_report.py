@@ -46,7 +46,7 @@ def test_promotions_are_told_from_the_book() -> None:
     lines = [["start", 0, {}, 1.0, 0], ["start", 1, {}, 1.0, 0], ["promote", 1, 3.0]]
     found = {chart.title: chart for chart in search_charts(several(2), lines)}
     labels = found["Rungs"].option(Style())["xAxis"]["data"]
-    assert labels == ["step 1\n1 of 2 promoted", "step 3\n0 of 1 promoted"]
+    assert labels == ["step 1\n1 of 2", "step 3\n0 of 1"]
 
 
 def test_trials_are_listed_from_the_best_on_with_the_reasons_of_failures() -> None:

@@ -479,7 +479,9 @@ def test_a_pool_on_one_host_opens_no_port_and_shows_no_secret() -> None:
         for path in session.folder.rglob("*"):
             assert not stat.S_IMODE(path.lstat().st_mode) & 0o077, path
         sockets = [path for path in session.folder.iterdir() if stat.S_ISSOCK(path.lstat().st_mode)]
-        assert len(sockets) == 2
+        # That of the launcher, of the agent, and the one by which other terminals see the pool.
+        kinds = {re.sub(r"[\d-]+", "", path.name) for path in sockets}
+        assert kinds <= {"launcher.sock", "agent.sock", "c.sock"} and len(sockets) <= 3, sockets
         secrets = {process.credentials.secret.encode() for process in session.processes._processes.values()}
         secrets |= set(session._members._secrets.values())
         assert len(secrets) == 3 and all(len(secret) == 64 for secret in secrets)

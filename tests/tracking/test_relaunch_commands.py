@@ -45,7 +45,7 @@ def test_a_fork_begins_at_a_checkpoint_that_is_there(store: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"kind": "trial", "parent": "s"}, "is a trial of the search s"),
+        ({"kind": "trial", "parent": "s"}, "the function of the trial is not found"),
         ({"facts": {"is_notebook": True}}, "is of a notebook"),
     ],
 )

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -263,6 +264,30 @@ def test_processes_that_open_a_new_store_at_once_make_it_once(tmp_path: Path) ->
     with open_store(path) as store:
         assert sorted(run.id for run in store.runs(states=["done"])) == ["a", "b", "c"]
     assert os.listdir(tmp_path) == ["runs.db"]
+
+
+def test_two_that_choose_the_journal_of_a_new_file_at_once_both_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite fails one of them at once, whatever its timeout is: each has what the other one waits for."""
+    busy = sqlite3.OperationalError("database is locked")
+    busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    failures = [busy, busy]
+
+    class Contended(sqlite3.Connection):
+        def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            if "journal_mode" in sql and failures:
+                raise failures.pop()
+            return super().execute(sql, *arguments)
+
+    real = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: real(*args, factory=Contended, **options))
+    with open_store(tmp_path / "runs.db") as store:
+        begin(store)
+    assert not failures
+    with real(tmp_path / "runs.db") as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
 
 
 def test_opening_a_store_again_in_one_process_does_not_unlock_it(tmp_path: Path) -> None:

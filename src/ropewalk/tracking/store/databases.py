@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from ropewalk.errors import StoreCorrupt, StoreError
 
 BUSY_TIMEOUT_S = 30.0
 """How long a writer waits for another one, which holds the file for milliseconds."""
+_PAUSE_S = 0.005
+"""Seconds between two tries to change what SQLite does not wait for."""
 _READS = "ropewalk_reads"
 _SHARED = frozenset(
     ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "cifs", "smb3", "9p", "fuse.sshfs")
@@ -74,10 +77,19 @@ def file_engine(path: str) -> Engine:
 
 def prepare_file(path: str) -> None:
     """Choose the properties of a SQLite file that has no tables yet."""
+    end = time.monotonic() + BUSY_TIMEOUT_S
     connection = _connect(path, "mode=rw")
     try:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        connection.execute(f"PRAGMA journal_mode = {journal_mode(path)}")
+        while True:
+            try:
+                connection.execute(f"PRAGMA journal_mode = {journal_mode(path)}")
+                return
+            except sqlite3.OperationalError as error:
+                # Two that change the mode at once wait for each other: SQLite then fails one, without its timeout.
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+            time.sleep(_PAUSE_S)
     finally:
         connection.close()
 
