@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from ropewalk.calls.client import Client
 from ropewalk.control.target import ControlTarget
-from ropewalk.errors import ExchangeAborted, ServiceLost, StageLost, StageStalled
+from ropewalk.errors import ExchangeAborted, ProgramStopped, ServiceLost, StageLost, StageStalled
 from ropewalk.exchange.elastic.silence import Silence
 from ropewalk.exchange.groups.watched_worker import cause_of, ping, watch_end
 from ropewalk.processes.notifier import Notifier
@@ -294,6 +294,8 @@ class StageFleet:
             error = future.exception() if future.done() else None
             if isinstance(error, ServiceLost):
                 gone[seats[key]] = cause_of(error)
+            elif isinstance(error, ProgramStopped):  # from outside: the call was made before its process was missed
+                gone[seats[key]] = str(error)
             elif error is not None and not isinstance(error, ExchangeAborted):
                 raise error  # an error of the user's code explains more than the loss that followed
         if gone:  # a lost call may show it sooner than `stay`
