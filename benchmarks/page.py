@@ -95,35 +95,35 @@ def truth(browser: Browser) -> Iterator[tuple[str, str]]:
 
 def table(browser: Browser) -> Iterator[tuple[str, str]]:
     """10,000 runs."""
-    with stored(fill_runs) as store, served_page("--store", store) as page:
-        browser.open(page.url)
-        seen: list[float] = []
-        for _ in range(ROUNDS):
-            began = time.perf_counter()
-            browser.open(f"{page.base}/runs")
-            browser.until(lambda: browser.driver.find_elements("css selector", ".ag-row .ag-cell"), "rows")
-            seen.append(time.perf_counter() - began)
-        browser.leave()
+    seen = opened(browser, fill_runs, "/runs", lambda: browser.driver.find_elements("css selector", ".ag-row .ag-cell"))
     yield "first rows of 10,000 runs are read after", shown(seen)
 
 
 def curve(browser: Browser) -> Iterator[tuple[str, str]]:
     """A million points."""
-    with stored(fill_curve) as store, served_page("--store", store) as page:
-        browser.open(page.url)
-        seen: list[float] = []
-        for _ in range(ROUNDS):
-            began = time.perf_counter()
-            browser.open(f"{page.base}/runs/long")
-            browser.until(lambda: any(has_points(option) for option in browser.charts()), "a curve")
-            seen.append(time.perf_counter() - began)
-        browser.leave()
+    seen = opened(browser, fill_curve, "/runs/long", lambda: any(map(has_points, browser.charts())))
     yield "a curve of 10^6 points is drawn after", shown(seen)
 
 
 ROWS: dict[str, Callable[[Browser], Iterator[tuple[str, str]]]] = {
     "idle": idle, "truth": truth, "table": table, "curve": curve,
 }  # fmt: skip
+
+
+def opened(
+    browser: Browser, fill: Callable[[], Iterator[RunRecord]], path: str, is_there: Callable[[], object]
+) -> list[float]:
+    """Seconds until a page of a store shows what it should, in each round."""
+    seen: list[float] = []
+    with stored(fill) as store, served_page("--store", store) as page:
+        browser.open(page.url)
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            browser.open(f"{page.base}{path}")
+            browser.until(is_there, path)
+            seen.append(time.perf_counter() - began)
+        browser.leave()
+    return seen
 
 
 def open_pool(browser: Browser, page: ServedPage) -> None:

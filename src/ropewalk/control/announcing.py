@@ -9,17 +9,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 from collections.abc import Generator
-from pathlib import Path
 
 from ropewalk import settings
-from ropewalk.control.left_folders import FolderClaim, sweep
+from ropewalk.control.left_folders import claimed_folder
 from ropewalk.control.server import ControlServer
 from ropewalk.control.target import ControlTarget
 from ropewalk.processes import bootstrap
 from ropewalk.processes.session import Session
-from ropewalk.transport.credentials import create_run_folder
 from ropewalk.transport.loop import Loop
 
 logger = logging.getLogger(__name__)
@@ -52,28 +49,19 @@ def _served(target: ControlTarget, session: Session | None) -> Generator[None]:
             yield
         return
     pid = os.getpid()
-    folder, claim = _claimed_folder()
-    loop = Loop()
-    loop.start("ropewalk-control")
-    try:
-        with _open(ControlServer(loop, folder, os.urandom(8).hex(), target)):
-            yield
-    finally:
-        if pid == os.getpid():
-            loop.stop()
-            assert loop.thread
-            loop.thread.join()
-            shutil.rmtree(folder, ignore_errors=True)
-        else:  # in a forked child: all of it stays with the parent
-            loop.forget()
-        claim.close()
-
-
-def _claimed_folder() -> tuple[Path, FolderClaim]:
-    folder = create_run_folder(settings.current().run_folder)
-    claim = FolderClaim(folder)
-    sweep([folder.parent])
-    return folder, claim
+    with claimed_folder(settings.current().run_folder) as folder:
+        loop = Loop()
+        loop.start("ropewalk-control")
+        try:
+            with _open(ControlServer(loop, folder, os.urandom(8).hex(), target)):
+                yield
+        finally:
+            if pid == os.getpid():
+                loop.stop()
+                assert loop.thread
+                loop.thread.join()
+            else:  # in a forked child: all of it stays with the parent
+                loop.forget()
 
 
 @contextlib.contextmanager

@@ -42,13 +42,15 @@ class FolderClaim:
 @contextlib.contextmanager
 def claimed_folder(parent: Path) -> Generator[Path]:
     """Make a folder that only this user can enter, for the block; if this process is killed, another one removes it."""
+    pid = os.getpid()
     folder = create_run_folder(parent)
     claim = FolderClaim(folder)
     sweep([parent])
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if pid == os.getpid():  # a forked child leaves the folder to its parent
+            shutil.rmtree(folder, ignore_errors=True)
         claim.close()
 
 
