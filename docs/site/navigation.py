@@ -31,6 +31,8 @@ GUIDES = (
 EXPLANATION = ("theory.md", "glossary.md", "stability.md")
 PROJECT = ("ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
 BENCHMARKS = ("benchmarks/README.md", "benchmarks/engines.md", "benchmarks/gd_sec.md")
+_ENOUGH = 40
+"""Characters; a first sentence that is shorter is followed by the next one."""
 _OF_OWN = {"index.md", "gallery.md"}
 
 Section = dict[str, list[str]]
@@ -75,13 +77,17 @@ def _without_repeats(pages: Iterable[str], wanted: set[str]) -> list[str]:
 
 
 def summary(markdown: str) -> tuple[str, str]:
-    """The title of a page, and the first sentence below it, both as plain text."""
+    """The title of a page, and what its first sentences say, both as plain text."""
     title = re.search(r"^# (.+)$", markdown, re.MULTILINE)
     after = markdown[title.end() :] if title else markdown
     paragraphs = (each.strip() for each in re.split(r"\n\s*\n", after))
     first = next((each for each in paragraphs if re.match(r"[A-Za-z`*\[(]", each)), "")
-    sentence = re.split(r"(?<=[.:?!])\s", _plain(first), maxsplit=1)[0].rstrip(":")
-    return _plain(title[1]) if title else "", sentence
+    words = ""
+    for sentence in re.split(r"(?<=[.:?!])\s", _plain(first)):
+        words = f"{words} {sentence}".strip()
+        if len(words) >= _ENOUGH:
+            break
+    return _plain(title[1]) if title else "", words.rstrip(":")
 
 
 def _plain(markdown: str) -> str:
