@@ -7,11 +7,12 @@ from typing import Any
 
 from docs.site.checks import all_public_names, faults_of_reference, public_modules, remote_assets
 from docs.site.links import PICTURES, links_of, page_of, shown_as_page, with_links_of_site, with_separate_lists
-from docs.site.navigation import BENCHMARKS, PROJECT, llms_txt, navigation, summary
+from docs.site.navigation import BENCHMARKS, PROJECT, cards, llms_txt, navigation, summary
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
+_SECTIONS = "<!-- the sections of the site -->"
 _paths: dict[str, str] = {}
 """The path in the repository of each page of the site."""
 _summaries: dict[str, tuple[str, str]] = {}
@@ -59,6 +60,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Turn links between files of the repository into links between pages."""
     _summaries[page.file.src_uri] = summary(markdown)
     path = _paths[page.file.src_uri]
+    markdown = markdown.replace(_SECTIONS, cards(config.nav))
     base = f"{path}/contents.md" if (ROOT / path).is_dir() else path
     return with_links_of_site(with_separate_lists(markdown), base, ROOT)
 

@@ -27,10 +27,21 @@ GUIDES = (
     "reports.md",
     "engines.md",
     "command-line.md",
+    "troubleshooting.md",
 )
 EXPLANATION = ("theory.md", "glossary.md", "stability.md")
 PROJECT = ("ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
 BENCHMARKS = ("benchmarks/README.md", "benchmarks/engines.md", "benchmarks/gd_sec.md")
+ABOUT = {
+    "Tutorials": "Learn by doing, a step at a time.",
+    "How-to": "One question each, answered on one page.",
+    "Guides": "All that a part of Ropewalk does, from the pool to the cluster.",
+    "Coming from": "What you write in another library, and what you write here.",
+    "Reference": "Every public name: arguments, shapes, units, errors.",
+    "Errors": "What an exception means, its causes, and what to do.",
+    "Explanation": "What is promised and why it holds; how a task, a call or a gradient passes through the code.",
+    "Benchmarks": "Measurements beside other libraries, and where Ropewalk falls short.",
+}
 _ENOUGH = 40
 """Characters; a first sentence that is shorter is followed by the next one."""
 _OF_OWN = {"index.md", "gallery.md"}
@@ -49,7 +60,7 @@ def navigation(root: Path) -> list[str | Section]:
     guides = [*(name for name in GUIDES if name in top), *sorted(top - set(GUIDES))]
     gallery = ["gallery.md"] if (docs / "gallery.md").is_file() else []
     outside = [page_of(path, root) for path in PROJECT]
-    sections: list[Section] = [
+    sections: list[Section] = [  # in the order of the site
         {"Tutorials": [*_folder(docs, "tutorials"), *gallery]},
         {"How-to": _folder(docs, "how-to")},
         {"Guides": guides},
@@ -74,6 +85,17 @@ def _folder(docs: Path, name: str) -> list[str]:
 
 def _without_repeats(pages: Iterable[str], wanted: set[str]) -> list[str]:
     return [page for page in dict.fromkeys(pages) if page in wanted]
+
+
+def cards(sections: Iterable[str | Section]) -> str:
+    """A card for each section, which leads to its first page.
+
+    Args:
+        sections: what `navigation` returns.
+    """
+    pages = ((name, pages) for section in sections if isinstance(section, dict) for name, pages in section.items())
+    items = [f"-   [**{name}**]({pages[0]})\n\n    {ABOUT[name]}\n" for name, pages in pages if pages]
+    return '<div class="grid cards" markdown>\n\n' + "\n".join(items) + "\n</div>\n"
 
 
 def summary(markdown: str) -> tuple[str, str]:
