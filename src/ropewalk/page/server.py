@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ropewalk import settings, tracking
-from ropewalk.control.left_folders import claimed_folder
+from ropewalk import tracking
 from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.actions import Actor
 from ropewalk.page.gate import Access, Gate, Role, place_of
@@ -76,7 +75,11 @@ class PageAddress:
 
 
 def serve(
-    options: PageOptions, source: Source, opened: Callable[[PageAddress], None], actor: Actor | None = None
+    options: PageOptions,
+    source: Source,
+    opened: Callable[[PageAddress], None],
+    folder: Path,
+    actor: Actor | None = None,
 ) -> None:
     """Serve the page until SIGINT or SIGTERM.
 
@@ -84,17 +87,17 @@ def serve(
         options: how.
         source: what runs.
         opened: called once, when the page answers.
+        folder: for files of the page, which only this user can enter; see `claimed_folder`.
         actor: acts on what runs; without one, the page only shows it.
 
     Raises:
         OSError: the address cannot be listened on.
     """
     # NiceGUI reads and writes files in a folder, by default one of the current folder, where anybody may have put them.
-    with claimed_folder(settings.current().run_folder) as folder:
-        os.environ["NICEGUI_STORAGE_PATH"] = str(folder)
-        if options.host != LOOPBACK and not options.certificate:
-            options = _certified(options, folder)
-        _serve(options, source, opened, actor)
+    os.environ["NICEGUI_STORAGE_PATH"] = str(folder)
+    if options.host != LOOPBACK and not options.certificate:
+        options = _certified(options, folder)
+    _serve(options, source, opened, actor)
 
 
 def _certified(options: PageOptions, folder: Path) -> PageOptions:
