@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from ropewalk import tracking
 from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.actions import Actor
-from ropewalk.page.gate import Access, Gate, Role, place_of
+from ropewalk.page.gate import ROLE, Access, Gate, Role, place_of
+from ropewalk.page.tab_roles import tie_tabs_to_roles
 from ropewalk.page.watcher import Source, Watcher
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _certified(options: PageOptions, folder: Path) -> PageOptions:
 def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress], None], actor: Actor | None) -> None:
     import uvicorn
     from fastapi import FastAPI
-    from nicegui import ui
+    from nicegui import Client, core, ui
 
     from ropewalk.page.bounded_http import BoundedHttp
     from ropewalk.page.now import add_now_page
@@ -131,6 +132,11 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(  # pyright: ignore[reportUnknownMemberType]
         app, title="Ropewalk", show_welcome_message=False, reconnect_timeout=30.0, language="en-US"
+    )
+    tie_tabs_to_roles(
+        core.sio.handlers["/"],
+        lambda socket: core.sio.get_environ(socket)["asgi.scope"].get(ROLE),
+        lambda tab: Client.instances[tab].request.scope.get(ROLE) if tab in Client.instances else None,
     )
     secure = bool(options.certificate)
     port = USUAL_PORT if options.port is None else options.port

@@ -11,17 +11,13 @@ import inspect
 import logging
 import urllib.parse
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
-from ropewalk.page.gate import ROLE, Role
+from ropewalk.page.gate import Role
 
 logger = logging.getLogger(__name__)
 
 Handler = Callable[..., Any]
-
-
-class RoleDiffers(ConnectionError):
-    """A socket names a tab that another role has opened."""
 
 
 def tie_tabs_to_roles(
@@ -35,17 +31,13 @@ def tie_tabs_to_roles(
         role_of_tab: the role of who opened a tab, by its id; None if there is no such tab.
     """
 
-    def guarded(event: str, handler: Handler) -> Handler:
+    def guarded(handler: Handler) -> Handler:
         async def handle(socket: str, *data: Any) -> Any:
-            tab = _named_tab(event, data[0] if data else None)
+            tab = _named_tab(data[0] if data else None)
             owner = role_of_tab(tab) if tab else None
-            if owner is not None:
-                role = data[0].get("asgi.scope", {}).get(ROLE) if event == "connect" else role_of_socket(socket)
-                if role != owner:
-                    logger.warning("a socket of a %s named the tab of a %s, and was refused", role, owner)
-                    if event == "connect":
-                        raise RoleDiffers
-                    return False
+            if owner is not None and (role := role_of_socket(socket)) != owner:
+                logger.warning("a socket of a %s named a tab of a %s, and was refused", role, owner)
+                return False  # which also refuses a connection
             answer = handler(socket, *data)
             return await answer if inspect.isawaitable(answer) else answer
 
@@ -53,15 +45,16 @@ def tie_tabs_to_roles(
 
     for event, handler in list(handlers.items()):
         if event != "disconnect":
-            handlers[event] = guarded(event, handler)
+            handlers[event] = guarded(handler)
 
 
-def _named_tab(event: str, data: object) -> str:
+def _named_tab(data: object) -> str:
+    """Return the id of the tab that a message names, or the query of a connection."""
     if not isinstance(data, Mapping):
         return ""
-    if event == "connect":
-        return urllib.parse.parse_qs(str(data.get("QUERY_STRING", ""))).get("client_id", [""])[0]
-    return str(data.get("client_id", ""))
+    message = cast("Mapping[str, object]", data)
+    in_query = urllib.parse.parse_qs(str(message.get("QUERY_STRING", ""))).get("client_id", [""])
+    return str(message.get("client_id", in_query[0]))
 
 
-__all__ = ["RoleDiffers", "tie_tabs_to_roles"]
+__all__ = ["tie_tabs_to_roles"]
