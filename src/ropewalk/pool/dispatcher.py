@@ -281,12 +281,12 @@ class Dispatcher:
             self._finishing = True
             self._stop_if_finished()
 
-    def terminate(self, error: BaseException) -> None:
-        """Take no more work, fail all jobs, and end the workers at once."""
+    def terminate(self, error: BaseException, grace_s: float | None = None) -> None:
+        """Take no more work, fail all jobs, and end the workers; see `Pool.terminate`."""
         with interrupts_deferred, self.lock:
             self._finishing = True
             self._abandon_all(error)
-            self._end_workers()
+            self._end_workers(grace_s)
 
     def hold(self, constant: Constant) -> Constant:
         """Keep a constant until `let_go`; return the one of the same content that is here already, if there is one."""
@@ -827,7 +827,7 @@ class Dispatcher:
             for worker in list(self.workers.values()):
                 self._stop(worker)
 
-    def _end_workers(self) -> None:
+    def _end_workers(self, grace_s: float | None = None) -> None:
         """Send SIGTERM, so that exit handlers run, then SIGKILL; workers that are still starting are ended at once."""
         if self._shutdown:
             return
@@ -835,7 +835,8 @@ class Dispatcher:
             worker.stopping = True
             if not worker.link:
                 self._session.processes.signal(worker.id, signal.SIGKILL)
-        self._shutdown = Shutdown(self.workers, Graces(terminate_s=_TERMINATE_S))
+        graces = Graces(terminate_s=_TERMINATE_S if grace_s is None else grace_s)
+        self._shutdown = Shutdown(self.workers, graces)
         self._go_on_ending(self._shutdown.begin(time.monotonic(), at=Rung.TERMINATE))
 
     def _go_on_ending(self, instructions: Sequence[Instruction]) -> None:
