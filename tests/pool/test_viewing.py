@@ -207,13 +207,13 @@ def test_a_pool_that_is_stopped_with_a_grace_gives_it_to_its_workers(tmp_path: P
 def test_nothing_is_recorded_while_nobody_looks_at_the_stream() -> None:
     with rw.Pool(1) as pool:
         pool.map(square, range(3))
-        assert pool._dispatcher.stream is None
+        assert pool._dispatcher.tasks.stream is None
         pool._dispatcher.stream_since(0)
         pool.map(square, range(3))
         assert pool._dispatcher.stream_since(0)["cursor"] > 0
-        pool._dispatcher.stream.until = 0.0  # type: ignore[union-attr]  # ten seconds later
+        pool._dispatcher.tasks.stream.until = 0.0  # type: ignore[union-attr]  # ten seconds later
         pool.map(square, range(3))
-        assert pool._dispatcher.stream is None
+        assert pool._dispatcher.tasks.stream is None
 
 
 def test_a_pool_that_nobody_holds_is_collected_though_it_is_announced() -> None:
