@@ -83,6 +83,7 @@ import multiprocessing
 from typing import Any
 
 from ropewalk.escaping import escaped_lines
+from ropewalk.last_line import LEARN_MORE
 
 
 class RopewalkError(Exception):
@@ -99,7 +100,7 @@ class RopewalkError(Exception):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if cls.__module__ == __name__:  # a class of another module has the page of the class that it refines
-            cls._note = f"To learn more: ropewalk explain {cls.__name__}"
+            cls._note = f"{LEARN_MORE}{cls.__name__}"
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         super().__init__(message)
