@@ -395,5 +395,5 @@ class Dispatcher:
             logger.error("%s is broken: %s", self._options.name, error)
         self._broken = error
         self.tasks.abandon_all(error)
-        self.workers.end_all(grace_s)
+        self.workers.end_all()
         self._changed.notify_all()
