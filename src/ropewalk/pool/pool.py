@@ -31,7 +31,7 @@ from ropewalk.escaping import escaped
 from ropewalk.pool.callbacks import Callbacks
 from ropewalk.pool.chunking import chunks, default_chunksize
 from ropewalk.pool.constants import Constant, ConstantRef
-from ropewalk.pool.dispatcher import Dispatcher, WorkerOptions
+from ropewalk.pool.dispatcher import Dispatcher
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.packing import Packer, first_constant
 from ropewalk.pool.results import AsyncResult, IMapIterator, ImapJob, MapResult, PoolJob
@@ -39,6 +39,7 @@ from ropewalk.pool.scaling import Elasticity
 from ropewalk.pool.status import PoolStatus, WorkerHandle
 from ropewalk.pool.task_table import TaskUnit
 from ropewalk.pool.viewing import PoolTarget
+from ropewalk.pool.worker_options import WorkerOptions
 from ropewalk.processes import bootstrap
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.interrupts import interrupts_deferred
@@ -411,11 +412,10 @@ class Pool:
         """
         if operator.index(processes) < 1:
             raise ValueError(f"a pool needs at least 1 worker, not {processes}")
-        bounds = self._dispatcher.elasticity
-        if bounds and not bounds.least <= processes <= bounds.most:
+        least, most = self._dispatcher.bounds or (1, processes)
+        if not least <= processes <= most:
             raise ValueError(
-                f"this pool has {bounds.least} to {bounds.most} workers (min_processes, max_processes), and cannot "
-                f"have {processes}"
+                f"this pool has {least} to {most} workers (min_processes, max_processes), and cannot have {processes}"
             )
         self._check_running()
         self._dispatcher.resize(processes)
@@ -457,14 +457,18 @@ class Pool:
             if not self._feeding():
                 self._dispatcher.finish()
 
-    def terminate(self) -> None:
-        """End the workers at once; tasks that have not ended fail with `TaskCancelled`. May be called twice."""
+    def terminate(self, grace_s: float | None = None) -> None:
+        """End the workers at once; tasks that have not ended fail with `TaskCancelled`. May be called twice.
+
+        Args:
+            grace_s: seconds that workers have between SIGTERM and SIGKILL, for their exit handlers; None: 1 second.
+        """
         if self._pid != os.getpid():
             return
         self._state = TERMINATE
         for job in list(self._imaps):
             job.drop()
-        self._dispatcher.terminate(TaskCancelled(f"{self.name} was terminated before this task ended"))
+        self._dispatcher.terminate(TaskCancelled(f"{self.name} was terminated before this task ended"), grace_s)
 
     def join(self) -> None:
         """Wait until every worker has ended. Call `close` or `terminate` first.
@@ -495,7 +499,7 @@ class Pool:
         self.join()
 
     def __repr__(self) -> str:
-        return f"<ropewalk.Pool {self.name} {self._state} with {self._dispatcher.scaling.wanted} workers>"
+        return f"<ropewalk.Pool {self.name} {self._state} with {self._dispatcher.num_wanted} workers>"
 
     def _repr_html_(self) -> str:
         return self.status()._repr_html_()  # pyright: ignore[reportPrivateUsage]
@@ -595,7 +599,7 @@ class Pool:
         """The workers, with `pid` and `is_alive`, as tests and tools for multiprocessing's pool expect them."""
         deadline = time.monotonic() + 10
         while True:
-            handles = [WorkerHandle(self._session, id) for id in self._dispatcher.worker_ids()]
+            handles = [WorkerHandle(self._session, worker.id) for worker in self._dispatcher.present()]
             if all(handle.pid for handle in handles) or time.monotonic() > deadline:
                 return handles
             time.sleep(0.001)
@@ -718,7 +722,7 @@ class Pool:
         if not self._released:
             self._released = True
             if self._control:
-                self._dispatcher.when_failed = _nothing
+                self._dispatcher.when_failed(None)
                 self._control.close_soon()
             self._dispatcher.close()
             self._session.release()
@@ -727,12 +731,8 @@ class Pool:
         """Let `ropewalk ps` and the page find the pool, if it lives for a while."""
         session = self._session
         self._control = ControlServer(session.loop, session.folder, session.run_id, self._target)
-        self._dispatcher.when_failed = self._control.close_soon
+        self._dispatcher.when_failed(self._control.close_soon)
         self._control.open_later(_ANNOUNCED_AFTER_S)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _named_for_apply(error: NotPicklable, *, has_keywords: bool) -> NotPicklable:
