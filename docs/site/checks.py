@@ -24,9 +24,7 @@ def all_public_names(root: Path) -> list[PublicName]:
     return [name for module in public_modules(root) for name in public_names(root / "src", module)]
 
 
-def faults_of_reference(
-    names: Iterable[PublicName], modules: Iterable[str], pages: Mapping[str, str]
-) -> Iterator[str]:
+def faults_of_reference(names: Iterable[PublicName], modules: Iterable[str], pages: Mapping[str, str]) -> Iterator[str]:
     """What is wrong with the reference, a sentence each.
 
     A name is documented if a page has it, or its module, in a line `::: path`; by whichever of its public paths. For

@@ -7,7 +7,7 @@ from typing import Any
 
 from docs.site.checks import all_public_names, faults_of_reference, public_modules, remote_assets
 from docs.site.links import PICTURES, links_of, page_of, shown_as_page, with_links_of_site, with_separate_lists
-from docs.site.navigation import BENCHMARKS, PROJECT, cards, llms_txt, navigation, summary
+from docs.site.navigation import BENCHMARKS, PROJECT, cards, llms_txt, navigation, summary, with_titles
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
@@ -25,7 +25,7 @@ def on_config(config: Any) -> Any:
     faults = list(faults_of_reference(all_public_names(ROOT), public_modules(ROOT), reference))
     if faults:
         raise PluginError("\n".join(faults))
-    config.nav = navigation(ROOT)
+    config.nav = with_titles(navigation(ROOT), ROOT)
     return config
 
 
@@ -60,7 +60,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Turn links between files of the repository into links between pages."""
     _summaries[page.file.src_uri] = summary(markdown)
     path = _paths[page.file.src_uri]
-    markdown = markdown.replace(_SECTIONS, cards(config.nav))
+    markdown = markdown.replace(_SECTIONS, cards(navigation(ROOT)))
     base = f"{path}/contents.md" if (ROOT / path).is_dir() else path
     return with_links_of_site(with_separate_lists(markdown), base, ROOT)
 
@@ -68,7 +68,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 def on_post_build(config: Any) -> None:
     """Write llms.txt, and refuse pages that load anything from another host."""
     site = Path(config.site_dir)
-    sections = [(name, pages) for entry in config.nav if isinstance(entry, dict) for name, pages in entry.items()]
+    sections = [(name, pages) for entry in navigation(ROOT) if isinstance(entry, dict) for name, pages in entry.items()]
     rows = [(name, [(page[:-3] + ".html", *_summaries[page]) for page in pages]) for name, pages in sections]
     (site / "llms.txt").write_text(llms_txt(config.site_description, rows), encoding="utf-8")
     for file in [*site.rglob("*.html"), *site.rglob("*.css")]:

@@ -75,9 +75,7 @@ def with_links_of_site(markdown: str, path: str, root: Path) -> str:
 
 def with_separate_lists(markdown: str) -> str:
     """Return a page with an empty line before each list, as Python's Markdown wants it."""
-    return "".join(
-        text if is_code else _LIST_AFTER_TEXT.sub(r"\1\n\n", text) for text, is_code in _parts(markdown)
-    )
+    return "".join(text if is_code else _LIST_AFTER_TEXT.sub(r"\1\n\n", text) for text, is_code in _parts(markdown))
 
 
 def shown_as_page(path: str, root: Path) -> str:

@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from docs.site.links import links_of, page_of
 
@@ -85,6 +86,28 @@ def _folder(docs: Path, name: str) -> list[str]:
 
 def _without_repeats(pages: Iterable[str], wanted: set[str]) -> list[str]:
     return [page for page in dict.fromkeys(pages) if page in wanted]
+
+
+def with_titles(sections: Iterable[str | Section], root: Path) -> list[Any]:
+    """The same, each page with the title that the navigation shows: that of the page up to its colon.
+
+    Args:
+        sections: what `navigation` returns.
+        root: the repository.
+    """
+
+    def titled(page: str) -> str | dict[str, str]:
+        path = root / "docs" / page
+        title = summary(path.read_text(encoding="utf-8"))[0] if path.is_file() else ""
+        return {title.partition(":")[0]: page} if ":" in title else page
+
+    named = [section if isinstance(section, dict) else {"Home": [section]} for section in sections]
+    return [
+        {name: pages[0] if name == "Home" else [titled(page) for page in pages]}
+        for each in named
+        for name, pages in each.items()
+        if pages
+    ]
 
 
 def cards(sections: Iterable[str | Section]) -> str:
