@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-
 from docs.site.checks import all_public_names, faults_of_reference, public_modules, remote_assets
 from docs.site.links import links_of, page_of, shown_as_page, with_links_of_site, with_separate_lists
 from docs.site.navigation import ABOUT, GUIDES, Section, cards, llms_txt, navigation, summary, with_titles
 from docs.site.public_names import PublicName, public_names
+
 from tests.typing.public_interface import PUBLIC_MODULES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,12 +120,14 @@ def test_a_summary_is_plain_text_of_enough_sentences() -> None:
 
 def test_links_between_files_of_the_repository_become_links_between_pages() -> None:
     text = (
-        "[a](training.md#arguments) [b](../README.md) [c](../examples/hello.py) [d](../SECURITY.md#scope) [e](../examples)"
-        ' [f](https://a.b/c.md) <img src="pictures/pool.png"> [g](missing.md)\n\n```\n[h](../README.md)\n```\n'
+        "[a](training.md#arguments) [b](../README.md) [c](../examples/hello.py) [d](../SECURITY.md#scope)"
+        ' [e](../examples) [f](https://a.b/c.md) <img src="pictures/pool.png"> [g](missing.md)'
+        "\n\n```\n[h](../README.md)\n```\n"
     )
     assert with_links_of_site(text, "docs/programs.md", ROOT) == (
-        "[a](training.md#arguments) [b](index.md) [c](repository/examples/hello.py.md) [d](repository/SECURITY.md#scope)"
-        ' [e](repository/examples/contents.md) [f](https://a.b/c.md) <img src="pictures/pool.png"> [g](missing.md)\n\n'
+        "[a](training.md#arguments) [b](index.md) [c](repository/examples/hello.py.md) "
+        "[d](repository/SECURITY.md#scope) [e](repository/examples/contents.md) "
+        '[f](https://a.b/c.md) <img src="pictures/pool.png"> [g](missing.md)\n\n'
         "```\n[h](../README.md)\n```\n"
     )
     here = with_links_of_site("[a](docs/theory.md) ![b](docs/pictures/pool.png)", "ARCHITECTURE.md", ROOT)
