@@ -78,6 +78,9 @@ class DeathRecord:
         after = "" if self.ran_s is None else f" after {self.ran_s:.1f} s"
         return f"{self.exit_phrase}{after} (pid {self.pid} on host {self.host}); {self._last_words}"
 
+    def __str__(self) -> str:
+        return self.describe()
+
     def describe(self) -> str:
         """Return the record as one line of text.
 
