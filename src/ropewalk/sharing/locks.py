@@ -9,15 +9,20 @@ owner logs a warning about that.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from multiprocessing.process import current_process
 from types import TracebackType
 from typing import Any, Self
 
+from ropewalk.calls.pending import Lost
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
+from ropewalk.sharing.host_desk import HostCalls, calls_to, desk_of
+from ropewalk.sharing.membership import member_of_run
+from ropewalk.sharing.resting_calls import acquire_lock, add, release_lock
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create
 
 logger = logging.getLogger(__name__)
@@ -40,6 +45,42 @@ class Synchronizer(SharedObject):
         return made
 
 
+    _calls: HostCalls | None = None
+    """Its calls in memory that this host shares, if it is of this host."""
+
+    def _ask(self, method: str, *args: Any, timeout: float | None = None, **options: Any) -> Any:
+        calls = self._calls or self._calls_here()
+        if calls is None:
+            return super()._ask(method, *args, timeout=timeout, **options)
+        if calls.connection.closed:
+            self._calls = None
+            return self._ask(method, *args, timeout=timeout, **options)
+        if timeout is not None:
+            timeout = max(0.0, float(timeout))  # NaN counts as zero
+        return calls.ask(method, args, timeout, lambda: self._lost(Lost(calls.connection.closed, True), calls.connection))
+
+    def _record_owner(self) -> int:
+        """Return the number of the object whose record its state is in."""
+        return self._reference.target
+
+    def _ask_depot(self, method: str) -> Any:
+        """Call a method that needs to know names of processes."""
+        return super()._ask(method)
+
+    def _calls_here(self) -> HostCalls | None:
+        """Return the calls to it in shared memory; None if its depot has to make them."""
+        reference = self._reference
+        if not reference.slot:
+            return None
+        connection = self._conversation()
+        member = member_of_run(reference.run_id)
+        desk = desk_of(member, reference.address, connection)
+        if desk:
+            ring = functools.partial(member.tell, connection, "ring", reference.target)
+            self._calls = calls_to(desk, self._record_owner(), reference.slot, reference.part, ring)
+        return self._calls
+
+
 class _Acquirable(Synchronizer):
     """A synchronizer with `acquire` and `release`, which `with` calls."""
 
@@ -56,7 +97,7 @@ class _Acquirable(Synchronizer):
         Raises:
             PeerLost: its depot is gone.
         """
-        return owned(self, self._ask("acquire", timeout=timeout if block else 0.0))
+        return self._acquire_here() or owned(self, self._ask("acquire", timeout=timeout if block else 0.0))
 
     def release(self) -> None:
         """Release it, for the next in the queue.
@@ -66,10 +107,19 @@ class _Acquirable(Synchronizer):
             AssertionError: it is a recursive lock, and this thread does not own it.
             PeerLost: its depot is gone.
         """
-        self._ask("release")
+        if not self._release_here():
+            self._ask("release")
+
+    def _acquire_here(self) -> bool:
+        """Acquire it if that needs neither the states nor the depot; returns whether that was done."""
+        raise NotImplementedError
+
+    def _release_here(self) -> bool:
+        """Release it in the same way."""
+        raise NotImplementedError
 
     def __enter__(self) -> bool:
-        return self.acquire()
+        return self._acquire_here() or self.acquire()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -95,13 +145,21 @@ class Lock(_Acquirable):
         (reference,) = create("lock", self._RECURSIVE, label=type(self).__name__, session=session)
         SharedObject.__init__(self, reference, is_new=True)
 
+    def _acquire_here(self) -> bool:
+        calls = self._calls
+        return calls is not None and not calls.connection.closed and acquire_lock(calls, self._RECURSIVE)
+
+    def _release_here(self) -> bool:
+        calls = self._calls
+        return calls is not None and not calls.connection.closed and release_lock(calls, self._RECURSIVE)
+
     def locked(self) -> bool:
         """Whether it has an owner at this moment."""
         return self._ask("locked")
 
     def holder(self) -> str:
         """Return the description of its present owner; "" if there is none."""
-        return self._ask("holder")
+        return self._ask_depot("holder")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(owner={self._standing()[0]})>"
@@ -159,6 +217,14 @@ class Semaphore(_Acquirable):
     def _make(self, value: int, bound: int | None, session: Session | None) -> None:
         (reference,) = create("semaphore", value, bound, label=type(self).__name__, session=session)
         SharedObject.__init__(self, reference, is_new=True)
+
+    def _acquire_here(self) -> bool:
+        calls = self._calls
+        return calls is not None and not calls.connection.closed and add(calls, -1)
+
+    def _release_here(self) -> bool:
+        calls = self._calls
+        return calls is not None and not calls.connection.closed and add(calls, 1)
 
     def get_value(self) -> int:
         """Return the present count."""
