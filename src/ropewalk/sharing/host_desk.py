@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.sharing.arena import NUM_BERTHS, Arena, mapped
 from ropewalk.sharing.membership import on_fork
-from ropewalk.sharing.shared_record import TARGET, SharedRecord, local_waiters
-from ropewalk.sharing.states.recorded import RecordedStates
+from ropewalk.sharing.shared_record import KIND, PRESENT, TARGET, SharedRecord
+from ropewalk.sharing.states.recorded import EVENT, RecordedStates
 from ropewalk.transport.process_mutex import post, wait_at
 
 if TYPE_CHECKING:
@@ -133,6 +133,8 @@ class HostCalls:
                 raise lost()
 
     def _collected(self, key: WaiterKey) -> tuple[Any] | None:
+        if not self.words[PRESENT] and self.words[KIND] == EVENT:
+            return (True,)  # no call waits any more
         return self._change(lambda states: states.collect(key))
 
     def _give_up(self, key: WaiterKey, timed_out: bool) -> tuple[Any] | None:
@@ -140,23 +142,13 @@ class HostCalls:
 
     def _change(self, decide: Callable[[RecordedStates], Any]) -> Any:
         """Change the record, and wake the threads whose calls have ended now."""
-        before: set[WaiterKey] = set()
-        after: list[tuple[list[Any], bool]] = []
-
-        def do(states: RecordedStates) -> Any:
-            before.clear()
-            before.update(waiter.key for waiter in states.ended)
-            made = decide(states)
-            after[:] = [local_waiters(states, NUM_BERTHS)]
-            return made
-
-        made = self.record.change(do)
-        local, rings = after[0]
-        for waiter in local:
-            if waiter.key not in before:
-                post(self._desk.arena.berth(waiter.key[0], waiter.number))
-        if rings:
-            self._ring()
+        made, woken = self.record.change(lambda states: (decide(states), states.woken))
+        for waiter in woken:
+            process, number, _ = waiter.key
+            if number < NUM_BERTHS:
+                post(self._desk.arena.berth(process, number))
+            else:
+                self._ring()
         return made
 
 

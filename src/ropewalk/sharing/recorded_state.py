@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ropewalk.sharing.arena import NUM_BERTHS, NUM_SEATS, DepotArena
-from ropewalk.sharing.shared_record import TARGET, SharedRecord, local_waiters
+from ropewalk.sharing.shared_record import TARGET, SharedRecord
 from ropewalk.sharing.states import KINDS
-from ropewalk.sharing.states.recorded import EVENT, LOCK, RECURSIVE_LOCK, SEMAPHORE, RecordedStates, WaiterTable
+from ropewalk.sharing.states.recorded import EVENT, LOCK, RECURSIVE_LOCK, SEMAPHORE, RecordedStates, RecordedWaiter, WaiterTable
 from ropewalk.sharing.states.waiting import CallOutcome, Waiter
 from ropewalk.transport.process_mutex import are_mutexes_possible, layout, post
 
@@ -101,10 +101,12 @@ class RecordedState:
         self._parts = itertools.count(1)
         self._numbers = itertools.count(NUM_BERTHS)
         self._asking: dict[WaiterKey, Waiter] = {}
+        self._waiting: set[WaiterKey] = set()
         self._keys: dict[Waiter, WaiterKey] = {}
         if first:
             self.part = next(first._parts)
-            self._numbers, self._asking, self._keys = first._numbers, first._asking, first._keys
+            self._numbers, self._asking = first._numbers, first._asking
+            self._waiting, self._keys = first._waiting, first._keys
         for name in self.METHODS:
             setattr(self, name, functools.partial(self._call, name))
 
@@ -120,8 +122,9 @@ class RecordedState:
     def _call(self, method: str, waiter: Any, *args: Any) -> list[CallOutcome]:
         key = self._desk.number(waiter.caller), next(self._numbers), waiter.party.thread
         self._asking[key], self._keys[waiter] = waiter, key
-        outcome, others = self._change(lambda states: states.decide(self.part, method, key, args))
+        outcome, others = self._change(lambda states: states.decide(self.part, method, key, args), key)
         if outcome is None:
+            self._waiting.add(key)
             return others
         if not outcome.lent:
             self._forget(waiter)
@@ -136,8 +139,8 @@ class RecordedState:
         key = self._keys.get(waiter)
         if key is None:
             return []
-        ended, others = self._change(lambda states: states.give_up(self.part, key, timed_out))
-        if not timed_out:
+        ended, others = self._change(lambda states: states.give_up(self.part, key, timed_out), key)
+        if not timed_out or ended:
             self._forget(waiter)
         return [*([CallOutcome(waiter, ended[0])] if ended and timed_out else []), *others]
 
@@ -158,8 +161,9 @@ class RecordedState:
             if key[0] == number:
                 self._forget(waiter)
         others = self._change(lambda states: states.party_gone(number, name))[1]
-        for waiter in self._record.look(lambda states: local_waiters(states, NUM_BERTHS)[0]):
-            post(self._arena.berth(waiter.key[0], waiter.number))
+        for waiter in self._record.look(lambda states: list(states.ended)):
+            if waiter.number < NUM_BERTHS:
+                post(self._arena.berth(waiter.key[0], waiter.number))
         return others
 
     def close(self) -> None:
@@ -169,35 +173,30 @@ class RecordedState:
             self._arena.free_record(self.slot)
 
     def _forget(self, waiter: Waiter) -> None:
-        self._asking.pop(self._keys.pop(waiter), None)
+        key = self._keys.pop(waiter)
+        self._asking.pop(key, None)
+        self._waiting.discard(key)
 
-    def _change(self, decide: Callable[[RecordedStates], Any]) -> tuple[Any, list[CallOutcome]]:
+    def _change(
+        self, decide: Callable[[RecordedStates], Any], own: WaiterKey | None = None
+    ) -> tuple[Any, list[CallOutcome]]:
         """Change the record; returns the outcomes of calls that are kept here, and wakes threads of this host."""
         waiters = WaiterTable(self._desk.name_of)
-        before: set[WaiterKey] = set()
-        to_wake: list[WaiterKey] = []
-        found: list[tuple[WaiterKey, Any, bool]] = []
 
-        def do(states: RecordedStates) -> Any:
-            before.clear()
-            before.update(waiter.key for waiter in states.ended)
+        def do(states: RecordedStates) -> tuple[Any, list[RecordedWaiter], list[_Ended]]:
             made = decide(states)
-            to_wake[:] = [waiter.key for waiter in states.ended if waiter.number < NUM_BERTHS]
-            found.clear()
-            for waiter, (_, value, lent) in list(states.ended.items()):
-                if waiter.key in self._asking:
-                    del states.ended[waiter]
-                    found.append((waiter.key, value, lent))
-            return made
+            ended = [(key, taken) for key in self._waiting if key != own and (taken := states.take(key))]
+            return made, states.woken, ended
 
-        made = self._record.change(do, waiters)
-        for key in to_wake:
-            if key not in before:
-                post(self._arena.berth(key[0], key[1]))
-        return made, [self._outcome(*each) for each in found]
+        made, woken, ended = self._record.change(do, waiters)
+        for waiter in woken:
+            if waiter.number < NUM_BERTHS:
+                post(self._arena.berth(waiter.key[0], waiter.number))
+        return made, [self._outcome(key, *taken) for key, taken in ended]
 
-    def _outcome(self, key: WaiterKey, value: Any, lent: bool) -> CallOutcome:
+    def _outcome(self, key: WaiterKey, _part: int, value: Any, lent: bool) -> CallOutcome:
         waiter = self._asking[key]
+        self._waiting.discard(key)
         if not lent:
             self._forget(waiter)
         return CallOutcome(waiter, value, lent=lent)
@@ -214,6 +213,7 @@ def _beginning(kind: str, *args: Any) -> tuple[int, int, Resting]:
     return EVENT, -1, resting
 
 
+_Ended = tuple["WaiterKey", tuple[int, Any, bool]]
 RECORDED = frozenset({"lock", "semaphore", "event", "condition"})
 """The kinds of objects whose state is in shared memory."""
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ropewalk.sharing.arena import RECORD_BYTES, Arena
-from ropewalk.sharing.states.recorded import RecordedStates, RecordedWaiter, Resting, WaiterTable
+from ropewalk.sharing.states.recorded import RecordedStates, Resting, WaiterTable
 from ropewalk.transport.process_mutex import lock, unlock
 
 TARGET, KIND, BOUND, PRESENT, FIRST, SECOND, THIRD = range(8, 15)
@@ -127,12 +127,6 @@ class SharedRecord:
         return True
 
 
-def local_waiters(states: RecordedStates, num_berths: int) -> tuple[list[RecordedWaiter], bool]:
-    """Return the calls that have ended and whose threads sleep at berths, and whether the depot waits for others."""
-    local = [waiter for waiter in states.ended if waiter.number < num_berths]
-    return local, len(local) < len(states.ended)
-
-
 __all__ = [
     "BOUND",
     "FIRST",
@@ -142,5 +136,4 @@ __all__ = [
     "TARGET",
     "THIRD",
     "SharedRecord",
-    "local_waiters",
 ]

@@ -56,6 +56,10 @@ class EventState:
         self._waiters = [waiter for waiter in self._waiters if waiter.party.process != process]
         return []
 
+    def is_waiting(self, waiter: Waiter) -> bool:
+        """Return whether a call waits."""
+        return waiter in self._waiters
+
     # The plain form; see `recorded.py`
 
     @property

@@ -92,7 +92,11 @@ class RecordedStates:
     def __init__(self, kind: int, bound: int, waiters: WaiterTable) -> None:
         self.waiters = waiters
         self.ended: dict[RecordedWaiter, tuple[int, Any, bool]] = {}
-        """Calls that waited and have ended: the state where each was made, its result, and whether that is lent."""
+        """Calls that waited and have ended: the state where each was made, its result, and whether that is lent. Those
+        of an event are not kept: one that does not wait any more has ended with True."""
+        self.woken: list[RecordedWaiter] = []
+        """The calls that have ended now."""
+        self._is_event = kind == EVENT
         self.parts: list[Any] = [_MAKERS[kind](bound)]
 
     @classmethod
@@ -136,14 +140,21 @@ class RecordedStates:
         part = self.part(index)
         return self._end(index, getattr(part, method)(own, *args), own)
 
+    def take(self, key: WaiterKey) -> tuple[int, Any, bool] | None:
+        """Return the state, the result, and whether it is lent, of a call that has waited; None if it waits."""
+        waiter = self.waiters.waiter(key)
+        if self._is_event:
+            return None if self.parts[0].is_waiting(waiter) else (0, True, False)
+        return self.ended.pop(waiter, None)
+
     def collect(self, key: WaiterKey) -> tuple[Any] | None:
         """Return the result of a call that has waited, which counts as taken; None if it waits."""
-        waiter = self.waiters.waiter(key)
-        if waiter not in self.ended:
+        taken = self.take(key)
+        if taken is None:
             return None
-        index, value, lent = self.ended.pop(waiter)
+        index, value, lent = taken
         if lent:
-            self._end(index, self.part(index).taken(waiter))
+            self._end(index, self.part(index).taken(self.waiters.waiter(key)))
         return (value,)
 
     def give_up(self, index: int, key: WaiterKey, timed_out: bool) -> tuple[Any] | None:
@@ -151,11 +162,12 @@ class RecordedStates:
 
         A call that has ended in time keeps its result, and one that is cancelled gives it back.
         """
-        waiter = self.waiters.waiter(key)
-        if waiter in self.ended and timed_out:
-            return self.collect(key)
-        if waiter in self.ended and not self.ended.pop(waiter)[2]:
+        if timed_out and (collected := self.collect(key)):
+            return collected
+        taken = self.take(key)
+        if taken and not taken[2]:
             return None
+        waiter = self.waiters.waiter(key)
         outcome = self._end(index, self.part(index).give_up(waiter, timed_out), waiter)
         return (outcome.value,) if outcome else None
 
@@ -182,7 +194,9 @@ class RecordedStates:
             if waiter is own:
                 found = outcome
             else:
-                self.ended[waiter] = index, outcome.value, outcome.lent
+                self.woken.append(waiter)
+                if not self._is_event:
+                    self.ended[waiter] = index, outcome.value, outcome.lent
         return found
 
 
