@@ -82,6 +82,23 @@ class HostCalls:
         finally:
             self._desk.free.append(number)
 
+    def set_event(self) -> None:
+        """Set the event, and wake the threads that wait."""
+        self._wake(self.record.set_event())
+
+    def wait_for_event(self, timeout: float | None, lost: Callable[[], Exception]) -> bool:
+        """Wait until the event is set; returns whether it was. Arguments as in `ask`."""
+        number = self._berth()
+        key = self.seat, number, threading.get_ident()
+        try:
+            return self.record.wait_at_event(key) or self._sleep(key, timeout, lost)
+        except BaseException:  # Ctrl-C
+            with interrupts_deferred:
+                self._give_up(key, False)
+            raise
+        finally:
+            self._desk.free.append(number)
+
     def _berth(self) -> int:
         while True:
             try:
@@ -122,7 +139,7 @@ class HostCalls:
             left = _CHUNK_S if due is None else min(_CHUNK_S, due - time.monotonic())
             if left > 0:
                 wait_at(berth, left)
-            if due is not None and time.monotonic() >= due:
+            if due is not None and time.monotonic() >= due and not self._is_set():
                 ended = self._give_up(key, True)
                 due = None  # a condition may have to wait for its lock
             else:
@@ -133,9 +150,13 @@ class HostCalls:
                 raise lost()
 
     def _collected(self, key: WaiterKey) -> tuple[Any] | None:
-        if not self.words[PRESENT] and self.words[KIND] == EVENT:
-            return (True,)  # no call waits any more
+        if self._is_set():
+            return (True,)
         return self._change(lambda states: states.collect(key))
+
+    def _is_set(self) -> bool:
+        """Whether no call waits at the event any more."""
+        return not self.words[PRESENT] and self.words[KIND] == EVENT
 
     def _give_up(self, key: WaiterKey, timed_out: bool) -> tuple[Any] | None:
         return self._change(lambda states: states.give_up(self._part, key, timed_out))
@@ -143,13 +164,15 @@ class HostCalls:
     def _change(self, decide: Callable[[RecordedStates], Any]) -> Any:
         """Change the record, and wake the threads whose calls have ended now."""
         made, woken = self.record.change(lambda states: (decide(states), states.woken))
-        for waiter in woken:
-            process, number, _ = waiter.key
+        self._wake([waiter.key for waiter in woken])
+        return made
+
+    def _wake(self, keys: Sequence[WaiterKey]) -> None:
+        for process, number, _ in keys:
             if number < NUM_BERTHS:
                 post(self._desk.arena.berth(process, number))
             else:
                 self._ring()
-        return made
 
 
 # The desks of this process

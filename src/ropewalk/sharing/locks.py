@@ -49,15 +49,13 @@ class Synchronizer(SharedObject):
     """Its calls in memory that this host shares, if it is of this host."""
 
     def _ask(self, method: str, *args: Any, timeout: float | None = None, **options: Any) -> Any:
-        calls = self._calls or self._calls_here()
+        calls = self._calls_here()
         if calls is None:
             return super()._ask(method, *args, timeout=timeout, **options)
-        if calls.connection.closed:
-            self._calls = None
-            return self._ask(method, *args, timeout=timeout, **options)
-        if timeout is not None:
-            timeout = max(0.0, float(timeout))  # NaN counts as zero
-        return calls.ask(method, args, timeout, lambda: self._lost(Lost(calls.connection.closed, True), calls.connection))
+        return calls.ask(method, args, limited(timeout), functools.partial(self._gone, calls))
+
+    def _gone(self, calls: HostCalls) -> PeerLost:
+        return self._lost(Lost(calls.connection.closed), calls.connection)
 
     def _record_owner(self) -> int:
         """Return the number of the object whose record its state is in."""
@@ -69,6 +67,10 @@ class Synchronizer(SharedObject):
 
     def _calls_here(self) -> HostCalls | None:
         """Return the calls to it in shared memory; None if its depot has to make them."""
+        known = self._calls
+        if known and not known.connection.closed:
+            return known
+        self._calls = None
         reference = self._reference
         if not reference.slot:
             return None
@@ -264,6 +266,11 @@ class BoundedSemaphore(Semaphore):
         return f"<{type(self).__name__}(value={self._shown_value()}, maxvalue={self._bound})>"
 
 
+def limited(timeout: float | None) -> float | None:
+    """Return a timeout that is not negative; NaN counts as zero."""
+    return None if timeout is None else max(0.0, float(timeout))
+
+
 def owned(what: SharedObject, outcome: bool | str) -> bool:
     """Return whether an acquire succeeded; logs a warning if the previous owner died with the lock."""
     if isinstance(outcome, str):
@@ -273,4 +280,4 @@ def owned(what: SharedObject, outcome: bool | str) -> bool:
     return outcome
 
 
-__all__ = ["BoundedSemaphore", "Lock", "RLock", "Semaphore", "Synchronizer", "owned"]
+__all__ = ["BoundedSemaphore", "Lock", "RLock", "Semaphore", "Synchronizer", "limited", "owned"]

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ropewalk.sharing.arena import RECORD_BYTES, Arena
-from ropewalk.sharing.states.recorded import RecordedStates, Resting, WaiterTable
+from ropewalk.sharing.states.recorded import RecordedStates, Resting, WaiterTable, dumped_event, event_waiters
+from ropewalk.sharing.states.waiting import WaiterKey
 from ropewalk.transport.process_mutex import lock, unlock
 
 TARGET, KIND, BOUND, PRESENT, FIRST, SECOND, THIRD = range(8, 15)
@@ -90,11 +91,44 @@ class SharedRecord:
 
     def _states(self, waiters: WaiterTable) -> RecordedStates:
         words = self.words
-        kind, bound, present = words[KIND], words[BOUND], words[PRESENT]
-        if not present:
+        kind, bound = words[KIND], words[BOUND]
+        if not words[PRESENT]:
             return RecordedStates.at_rest(kind, bound, waiters, (words[FIRST], words[SECOND], words[THIRD]))
+        return RecordedStates.loaded(kind, bound, waiters, self._blob())
+
+    def _blob(self) -> bytes:
+        present = self.words[PRESENT]
         start = _B if present < 0 else _A
-        return RecordedStates.loaded(kind, bound, waiters, bytes(self._view[start : start + abs(present)]))
+        return bytes(self._view[start : start + abs(present)])
+
+    # An event whose calls wait is not restored, because each of the two processes that wake each other would do it twice.
+
+    def set_event(self) -> list[WaiterKey]:
+        """Set an event; returns the calls that have waited."""
+        while True:
+            lock(self.mutex)
+            try:
+                self.is_touched = False
+                woken = event_waiters(self._blob()) if self.words[PRESENT] else []
+                if self._rest(1, 0, 0):
+                    return woken
+            finally:
+                unlock(self.mutex)
+
+    def wait_at_event(self, key: WaiterKey) -> bool:
+        """Have a call wait at an event that is not set; returns whether it is set."""
+        while True:
+            lock(self.mutex)
+            try:
+                self.is_touched = False
+                present = self.words[PRESENT]
+                if not present and self.words[FIRST]:
+                    return True
+                waiting = event_waiters(self._blob()) if present else []
+                if self._keep(dumped_event([*waiting, key])):
+                    return False
+            finally:
+                unlock(self.mutex)
 
     # In these two no other code runs after `is_touched` was read: a signal is handled at calls and loops only.
 

@@ -6,6 +6,7 @@ names the party that broke it.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -14,7 +15,7 @@ from typing import Any
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
-from ropewalk.sharing.locks import BoundedSemaphore, Lock, RLock, Semaphore, Synchronizer, owned
+from ropewalk.sharing.locks import BoundedSemaphore, Lock, RLock, Semaphore, Synchronizer, limited, owned
 from ropewalk.sharing.resting_calls import is_set, put
 from ropewalk.sharing.shared_object import SharedObject, create
 
@@ -160,7 +161,8 @@ class Event(Synchronizer):
     def set(self) -> None:
         """Set the flag. All waiting threads go on, even if it is cleared immediately afterwards."""
         if not self._put(True):
-            self._ask("set")
+            calls = self._calls_here()
+            calls.set_event() if calls else self._ask("set")
 
     def clear(self) -> None:
         """Clear the flag."""
@@ -179,7 +181,12 @@ class Event(Synchronizer):
         Raises:
             PeerLost: the depot of the event is gone.
         """
-        return self._known() or self._ask("wait", timeout=timeout)
+        if self._known():
+            return True
+        calls = self._calls_here()
+        if calls is None:
+            return self._ask("wait", timeout=timeout)
+        return calls.wait_for_event(limited(timeout), functools.partial(self._gone, calls))
 
     def __repr__(self) -> str:
         try:

@@ -200,6 +200,16 @@ class RecordedStates:
         return found
 
 
+def event_waiters(blob: bytes) -> list[WaiterKey]:
+    """Return the calls that wait, of a dumped event."""
+    return marshal.loads(blob)[0][0][1]
+
+
+def dumped_event(waiting: list[WaiterKey]) -> bytes:
+    """Return an event that is not set, dumped with the calls that wait."""
+    return marshal.dumps(([(False, waiting)], []))
+
+
 _MAKERS: dict[int, Callable[[int], Any]] = {
     LOCK: lambda _: LockState(),
     RECURSIVE_LOCK: lambda _: LockState(recursive=True),
@@ -218,4 +228,6 @@ __all__ = [
     "RecordedWaiter",
     "Resting",
     "WaiterTable",
+    "dumped_event",
+    "event_waiters",
 ]
