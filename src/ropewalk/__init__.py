@@ -113,6 +113,7 @@ with _lazy:
     from ropewalk.program.program import Program as Program
     from ropewalk.program.restart_rule import Restart as Restart
     from ropewalk.program.running import RunningProgram as RunningProgram
+    from ropewalk.program.script import Script as Script
     from ropewalk.program.validation import Mode as Mode
     from ropewalk.sharing.connections import Pipe as Pipe
     from ropewalk.sharing.managers import Manager as Manager
