@@ -145,6 +145,7 @@ with _lazy.unlisted():
     from ropewalk import shared_memory as shared_memory
     from ropewalk import sharedctypes as sharedctypes
     from ropewalk import synchronize as synchronize
+    from ropewalk.live_display import live as live
 
     # `Search` needs Optuna, `track` needs SQLAlchemy, and `page` NiceGUI.
     from ropewalk.page.opening import page as page
