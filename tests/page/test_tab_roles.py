@@ -23,7 +23,7 @@ def handled(event: str, socket: str, *data: Any) -> tuple[object, list[Any]]:
     async def slow(socket: str, *data: Any) -> str:
         return plain(socket, *data)
 
-    handlers = {"connect": slow, "handshake": slow, "event": plain, "disconnect": plain}
+    handlers: dict[str, Any] = {"connect": slow, "handshake": slow, "event": plain, "disconnect": plain}
     tie_tabs_to_roles(handlers, ROLES.get, {"tab of owner": "owner", "tab of reader": "reader"}.get)  # type: ignore[arg-type]
     return asyncio.run(handlers[event](socket, *data)), seen
 

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ropewalk import tracking
 from ropewalk.escaping import escaped, escaped_lines
@@ -133,9 +133,10 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     ui.run_with(  # pyright: ignore[reportUnknownMemberType]
         app, title="Ropewalk", show_welcome_message=False, reconnect_timeout=30.0, language="en-US"
     )
+    sockets = cast("Any", core.sio)  # python-socketio has no types
     tie_tabs_to_roles(
-        core.sio.handlers["/"],
-        lambda socket: core.sio.get_environ(socket)["asgi.scope"].get(ROLE),
+        sockets.handlers["/"],
+        lambda socket: sockets.get_environ(socket)["asgi.scope"].get(ROLE),
         lambda tab: Client.instances[tab].request.scope.get(ROLE) if tab in Client.instances else None,
     )
     secure = bool(options.certificate)
