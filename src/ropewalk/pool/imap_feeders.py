@@ -13,8 +13,8 @@ from typing import Any
 from ropewalk.errors import PoolClosed, TaskCancelled
 from ropewalk.pool.chunking import chunks
 from ropewalk.pool.dispatcher import Dispatcher
+from ropewalk.pool.imap_results import ImapJob
 from ropewalk.pool.job_submitter import JobPackage
-from ropewalk.pool.results import ImapJob
 
 
 class ImapFeeders:

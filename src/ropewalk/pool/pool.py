@@ -31,11 +31,12 @@ from ropewalk.pool.chunking import default_chunksize
 from ropewalk.pool.constants import ConstantRef
 from ropewalk.pool.dispatcher import Dispatcher
 from ropewalk.pool.imap_feeders import ImapFeeders
+from ropewalk.pool.imap_results import IMapIterator, ImapJob
 from ropewalk.pool.job_submitter import JobSubmitter
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.packing import first_constant
 from ropewalk.pool.pool_size import PoolSize
-from ropewalk.pool.results import AsyncResult, IMapIterator, ImapJob, MapResult, PoolJob
+from ropewalk.pool.results import AsyncResult, MapResult, PoolJob
 from ropewalk.pool.status import PoolStatus, WorkerHandle
 from ropewalk.pool.viewing import PoolTarget
 from ropewalk.pool.worker_options import WorkerOptions, check_worker_arguments
