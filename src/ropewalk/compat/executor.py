@@ -22,7 +22,8 @@ from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.errors import NotPicklable, PoolClosed
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.pool import Pool
-from ropewalk.pool.results import PoolJob, RaisedEntry
+from ropewalk.pool.result_batch import RaisedEntry
+from ropewalk.pool.results import PoolJob
 from ropewalk.pool.status import PoolStatus, WorkerHandle
 from ropewalk.processes.session import Session
 

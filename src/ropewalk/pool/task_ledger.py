@@ -18,7 +18,8 @@ from ropewalk.pool.constant_store import ConstantStore
 from ropewalk.pool.history import WorkerDeath
 from ropewalk.pool.messages import CallKind, TasksDone
 from ropewalk.pool.remote_worker import RemoteWorker
-from ropewalk.pool.results import PoolJob, RaisedEntry, ResultBatch
+from ropewalk.pool.result_batch import RaisedEntry, ResultBatch
+from ropewalk.pool.results import PoolJob
 from ropewalk.pool.task_content import Content
 from ropewalk.pool.task_stream import TaskStream, parts_of_stream
 from ropewalk.pool.task_table import Finished, GivenUp, TaskTable, TaskUnit
