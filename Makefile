@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # An editable install sees changes of the sources by itself; only pyproject.toml asks for a new one.
 STAMPS := $(VENV)/stamps
 
-.PHONY: docs everything demo test test-lab test-gpu retest lab check bench soak soak-slice handler-slice timing mutants clean help
+.PHONY: everything demo test test-lab test-gpu retest lab check bench soak soak-slice handler-slice timing mutants clean help
 # Two installs into one environment at the same time would spoil it.
 .NOTPARALLEL:
 
@@ -87,6 +87,7 @@ check: $(STAMPS)/dev
 	$(BIN)/lint-imports
 
 # The theme prints advice on its successor; this variable leaves that out.
+.PHONY: docs
 docs: $(STAMPS)/docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
