@@ -11,6 +11,7 @@
 #   make mutants   plant mistakes in the deciders, one at a time; NAMES="task_table gd_sec" for some of them
 #   make check     lint, formatting, types and import contracts
 #   make bench     the benchmark tables of pool and calls
+#   make gallery   run the examples, and make the pictures of docs/gallery.md again
 #   make clean     remove the environment and caches
 
 VENV := .venv
@@ -19,12 +20,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # An editable install sees changes of the sources by itself; only pyproject.toml asks for a new one.
 STAMPS := $(VENV)/stamps
 
-.PHONY: demo test test-lab test-gpu retest lab check bench soak soak-slice handler-slice timing mutants clean help
+.PHONY: demo test test-lab test-gpu retest lab check bench soak soak-slice handler-slice timing mutants gallery clean help
 # Two installs into one environment at the same time would spoil it.
 .NOTPARALLEL:
 
 help:
-	@sed -n '3,15p' Makefile | cut -c3-
+	@sed -n '3,16p' Makefile | cut -c3-
 
 # The first Python on the path that is new enough; `make PYTHON=/path/to/python3.12 ...` chooses another.
 $(STAMPS)/venv:
@@ -102,6 +103,9 @@ timing: $(STAMPS)/test
 
 mutants: $(STAMPS)/mutants
 	@$(BIN)/python -m tests.mutants.run $(NAMES)
+
+gallery: $(STAMPS)/test
+	$(BIN)/python -m docs.gallery.make
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
