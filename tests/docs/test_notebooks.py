@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from docs.make_notebooks import FOLDER, PAGES, notebook_text
 
 from tests.docs.code_blocks import blocks_of, check
+
+MADE = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "make_notebooks.py"))
+FOLDER: Path = MADE["FOLDER"]
+PAGES: tuple[str, ...] = MADE["PAGES"]
+notebook_text: Callable[[str], str] = MADE["notebook_text"]
 
 EXECUTE = """
 import sys
