@@ -12,6 +12,7 @@
 #   make check     lint, formatting, types and import contracts
 #   make docs      the site of the documentation, in build/site; needs no network once it is installed
 #   make bench     the benchmark tables of pool and calls
+#   make gallery   run the examples, and make the pictures of docs/gallery.md again
 #   make clean     remove the environment and caches
 
 VENV := .venv
@@ -21,7 +22,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # An editable install sees changes of the sources by itself; only pyproject.toml asks for a new one.
 STAMPS := $(VENV)/stamps
 
-.PHONY: everything demo test test-lab test-gpu retest lab check bench soak soak-slice handler-slice timing mutants clean help
+.PHONY: everything demo test test-lab test-gpu retest lab check bench soak soak-slice handler-slice timing mutants gallery clean help
 # Two installs into one environment at the same time would spoil it.
 .NOTPARALLEL:
 
@@ -116,6 +117,9 @@ timing: $(STAMPS)/test
 
 mutants: $(STAMPS)/mutants
 	@$(BIN)/python -m tests.mutants.run $(NAMES)
+
+gallery: $(STAMPS)/test
+	$(BIN)/python -m docs.gallery.make
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
