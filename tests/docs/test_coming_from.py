@@ -45,7 +45,7 @@ def test_the_blocks_that_use_torch_print_what_the_pages_say(block: Block, printe
 def test_a_page_shows_both_sides_and_says_what_the_other_one_does_better(page: Path) -> None:
     text = page.read_text()
     assert text.startswith("# Coming from ")
-    assert "```py\n" in text and "```python" in text
+    assert ("```py\n" in text or "```bash\n" in text) and "```python" in text
     assert "| you write | you write now |" in text
     assert re.search(r"^\*\*What .* do(?:es)? better\.\*\* ", text, re.MULTILINE)
 
