@@ -173,7 +173,7 @@ class Ours:
 
 def link_bytes(pool: rw.Pool) -> int:
     """All bytes that have gone over the links of the workers that a pool has now: to us, and from us if counted."""
-    links = [worker.link for worker in list(pool._dispatcher.workers.values())]
+    links = [worker.link for worker in pool._dispatcher.present()]
     return sum(link.received_bytes + _sent.get(link.stream, 0) for link in links if link)
 
 

@@ -357,10 +357,13 @@ class ProgramFailed(RopewalkError):
         reason: how it failed, in one line.
         last_output: the last lines that it printed.
         deaths: how its earlier attempts ended, oldest first, if it was restarted.
+        exit_code: its exit code as a shell reports it: 128 and the number of the signal that killed it; 1 if it raised
+            an exception or could not be started.
     """
 
     node: str = ""
     replica: int = 0
+    exit_code: int = 1
     reason: str = ""
     last_output: str = ""
     deaths: tuple[str, ...] = ()

@@ -15,7 +15,8 @@ import pytest
 
 import ropewalk
 from ropewalk.pool.messages import CallKind
-from ropewalk.pool.results import MapResult, ResultBatch
+from ropewalk.pool.result_batch import ResultBatch
+from ropewalk.pool.results import MapResult
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 

@@ -72,14 +72,15 @@ def test_a_part_of_a_range_needs_no_bytes_unless_its_numbers_are_too_large() -> 
     large = 2**63
     with Pool(1) as pool:
         job = PoolJob()
-        code = pool._packer.code(abs)
+        packer = pool._submitter._packer
+        code = packer.code(abs)
         for items, span in [
             (range(100, 200)[::-3], (199, 99, -3)),
             (range(-large, 3 - large), (-large, 3 - large, 1)),
             (range(large, large + 3), None),
             (range(0, 1, large), None),
         ]:
-            unit = pool._packer.unit(job, code, items, 0, CallKind.ONE, 0, what="iterable", defined={})
+            unit = packer.unit(job, code, items, 0, CallKind.ONE, 0, what="iterable", defined={})
             assert unit.count == len(items) and unit.content.span == span
             assert bool(unit.content.parts) == (span is None)
             assert pool.map(abs, items) == [abs(item) for item in items]

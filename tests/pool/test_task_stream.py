@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ropewalk.pool import task_stream
 from ropewalk.pool.constants import Constant
-from ropewalk.pool.dispatcher import Content
+from ropewalk.pool.task_content import Content
 from ropewalk.pool.task_stream import KEPT_S, TaskStream, parts_of_stream
 from ropewalk.pool.task_table import Finished, ItemSpan, TaskUnit
 

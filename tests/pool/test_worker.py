@@ -36,7 +36,7 @@ from ropewalk.pool.messages import (
     UnitHeader,
     WorkerReady,
 )
-from ropewalk.pool.results import RaisedEntry, ResultBatch
+from ropewalk.pool.result_batch import RaisedEntry, ResultBatch
 from ropewalk.pool.worker import PoolWorker
 from ropewalk.processes import bootstrap
 from ropewalk.processes.bootstrap import ProcessContext

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ropewalk.calls.frozen import Frozen
+from ropewalk.transport.array_pickles import learn, loads_arrays
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, descriptors_are_scarce, open_parts, pack, total_bytes
 from ropewalk.transport.descriptors import Descriptors
 from ropewalk.transport.frames import Part
@@ -222,7 +223,15 @@ def unpack(received: Received, shared: tuple[int, ...]) -> Any:
     if len(parts) == 1:
         return loads(parts[0])
     # Small frames arrive as bytes, and the buffers of values must be writable.
-    return loads(parts[0], [bytearray(part) if type(part) is bytes else part for part in parts[1:]])
+    buffers = [bytearray(part) if type(part) is bytes else part for part in parts[1:]]
+    pickled = parts[0]
+    if type(pickled) is not bytes:
+        return loads(pickled, buffers)
+    value = loads_arrays(pickled, buffers)
+    if value is None:
+        value = loads(pickled, buffers)
+        learn(pickled, buffers, value)
+    return value
 
 
 def _pack_frozen(link: Link | None, frozen: Frozen[Any], what: str) -> PackedValue:

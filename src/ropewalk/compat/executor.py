@@ -22,7 +22,8 @@ from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.errors import NotPicklable, PoolClosed
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.pool import Pool
-from ropewalk.pool.results import PoolJob, RaisedEntry
+from ropewalk.pool.result_batch import RaisedEntry
+from ropewalk.pool.results import PoolJob
 from ropewalk.pool.status import PoolStatus, WorkerHandle
 from ropewalk.processes.session import Session
 
@@ -239,7 +240,8 @@ class Executor(ProcessPoolExecutor):
         if self._pool is None:
             return {}
         # A worker that has reached its limit of tasks and is ending is not listed, as in the standard library.
-        staying = self._pool._dispatcher.worker_ids(ending=False)  # pyright: ignore[reportPrivateUsage]
+        present = self._pool._dispatcher.present(ending=False)  # pyright: ignore[reportPrivateUsage]
+        staying = {worker.id for worker in present}
         handles = self._pool._pool  # pyright: ignore[reportPrivateUsage]
         return {handle.pid: handle for handle in handles if handle.name in staying}
 

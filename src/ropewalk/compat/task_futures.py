@@ -22,7 +22,8 @@ from typing import Any, TypeVar
 
 from ropewalk.compat.broken_executor import as_futures_name_it
 from ropewalk.pool.pool import Pool
-from ropewalk.pool.results import PoolJob, RaisedEntry, ResultBatch
+from ropewalk.pool.result_batch import RaisedEntry, ResultBatch
+from ropewalk.pool.results import PoolJob
 
 T = TypeVar("T")
 

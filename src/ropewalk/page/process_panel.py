@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
+from ropewalk.escaping import escaped
 from ropewalk.page.browser import call_browser
 from ropewalk.page.frame import panel
 from ropewalk.page.process_rows import Row, changes, process_rows
@@ -25,13 +26,17 @@ class ProcessPanel:
 
     Args:
         seen: what is known of the thing when the page is opened.
+        is_pool: whether it is the pool of the thing that the page is about.
     """
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: Seen, *, is_pool: bool = False) -> None:
         self._rows: dict[str, Row] = {}
         with panel("Processes") as self._card:
             with ui.row().classes("items-center w-full"):
                 self._counts = ui.label().classes("rw-small")
+                if is_pool:
+                    words = f"tasks and deaths of pool {escaped(seen.view.name)}"
+                    ui.link(words, f"/now/{seen.view.id}").classes("rw-small")
                 ui.space()
                 ui.input(placeholder="filter", on_change=lambda e: self._filter(str(e.value or ""))).props(
                     'dense outlined clearable type=search aria-label="filter processes"'
@@ -47,6 +52,7 @@ class ProcessPanel:
             with ui.element("div").classes("w-full") as self._frame:
                 self._grid = ui.aggrid(_options(seen), theme="balham", auto_size_columns=False)
                 self._grid.classes("rw-grid w-full").style("height:100%")
+        self._has_hosts = _has_hosts(seen)
         self._num_shown = -1
         self._fit(len(seen.view.processes))
 
@@ -58,6 +64,9 @@ class ProcessPanel:
             change = {"all": not self._rows, "rows": found, "gone": gone}
             call_browser("processes", self._grid.id, self._map.id, change)
             self._fit(len(rows))
+        if _has_hosts(seen) and not self._has_hosts:
+            self._has_hosts = True
+            self._grid.run_grid_method("setColumnsVisible", ["host"], True)
         self._rows = rows
         self._counts.set_text(_counts(rows))
 
@@ -75,6 +84,11 @@ class ProcessPanel:
 
     def _save(self) -> None:
         call_browser("save", self._grid.id, "processes.csv")
+
+
+def _has_hosts(seen: Seen) -> bool:
+    """Return whether the processes are on several hosts; the column of them is of no use otherwise."""
+    return len({process.host for process in seen.view.processes}) > 1
 
 
 def _counts(rows: dict[str, Row]) -> str:
@@ -107,8 +121,8 @@ def _options(seen: Seen) -> dict[str, Any]:
     done = _DONE.get(seen.view.kind, "done")
     columns = [
         {"headerName": "name", "field": "name", "width": 112, "pinned": "left", "cellClass": "text-bold"},
-        {"headerName": "host", "field": "host", "width": 96},
-        {"headerName": "group", "field": "group", "width": 110, "hide": True},
+        {"headerName": "host", "field": "host", "width": 96, "hide": not _has_hosts(seen)},
+        {"headerName": "stage", "field": "group", "width": 84, "hide": seen.view.kind != "trainer"},
         {"headerName": "state", "field": "state", "width": 116, ":cellRenderer": "ropewalk.cells.state"},
         {"headerName": "doing", "field": "doing", "minWidth": 100, "flex": 1},
         _number("for", "doing_s", 66, formatter="duration"),

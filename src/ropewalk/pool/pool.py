@@ -12,33 +12,34 @@ when workers die (`max_deaths`, `at_most_once`, `task_timeout_s`), functions may
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import logging
 import operator
 import os
-import threading
 import time
 import warnings
-import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ropewalk.control.server import ControlServer
 from ropewalk.control.view import View
 from ropewalk.engines.resources import Resources
-from ropewalk.errors import NotPicklable, PoolClosed, TaskCancelled
+from ropewalk.errors import PoolClosed, TaskCancelled
 from ropewalk.escaping import escaped
 from ropewalk.pool.callbacks import Callbacks
-from ropewalk.pool.chunking import chunks, default_chunksize
-from ropewalk.pool.constants import Constant, ConstantRef
-from ropewalk.pool.dispatcher import Dispatcher, WorkerOptions
+from ropewalk.pool.chunking import default_chunksize
+from ropewalk.pool.constants import ConstantRef
+from ropewalk.pool.dispatcher import Dispatcher
+from ropewalk.pool.imap_feeders import ImapFeeders
+from ropewalk.pool.imap_results import IMapIterator, ImapJob
+from ropewalk.pool.job_submitter import JobSubmitter
 from ropewalk.pool.messages import CallKind
-from ropewalk.pool.packing import Packer, first_constant
-from ropewalk.pool.results import AsyncResult, IMapIterator, ImapJob, MapResult, PoolJob
-from ropewalk.pool.scaling import Elasticity
+from ropewalk.pool.packing import first_constant
+from ropewalk.pool.pool_size import PoolSize
+from ropewalk.pool.results import AsyncResult, MapResult, PoolJob
 from ropewalk.pool.status import PoolStatus, WorkerHandle
-from ropewalk.pool.task_table import TaskUnit
 from ropewalk.pool.viewing import PoolTarget
+from ropewalk.pool.worker_options import WorkerOptions, check_worker_arguments
 from ropewalk.processes import bootstrap
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.interrupts import interrupts_deferred
@@ -48,15 +49,12 @@ from ropewalk.transport.serialization import dumps_code
 
 S = TypeVar("S")
 T = TypeVar("T")
-logger = logging.getLogger(__name__)
 
 RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
 
 _WINDOW_BYTES = 32 << 20
 """Bytes of unconsumed results of one `imap` before it stops reading its iterable."""
 _WINDOW_ITEMS = 4096
-_SLICE_UNITS = 500
-"""Number of chunks that a map submits at a time."""
 _ANNOUNCED_AFTER_S = 0.2
 """Many pools live for a few milliseconds, and would be gone before anybody can look."""
 _pool_numbers = itertools.count(1)
@@ -130,29 +128,15 @@ class Pool:
         name: str | None = None,
     ) -> None:
         self._state = TERMINATE  # until it runs
-        if isinstance(preload, str):
-            raise TypeError(f"preload must be a list of module names, not the string {preload!r}; write [{preload!r}]")
-        if maxtasksperchild is not None and (not isinstance(maxtasksperchild, int) or maxtasksperchild <= 0):
-            raise ValueError(f"maxtasksperchild must be a positive int or None, not {maxtasksperchild!r}")
-        if max_deaths < 1:
-            raise ValueError(f"max_deaths must be at least 1, not {max_deaths}")
-        if task_timeout_s is not None and not task_timeout_s > 0:
-            raise ValueError(f"task_timeout_s must be a number of seconds above 0, or None, not {task_timeout_s}")
-        if initializer is not None and not callable(initializer):
-            raise TypeError(f"initializer must be callable, not {initializer!r}")
-        if not idle_s >= 0:
-            raise ValueError(f"idle_s must be a number of seconds, 0 or more, not {idle_s}")
-        bounds = _bounds(processes, min_processes, max_processes)
+        check_worker_arguments(initializer, maxtasksperchild, max_deaths, task_timeout_s, preload)
+        size = PoolSize.of(processes, min_processes, max_processes, idle_s)
         self._session = leased(session or (None if engine else session_of(context)), engine=engine)
         outer = f"{bootstrap.current.name}/" if bootstrap.current else ""  # a pool inside a worker is named after it
         self.name: str = escaped(name) if name else f"{outer}pool-{next(_pool_numbers)}"
         self._pid = os.getpid()
-        self._num_maps = 0
-        self._feeders: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-        self._imaps: weakref.WeakSet[ImapJob] = weakref.WeakSet()
         self._callbacks = Callbacks()
-        try:
-            num_workers, elasticity = _size(processes, bounds, idle_s, self._session.default_size)
+        with self._released_on_error():
+            num_workers, elasticity = size.start(self._session.default_size)
             options = WorkerOptions(
                 name=self.name,
                 resources=resources or default_resources(self._session.settings),
@@ -165,22 +149,25 @@ class Pool:
                 max_deaths=max_deaths,
                 at_most_once=at_most_once,
             )
-        except BaseException:
-            self._session.release()
-            raise
         with interrupts_deferred:
-            try:
+            with self._released_on_error():
                 self._dispatcher = Dispatcher(self._session, options, num_workers, elasticity)
-                self._packer = Packer(self._dispatcher, options.resources)
-            except BaseException:
-                self._session.release()
-                raise
+                self._submitter = JobSubmitter(self._dispatcher, options.resources)
+                self._feeders = ImapFeeders(self.name, self._dispatcher)
             self._released = False
             self._state = RUN
         self._target = PoolTarget(self, self._dispatcher, self._session)
         self._control: ControlServer | None = None
         if bootstrap.current is None:  # in a worker, the launcher shows what it does
             self._announce()
+
+    @contextlib.contextmanager
+    def _released_on_error(self) -> Generator[None]:
+        try:
+            yield
+        except BaseException:
+            self._session.release()
+            raise
 
     # One call
 
@@ -389,7 +376,7 @@ class Pool:
             NotPicklable: a part of the value cannot be sent.
         """
         self._check_running()
-        constant = self._packer.constant(dumps_code(value, what="value"))
+        constant = self._submitter.constant(dumps_code(value, what="value"))
         # The reference may be dropped by the garbage collector anywhere, even while this thread holds the pool's lock:
         # act in the loop.
         loop, dispatcher = self._session.loop, self._dispatcher
@@ -411,11 +398,10 @@ class Pool:
         """
         if operator.index(processes) < 1:
             raise ValueError(f"a pool needs at least 1 worker, not {processes}")
-        bounds = self._dispatcher.elasticity
-        if bounds and not bounds.least <= processes <= bounds.most:
+        least, most = self._dispatcher.bounds or (1, processes)
+        if not least <= processes <= most:
             raise ValueError(
-                f"this pool has {bounds.least} to {bounds.most} workers (min_processes, max_processes), and cannot "
-                f"have {processes}"
+                f"this pool has {least} to {most} workers (min_processes, max_processes), and cannot have {processes}"
             )
         self._check_running()
         self._dispatcher.resize(processes)
@@ -454,17 +440,19 @@ class Pool:
         """Take no more tasks; the workers end when all tasks are done. May be called twice."""
         if self._state == RUN and self._pid == os.getpid():
             self._state = CLOSE
-            if not self._feeding():
-                self._dispatcher.finish()
+            self._finish_unless_feeding()
 
-    def terminate(self) -> None:
-        """End the workers at once; tasks that have not ended fail with `TaskCancelled`. May be called twice."""
+    def terminate(self, grace_s: float | None = None) -> None:
+        """End the workers at once; tasks that have not ended fail with `TaskCancelled`. May be called twice.
+
+        Args:
+            grace_s: seconds that workers have between SIGTERM and SIGKILL, for their exit handlers; None: 1 second.
+        """
         if self._pid != os.getpid():
             return
         self._state = TERMINATE
-        for job in list(self._imaps):
-            job.drop()
-        self._dispatcher.terminate(TaskCancelled(f"{self.name} was terminated before this task ended"))
+        self._feeders.drop_all()
+        self._dispatcher.terminate(TaskCancelled(f"{self.name} was terminated before this task ended"), grace_s)
 
     def join(self) -> None:
         """Wait until every worker has ended. Call `close` or `terminate` first.
@@ -477,10 +465,7 @@ class Pool:
         if self._state == RUN:
             raise ValueError("Pool is still running: call close() or terminate() before join()")
         if self._state == CLOSE:
-            for job in list(self._imaps):
-                job.lift_window()
-            for feeder in list(self._feeders):
-                feeder.join()
+            self._feeders.finish()
             self._dispatcher.finish()
         self._dispatcher.wait_until_finished()
         self._callbacks.end()
@@ -495,7 +480,7 @@ class Pool:
         self.join()
 
     def __repr__(self) -> str:
-        return f"<ropewalk.Pool {self.name} {self._state} with {self._dispatcher.scaling.wanted} workers>"
+        return f"<ropewalk.Pool {self.name} {self._state} with {self._dispatcher.num_wanted} workers>"
 
     def _repr_html_(self) -> str:
         return self.status()._repr_html_()  # pyright: ignore[reportPrivateUsage]
@@ -532,26 +517,7 @@ class Pool:
             Exception: what broke the pool.
         """
         self._check_running()
-        code, seed = self._packer.code(func), self._seed(seed)
-        what = "args" if kind in CallKind.SINGLE else "iterable"
-        units: list[TaskUnit] = []
-        defined: dict[frozenset[str], Constant] = {}
-        first = 0
-        try:
-            for items in cut:
-                units.append(self._packer.unit(job, code, items, first, kind, seed, what=what, defined=defined))
-                first += len(items)
-                if len(units) == _SLICE_UNITS:  # workers begin while later units are pickled
-                    self._dispatcher.submit(units)
-                    units = []
-            self._dispatcher.submit(units)
-        except BaseException as error:
-            if isinstance(error, NotPicklable) and kind in CallKind.SINGLE:
-                error = _named_for_apply(error, has_keywords=kind in CallKind.WITH_KEYWORDS)
-            self._dispatcher.cancel(job, error)
-            raise error
-        finally:
-            self._dispatcher.let_go(code, *defined.values())
+        self._submitter.submit(job, func, cut, kind, seed)
 
     @property
     def num_workers(self) -> int:
@@ -595,7 +561,7 @@ class Pool:
         """The workers, with `pid` and `is_alive`, as tests and tools for multiprocessing's pool expect them."""
         deadline = time.monotonic() + 10
         while True:
-            handles = [WorkerHandle(self._session, id) for id in self._dispatcher.worker_ids()]
+            handles = [WorkerHandle(self._session, worker.id) for worker in self._dispatcher.present()]
             if all(handle.pid for handle in handles) or time.monotonic() > deadline:
                 return handles
             time.sleep(0.001)
@@ -659,13 +625,8 @@ class Pool:
         num_workers = self._dispatcher.most_workers
         window = max(_WINDOW_ITEMS, 2 * num_workers * chunksize)
         job = ImapJob(num_workers * chunksize, window, _WINDOW_BYTES, ordered=ordered)
-        code, seed = self._packer.code(func), self._seed(seed)
-        feeder = threading.Thread(
-            target=self._feed, args=(job, code, iterable, chunksize, seed), name=f"{self.name}-imap", daemon=True
-        )
-        self._imaps.add(job)
-        self._feeders.add(feeder)
-        feeder.start()
+        package = self._submitter.package(job, func, CallKind.ONE, seed)
+        self._feeders.start(job, package, iterable, chunksize, self._feeder_ended)
         # The iterator may be dropped by the garbage collector anywhere, even while this thread holds the pool's lock:
         # act in the loop.
         loop, dispatcher = self._session.loop, self._dispatcher
@@ -676,49 +637,19 @@ class Pool:
 
         return IMapIterator(job, on_dropped)
 
-    def _feed(self, job: ImapJob, code: Constant, iterable: Iterable[Any], chunksize: int, seed: int) -> None:
-        """Read the iterable of an `imap` in a thread of its own, as user code may block and may depend on results."""
-        problem: BaseException | None = None
-        defined: dict[frozenset[str], Constant] = {}
-        try:
-            waiting = chunks(iterable, chunksize)
-            while job.wait_for_room() and (chunk := next(waiting, None)) is not None:
-                first = job.sent(len(chunk))
-                try:
-                    unit = self._packer.unit(
-                        job, code, chunk, first, CallKind.ONE, seed, what="iterable", defined=defined
-                    )
-                    self._dispatcher.submit([unit])
-                except BaseException:
-                    job.sent(-len(chunk))
-                    raise
-        except PoolClosed:
-            terminated = TaskCancelled(f"{self.name} was terminated while the iterable was read")
-            problem = self._dispatcher.broken or terminated
-        except BaseException as error:
-            problem = error
-        if job.dropped:  # a consumer that still waits must be told, even if an item was read and not submitted
-            job.abandon(problem or TaskCancelled(f"{self.name} was terminated, or the iterator dropped"))
-        else:
-            job.end(problem)
-        self._dispatcher.let_go(code, *defined.values())
-        self._feeders.discard(threading.current_thread())
-        if self._state == CLOSE and not self._feeding():
+    def _feeder_ended(self) -> None:
+        if self._state == CLOSE:
+            self._finish_unless_feeding()
+
+    def _finish_unless_feeding(self) -> None:
+        if not self._feeders.are_feeding:
             self._dispatcher.finish()
-
-    def _feeding(self) -> bool:
-        current = threading.current_thread()
-        return any(feeder is not current and feeder.is_alive() for feeder in list(self._feeders))
-
-    def _seed(self, seed: int | None) -> int:
-        self._num_maps += 1
-        return self._num_maps if seed is None else seed & 0xFFFFFFFFFFFFFFFF
 
     def _release(self) -> None:
         if not self._released:
             self._released = True
             if self._control:
-                self._dispatcher.when_failed = _nothing
+                self._dispatcher.when_failed(None)
                 self._control.close_soon()
             self._dispatcher.close()
             self._session.release()
@@ -727,54 +658,10 @@ class Pool:
         """Let `ropewalk ps` and the page find the pool, if it lives for a while."""
         session = self._session
         self._control = ControlServer(session.loop, session.folder, session.run_id, self._target)
-        self._dispatcher.when_failed = self._control.close_soon
+        self._dispatcher.when_failed(self._control.close_soon)
         self._control.open_later(_ANNOUNCED_AFTER_S)
-
-
-def _nothing() -> None:
-    pass
-
-
-def _named_for_apply(error: NotPicklable, *, has_keywords: bool) -> NotPicklable:
-    """Return the error with a path as the caller of `apply` sees it: a call travels as one item, with its `kwds`."""
-    inside = error.path.removeprefix("args[0]")
-    path = f"args{inside}"
-    if has_keywords:
-        path = ("kwds" if inside.startswith("[1]") else "args") + inside[3:]
-    return NotPicklable(str(error).replace(error.path, path, 1), path=path).with_traceback(error.__traceback__)
 
 
 def _check_chunksize(chunksize: int) -> None:
     if chunksize < 1:
         raise ValueError(f"Chunksize must be 1+, not {chunksize}")
-
-
-def _bounds(processes: int | None, least: int | None, most: int | None) -> tuple[int, int | None] | None:
-    """Return the least and the most workers of an elastic pool (None stands for the CPUs), or None for a fixed size."""
-    if processes is not None and operator.index(processes) < 1:
-        raise ValueError(f"Number of processes must be at least 1, not {processes}")
-    if least is None and most is None:
-        return None
-    least = (1 if processes is None else processes) if least is None else operator.index(least)
-    most = processes if most is None else operator.index(most)
-    begin = least if processes is None else processes
-    if not (0 <= least <= begin and (most is None or max(1, begin) <= most)):
-        raise ValueError(
-            "a pool needs 0 <= min_processes <= processes <= max_processes and at least 1 of the last, not "
-            f"min_processes={least}, processes={processes}, max_processes={most}"
-        )
-    return least, most
-
-
-def _size(
-    processes: int | None, bounds: tuple[int, int | None] | None, idle_s: float, default: int
-) -> tuple[int, Elasticity | None]:
-    """Return the number of workers to begin with, and what changes that number."""
-    if bounds is not None:
-        least, most = bounds
-        most = max(least, default) if most is None else most
-        return (least if processes is None else processes), Elasticity(least, most, idle_s)
-    if processes is None:
-        wish = os.environ.get("ROPEWALK_WORKERS", "")
-        processes = int(wish) if wish.isdigit() and int(wish) > 0 else default
-    return processes, None

@@ -6,7 +6,7 @@ The loop's thread only stores the bytes. They are unpickled in the thread that a
 for the values: user code (`__setstate__`, `__reduce__`) never runs on the loop.
 
     PoolJob ─┬─ AsyncResult ── MapResult    one answer, when all results are in
-             └─ ImapJob ◀── IMapIterator    one answer for each task, as they come or in order
+             └─ ImapJob ◀── IMapIterator    one answer for each task, as they come or in order (`imap_results`)
 """
 
 from __future__ import annotations
@@ -15,109 +15,17 @@ import contextlib
 import os
 import sys
 import threading
-import time
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
 from ropewalk.errors import PoolClosed
 from ropewalk.html_table import html_box, html_failure, html_headline
+from ropewalk.pool.result_batch import RaisedEntry, ResultBatch
 from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred, may_serve
-from ropewalk.processes.page import ERROR, PICKLED, PageReport, results_of
 from ropewalk.quantities import counted
-from ropewalk.transport.blobs import total_bytes
-from ropewalk.transport.failures import FAILURE_DECODER, rebuild_error
-from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Loop
-from ropewalk.transport.serialization import loads
 
 T = TypeVar("T")
-
-
-_NUMBER_BYTES = 32
-"""Approximate bytes that a number and its place in a list take."""
-
-
-class RaisedEntry:
-    """An entry of a batch that is an exception instead of a value."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-class ResultBatch:
-    """The results of some tasks as they arrived; unpickled once, by the first thread that asks for them."""
-
-    __slots__ = ("_entries", "_lock", "_nested", "_parts", "all_values", "share_bytes", "where")
-
-    def __init__(self, values: list[Any], nested: dict[int, int], parts: Sequence[Part], where: str) -> None:
-        """Store results as they came in a message; all arguments but the last are the fields of `TasksDone`.
-
-        Args:
-            values: becomes the list of entries.
-            nested: the positions in `values` that hold bytes, with their kind.
-            parts: bytes and buffers of the last entry, if it is large.
-            where: the worker that sent them, for notes on errors.
-        """
-        self._entries = values
-        self._nested = nested
-        self._parts: Sequence[Part] = parts
-        self._lock = threading.Lock()
-        self.all_values: bool = not nested
-        """Whether no entry is a `RaisedEntry`; known once the entries are unpickled."""
-        self.where: str = where
-        size = _NUMBER_BYTES * len(values) + total_bytes(parts) + sum(len(values[at]) for at in nested)
-        self.share_bytes: int = size // max(1, len(values))
-        """Approximate bytes of memory that one entry takes."""
-
-    @classmethod
-    def of(cls, entries: list[Any]) -> ResultBatch:
-        """Return a batch of entries that need no unpickling."""
-        batch = cls(entries, {}, (), "")
-        batch.all_values = not any(type(entry) is RaisedEntry for entry in entries)
-        return batch
-
-    @classmethod
-    def of_page(cls, report: PageReport, where: str) -> ResultBatch:
-        """Return a batch of the results that a worker had finished according to its task page."""
-        results = results_of(report)
-        nested = {at: kind for at, (kind, _) in enumerate(results) if kind in (PICKLED, ERROR)}
-        return cls([value for _, value in results], nested, (), where)
-
-    def entries(self) -> list[Any]:
-        """Return the values, or `RaisedEntry`s, in the order of the tasks."""
-        with self._lock:
-            if self._nested:
-                values = self._entries
-                for at, kind in self._nested.items():
-                    if self._parts and at == len(values) - 1:  # a large result, which was sent at once
-                        data, *rest = self._parts
-                        # Small frames arrive as bytes, and arrays in results must be writable.
-                        buffers = [bytearray(part) if type(part) is bytes else part for part in rest]
-                        values[at] = self._rebuild(kind, data, buffers)
-                    else:
-                        values[at] = self._rebuild(kind, values[at], ())
-                self.all_values = not any(type(values[at]) is RaisedEntry for at in self._nested)
-                self._nested, self._parts = {}, ()
-            return self._entries
-
-    def take(self, at: int) -> Any:
-        """Return one entry and drop it here, so that a large value lives no longer than its consumer keeps it."""
-        entries = self.entries()
-        entry, entries[at] = entries[at], None
-        return entry
-
-    def _rebuild(self, kind: int, data: Part, buffers: Sequence[Part]) -> Any:
-        if kind == ERROR:
-            return RaisedEntry(rebuild_error(FAILURE_DECODER.decode(data), self.where))
-        assert kind == PICKLED
-        try:
-            return loads(data, buffers)
-        except (Exception, SystemExit) as error:  # `SystemExit` from unpickling would end a thread of the pool
-            error.add_note(f"This was raised here, while a result from {self.where} was unpickled.")
-            return RaisedEntry(error)
 
 
 class PoolJob:
@@ -370,166 +278,3 @@ def _first_raised(entries: list[Any], offset: int, count: int) -> int:
         if type(entries[at]) is RaisedEntry:
             return at
     return sys.maxsize
-
-
-class ImapJob(PoolJob):
-    """The state that an `imap`'s feeder, the dispatcher and the iterator share: results that wait, and the window.
-
-    Arguments are read from the iterable only while the results that wait to be consumed or are under way are fewer than
-    the window allows, in items and in bytes.
-    """
-
-    _FIRST_ITEMS_PER_WORKER = 4
-    """Items under way for each worker until the first result tells how large results are."""
-
-    def __init__(self, num_workers: int, window_items: int, window_bytes: int, *, ordered: bool) -> None:
-        super().__init__()
-        # Entering a `Condition` takes several steps of Python, and an interrupt between them would leave it locked.
-        self._lock = threading.Lock()
-        self.changed: threading.Condition = threading.Condition(self._lock)
-        self._ordered = ordered
-        self._first_items = self._FIRST_ITEMS_PER_WORKER * num_workers
-        self._window_items = window_items
-        self._window_bytes = window_bytes
-        self._num_sent = 0
-        self._num_arrived = 0
-        self._num_consumed = 0
-        self._arrived_bytes = 0
-        self._waiting_bytes = 0
-        self._length: int | None = None
-        self._end_error: BaseException | None = None
-        self._unlimited = False
-        self.dropped: bool = False
-        self._by_index: dict[int, tuple[ResultBatch, int]] = {}
-        self._by_arrival: deque[tuple[ResultBatch, int]] = deque()
-
-    # The feeder's side
-
-    def wait_for_room(self) -> bool:
-        """Wait until another argument may be sent; return False when no more are wanted."""
-        with self._lock:
-            while not (self.dropped or self._unlimited or self._has_room()):
-                self.changed.wait()
-            return not self.dropped
-
-    def sent(self, count: int) -> int:
-        """Count `count` more arguments as under way; return the index of the first."""
-        with self._lock:
-            first, self._num_sent = self._num_sent, self._num_sent + count
-            return first
-
-    def end(self, error: BaseException | None) -> None:
-        """Note that the iterable has ended or raised `error`, which comes after the results of earlier arguments."""
-        with self._lock:
-            if self._length is None:
-                self._length, self._end_error = self._num_sent, error
-            self.changed.notify_all()
-
-    def lift_window(self) -> None:
-        """Read the iterable to its end: all tasks shall run, even if no result is consumed any more."""
-        with self._lock:
-            self._unlimited = True
-            self.changed.notify_all()
-
-    def drop(self) -> None:
-        """Stop reading: no more arguments are wanted."""
-        with self._lock:
-            self.dropped = True
-            self.changed.notify_all()
-
-    def _has_room(self) -> bool:
-        if self._num_sent - self._num_consumed >= self._window_items:
-            return False
-        under_way = self._num_sent - self._num_arrived
-        if not self._num_arrived:
-            return under_way < self._first_items
-        expected = under_way * (self._arrived_bytes / self._num_arrived)
-        return self._waiting_bytes + expected <= self._window_bytes
-
-    # The dispatcher's side
-
-    def accept(self, first: int, count: int, batch: ResultBatch, offset: int) -> None:
-        with self._lock:
-            for at in range(count):
-                if self._ordered:
-                    self._by_index[first + at] = batch, offset + at
-                else:
-                    self._by_arrival.append((batch, offset + at))
-            self._num_arrived += count
-            self._arrived_bytes += batch.share_bytes * count
-            self._waiting_bytes += batch.share_bytes * count
-            self.changed.notify_all()
-
-    def abandon(self, error: BaseException) -> None:
-        with self._lock:
-            self.dropped = True
-            here = len(self._by_index) + len(self._by_arrival)
-            if self._length is None or self._num_consumed + here < self._length:
-                self._length, self._end_error = self._num_consumed, error
-                self._by_index.clear()
-                self._by_arrival.clear()
-            self.changed.notify_all()
-
-    # The consumer's side
-
-    def take(self, timeout_s: float | None) -> Any:
-        """Return the next entry; see `IMapIterator.next`."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._lock:
-            while (raw := self._pop()) is None:
-                if self._length is not None and self._num_consumed >= self._length:
-                    error, self._end_error = self._end_error, None
-                    raise error or StopIteration
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    from multiprocessing import TimeoutError
-
-                    raise TimeoutError(f"no further result within {timeout_s} s; the task goes on")
-                self.changed.wait(left)
-            self._num_consumed += 1
-            self._waiting_bytes -= raw[0].share_bytes
-            self.changed.notify_all()
-        return raw[0].take(raw[1])
-
-    def _pop(self) -> tuple[ResultBatch, int] | None:
-        if self._ordered:
-            return self._by_index.pop(self._num_consumed, None)
-        return self._by_arrival.popleft() if self._by_arrival else None
-
-
-class IMapIterator(Generic[T]):
-    """Iterator over the results of `imap` or `imap_unordered`; dropping it cancels the tasks that have not started."""
-
-    def __init__(self, job: ImapJob, on_dropped: Callable[[], None]) -> None:
-        self._job = job
-        self._on_dropped = on_dropped
-
-    def __iter__(self) -> IMapIterator[T]:
-        return self
-
-    def __next__(self) -> T:
-        return self.next()
-
-    def next(self, timeout: float | None = None) -> T:
-        """Return the next result.
-
-        Args:
-            timeout: seconds to wait; None waits for ever.
-
-        Raises:
-            StopIteration: there are no more results.
-            multiprocessing.TimeoutError: the result did not arrive within `timeout`.
-            Exception: what the task raised, or the iterable of the arguments; later results can still be asked for.
-        """
-        self._job.check_process()
-        entry = self._job.take(timeout)
-        if type(entry) is RaisedEntry:
-            raise entry.error
-        return entry
-
-    def __del__(self) -> None:
-        self._on_dropped()
-
-
-IMapUnorderedIterator = IMapIterator
-"""The same class: the job decides which result comes next."""

@@ -1,9 +1,30 @@
-"""The errors of tasks that end because their worker died."""
+"""The errors of tasks that end because their worker died, and of a pool whose workers cannot start."""
 
 from __future__ import annotations
 
-from ropewalk.errors import TaskPoisoned, TaskTimeout, WorkerLost
+from ropewalk.errors import InitializerFailed, TaskPoisoned, TaskTimeout, WorkerLost
+from ropewalk.pool.worker_options import WorkerOptions
 from ropewalk.processes.messages import Exited
+from ropewalk.transport.failures import Failure, rebuild_error
+
+
+def verdict(
+    index: int | None, worker: str, deaths: tuple[str, ...], exited: Exited, options: WorkerOptions
+) -> TaskTimeout | WorkerLost | TaskPoisoned:
+    """Return the error of a task that is not tried again.
+
+    Args:
+        index: the task's index in its map; None for a single call.
+        worker: name of the last worker that it was in.
+        deaths: causes of the deaths that it is blamed for, oldest first.
+        exited: how that worker ended.
+        options: how often the pool repeats tasks.
+    """
+    if exited.timed_out:
+        return timed_out(index, worker, options.task_timeout_s or 0.0, exited)
+    if options.at_most_once:
+        return lost(index, worker, deaths[-1], exited)
+    return poisoned(index, worker, deaths, options.max_deaths, exited)
 
 
 def timed_out(index: int | None, worker: str, limit_s: float, exited: Exited) -> TaskTimeout:
@@ -39,6 +60,15 @@ def poisoned(index: int | None, worker: str, deaths: tuple[str, ...], max_deaths
         cause=deaths[-1] if deaths else "",
         last_output=exited.last_output,
     )
+
+
+def initializer_failed(failure: Failure, worker: str, where: str) -> InitializerFailed:
+    """Return the error of a pool whose initializer raised in a worker; `where` is its name with its host."""
+    error = InitializerFailed(
+        f"the pool's initializer raised {failure.type_name}: {failure.message} (in {worker}); no worker can start"
+    )
+    error.__cause__ = rebuild_error(failure, where)
+    return error
 
 
 def _task(index: int | None) -> str:

@@ -18,8 +18,9 @@ from ropewalk.control.view import EventView, Kind, ProcessView, View
 from ropewalk.pool.status import PoolStatus, WorkerStatus
 
 if TYPE_CHECKING:
-    from ropewalk.pool.dispatcher import Dispatcher, PoolWorkerRecord
+    from ropewalk.pool.dispatcher import Dispatcher
     from ropewalk.pool.pool import Pool
+    from ropewalk.pool.remote_worker import RemoteWorker
     from ropewalk.processes.session import Session
 
 _LATE = 3.0
@@ -64,14 +65,14 @@ class PoolTarget(ControlTarget):
         if "stream" in panels:
             shown["stream"] = dispatcher.stream_since(panels["stream"])
         return pool_view(
-            status, self.id, self._started, time.time(), num_per_s, events=dispatcher.log.views(), panels=shown
+            status, self.id, self._started, time.time(), num_per_s, events=dispatcher.events(), panels=shown
         )
 
     def stop(self, grace_s: float | None) -> None:
-        """Terminate the pool, and wait until its workers have ended."""
+        """Terminate the pool, and wait until its workers have ended; see `Pool.terminate`."""
         pool = self._pool()
         if pool is not None:  # else it is terminated already
-            pool.terminate()
+            pool.terminate(grace_s)
         self._dispatcher.wait_until_finished()
 
     def act(self, action: str, process: str) -> str:
@@ -94,8 +95,8 @@ class PoolTarget(ControlTarget):
         files = {name: path for name, path in self.log_files().items() if name in ready}
         return of_processes(files, lambda name: self._signal(name, signal.SIGUSR2), timeout_s)
 
-    def _workers(self) -> list[PoolWorkerRecord]:
-        return [worker for worker in list(self._dispatcher.workers.values()) if not worker.stopping]
+    def _workers(self) -> list[RemoteWorker]:
+        return self._dispatcher.present(ending=False)
 
     def _signal(self, name: str, number: int) -> bool:
         ids = [worker.id for worker in self._workers() if worker.name == name and worker.link]

@@ -21,7 +21,16 @@ import msgspec
 from ropewalk import injection
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.transport.descriptors import NONE, Descriptors
-from ropewalk.transport.frames import MEMBER, FrameReader, Limits, Part, encode_alone, encode_head, encode_with_one
+from ropewalk.transport.frames import (
+    MEMBER,
+    FrameReader,
+    Limits,
+    Part,
+    encode_alone,
+    encode_head,
+    encode_with_one,
+    encode_with_two,
+)
 from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
 HIGH_WATER_BYTES = 16 << 20
@@ -105,7 +114,10 @@ class Link:
         """
         if injection.visit and injection.visit("link.send", type(message).__name__):
             return
-        head, parts = self._frame(message, parts, len(fds))
+        if not parts and not fds:
+            head = encode_alone(self.codec.encode(message))
+        else:
+            head, parts = self._frame(message, parts, len(fds))
         if not parts and not fds and self.want_write and self._send_at_once(head):
             return
         buffers = [memoryview(head)]
@@ -188,6 +200,8 @@ class Link:
                 return encode_alone(header), ()
             if len(parts) == 1 and len(parts[0]) < _JOIN_BYTES:
                 return encode_with_one(header, parts[0]), ()
+            if len(parts) == 2 and len(parts[0]) + len(parts[1]) < _JOIN_BYTES:
+                return encode_with_two(header, *parts), ()
         head = encode_head(header, parts, num_fds)  # type: ignore[arg-type]
         if sum(map(len, parts)) < _JOIN_BYTES:
             return b"".join((head, *parts)), ()  # copying a little is cheaper than handing over many pieces
@@ -201,8 +215,9 @@ class Link:
             if self._held:
                 head = b"".join((*self._held, head))
                 self._held = []
-            sent = self.stream.send_bytes(head)
-            if sent == len(head) and (not self.stream.keeps_bytes or self.stream.flush()):
+            stream = self.stream
+            sent = stream.send_bytes(head)
+            if sent == len(head) and (not stream.keeps_bytes or stream.flush()):
                 return True
             self._keep_rest([memoryview(head)], sent, ())
             assert self.want_write
@@ -211,7 +226,7 @@ class Link:
 
     def receive(self) -> Received | None:
         """Wait for the next message; None when the peer has closed. For links without a loop."""
-        return self._received(wait=True)
+        return self._received(True)
 
     def read_ready(self) -> Received | None:
         """Return the next message that has arrived; None when the peer has closed.
@@ -219,12 +234,17 @@ class Link:
         Raises:
             BlockingIOError: no whole message is here.
         """
-        return self._received(wait=False)
+        return self._received(False)
 
     @property
     def may_hold_more(self) -> bool:
         """Return whether `read_ready` may find another message that the kernel will not announce."""
         return self._reader.may_hold_more
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether an interrupted `receive` may have taken bytes that are lost to the next one."""
+        return self._reader.has_begun
 
     def write_ready(self) -> bool:
         """Send waiting bytes until the kernel takes no more or other links must get their turn.
@@ -275,7 +295,7 @@ class Link:
         self.closed = True
         self.stream.close_copy()
 
-    def _received(self, *, wait: bool) -> Received | None:
+    def _received(self, wait: bool) -> Received | None:
         frame = self._reader.next(wait=wait)
         if frame is None:
             return None

@@ -251,7 +251,7 @@ class Loop:
 
     def hand_over(self) -> None:
         """Note that this thread is going to wait: if it runs the loop, inside `enter`, a deputy takes over at once."""
-        if not self.is_entered_here:
+        if not self._entered or self._owner != threading.get_ident():
             return
         with self._succession:
             self._wanted = self._entered != 0

@@ -41,7 +41,7 @@ def pool(_nothing_is_left: None) -> Iterator[rw.Pool]:
 
 
 def received_bytes(pool: rw.Pool) -> int:
-    workers = pool._dispatcher.workers.values()  # pyright: ignore[reportPrivateUsage]
+    workers = pool._dispatcher.present()  # pyright: ignore[reportPrivateUsage]
     return sum(worker.link.received_bytes for worker in workers if worker.link)
 
 

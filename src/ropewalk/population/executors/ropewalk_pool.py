@@ -15,7 +15,8 @@ from typing import Any
 
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.pool import Pool
-from ropewalk.pool.results import PoolJob, RaisedEntry, ResultBatch
+from ropewalk.pool.result_batch import RaisedEntry, ResultBatch
+from ropewalk.pool.results import PoolJob
 from ropewalk.population.algorithm import Evaluator, Fitness
 from ropewalk.population.evaluation import evaluate_as_task, evaluate_numbered, seed_of_ask
 from ropewalk.population.executors.executor import FinishedEvaluation

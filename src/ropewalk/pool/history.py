@@ -1,0 +1,48 @@
+"""What has happened to the workers of a pool: deaths with their causes, tasks that started again, changes of size."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from ropewalk.control.event_log import EventLog
+from ropewalk.supervision.failure import DeathRecord
+
+_KEPT_DEATHS = 1000
+_KEPT_EVENTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDeath:
+    """The unplanned death of a worker."""
+
+    record: DeathRecord
+    cause: str
+    """The record in words, with the reason if something outside of the worker has ended it."""
+    retried: str
+    """The task that was running, if it starts again; else empty."""
+
+
+class PoolHistory:
+    """The last deaths and events of one pool, for `status` and for the page."""
+
+    def __init__(self) -> None:
+        self.deaths: deque[DeathRecord] = deque(maxlen=_KEPT_DEATHS)
+        self.num_deaths = 0
+        self.events: deque[str] = deque(maxlen=_KEPT_EVENTS)
+        """Changes of hosts and of the pool's size, in words."""
+        self.log = EventLog()
+        """The same, with their times, and with deaths and tasks that start again."""
+
+    def note(self, text: str, kind: str = "") -> None:
+        """Note an event; the arguments are as in `EventView`."""
+        self.events.append(text)
+        self.log.add(text, kind)
+
+    def died(self, worker: str, death: WorkerDeath) -> None:
+        """Note the death of a worker, by its name."""
+        self.deaths.append(death.record)
+        self.num_deaths += 1
+        self.log.add(death.cause, "death", worker)
+        if death.retried:
+            self.log.add(f"{death.retried} starts again", "retry", worker)

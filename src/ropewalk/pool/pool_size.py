@@ -1,0 +1,59 @@
+"""The size of a pool, from the arguments that describe it: a fixed number of workers, or bounds of an elastic one."""
+
+from __future__ import annotations
+
+import operator
+import os
+from dataclasses import dataclass
+
+from ropewalk.pool.scaling import Elasticity
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """How many workers a pool has; made by `of`, which checks it."""
+
+    processes: int | None
+    """The number at the start, if it was given."""
+    bounds: tuple[int, int | None] | None
+    """The fewest and the most workers (None stands for the number of CPUs); None for a pool of a fixed size."""
+    idle_s: float
+    """Seconds for which there has to be less to do before an elastic pool shrinks."""
+
+    @classmethod
+    def of(cls, processes: int | None, least: int | None, most: int | None, idle_s: float) -> PoolSize:
+        """Return the size that these arguments of `Pool` describe.
+
+        Raises:
+            ValueError: a number is out of its range, or the numbers contradict each other.
+        """
+        if not idle_s >= 0:
+            raise ValueError(f"idle_s must be a number of seconds, 0 or more, not {idle_s}")
+        if processes is not None and operator.index(processes) < 1:
+            raise ValueError(f"Number of processes must be at least 1, not {processes}")
+        if least is None and most is None:
+            return cls(processes, None, idle_s)
+        least = (1 if processes is None else processes) if least is None else operator.index(least)
+        most = processes if most is None else operator.index(most)
+        begin = least if processes is None else processes
+        if not (0 <= least <= begin and (most is None or max(1, begin) <= most)):
+            raise ValueError(
+                "a pool needs 0 <= min_processes <= processes <= max_processes and at least 1 of the last, not "
+                f"min_processes={least}, processes={processes}, max_processes={most}"
+            )
+        return cls(processes, (least, most), idle_s)
+
+    def start(self, default: int) -> tuple[int, Elasticity | None]:
+        """Return the number of workers to begin with, and what changes that number.
+
+        Args:
+            default: the number of CPUs that the pool may use.
+        """
+        if self.bounds is not None:
+            least, most = self.bounds
+            most = max(least, default) if most is None else most
+            return (least if self.processes is None else self.processes), Elasticity(least, most, self.idle_s)
+        if self.processes is not None:
+            return self.processes, None
+        wish = os.environ.get("ROPEWALK_WORKERS", "")
+        return (int(wish) if wish.isdigit() and int(wish) > 0 else default), None
