@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
+import pickle
 import re
 import tomllib
+import traceback
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,9 @@ import pytest
 import ropewalk
 from ropewalk import errors
 from ropewalk.cli.explain import error_names, error_page
+from ropewalk.compat.broken_executor import as_futures_name_it
 from ropewalk.errors import RopewalkError
+from ropewalk.transport.failures import failure_of, rebuild_error
 from tests.test_errors import CLASSES, fields
 from tests.typing.public_interface import PUBLIC_MODULES
 
@@ -89,3 +93,10 @@ def test_an_error_names_its_page_and_a_refinement_that_of_what_it_refines() -> N
     expected = ["To learn more: ropewalk explain TaskTimeout"]
     assert errors.TaskTimeout("late").__notes__ == Refined("late").__notes__ == expected
     assert not hasattr(Private("no page"), "__notes__") and not hasattr(RopewalkError("none"), "__notes__")
+
+
+def test_an_error_names_its_page_once_however_it_has_travelled() -> None:
+    error = errors.TaskPoisoned("task 3 killed 3 workers in a row", index=3)
+    for _ in range(2):
+        error = rebuild_error(failure_of(as_futures_name_it(pickle.loads(pickle.dumps(error)))), "worker 1")
+    assert "".join(traceback.format_exception_only(error)).count("ropewalk explain TaskPoisoned") == 1
