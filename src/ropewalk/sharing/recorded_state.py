@@ -1,8 +1,8 @@
 """The depot's part in objects whose state is in shared memory: calls of other hosts, and deaths.
 
-    call of another host ─▶ RecordedState ─▶ record: decided here, as every process of the host does
-                                  ▲  └ waits: kept here, until a process that ends it rings
-    a process is gone ────────────┘ its calls are dropped, its lock is free, threads are woken again
+call of another host ─▶ RecordedState ─▶ record: decided here, as every process of the host does
+                              ▲  └ waits: kept here, until a process that ends it rings
+a process is gone ────────────┘ its calls are dropped, its lock is free, threads are woken again
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ropewalk.sharing.arena import NUM_BERTHS, NUM_SEATS, DepotArena
 from ropewalk.sharing.shared_record import TARGET, SharedRecord
 from ropewalk.sharing.states import KINDS
-from ropewalk.sharing.states.recorded import EVENT, LOCK, RECURSIVE_LOCK, SEMAPHORE, RecordedStates, RecordedWaiter, WaiterTable
+from ropewalk.sharing.states.recorded import (
+    EVENT,
+    LOCK,
+    RECURSIVE_LOCK,
+    SEMAPHORE,
+    RecordedStates,
+    RecordedWaiter,
+    WaiterTable,
+)
 from ropewalk.sharing.states.waiting import CallOutcome, Waiter
 from ropewalk.transport.process_mutex import are_mutexes_possible, layout, post
 

@@ -126,8 +126,10 @@ class Passed:
 class SharedState(Protocol):
     """The interface of every state, besides its remote methods `method(waiter, *args) -> list[CallOutcome]`."""
 
-    METHODS: ClassVar[frozenset[str]]
-    """The names of its remote methods."""
+    @property
+    def METHODS(self) -> frozenset[str]:
+        """The names of its remote methods."""
+        ...
 
     SEALED: ClassVar[frozenset[str]]
     """The remote methods whose last argument is an opaque item."""
