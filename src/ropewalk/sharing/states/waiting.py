@@ -126,10 +126,8 @@ class Passed:
 class SharedState(Protocol):
     """The interface of every state, besides its remote methods `method(waiter, *args) -> list[CallOutcome]`."""
 
-    @property
-    def METHODS(self) -> frozenset[str]:
-        """The names of its remote methods."""
-        ...
+    METHODS: ClassVar[frozenset[str]]
+    """The names of its remote methods."""
 
     SEALED: ClassVar[frozenset[str]]
     """The remote methods whose last argument is an opaque item."""
