@@ -1,10 +1,11 @@
 """Locks and semaphores between any processes of a run, as in `multiprocessing`.
 
-    with lock: ─ acquire ─▶ depot: one owner, the others queued ─ release ─▶ the next
+    with lock: ─ acquire ─▶ state: one owner, the others queued ─ release ─▶ the next
+                              ├ of this host: in memory that its processes share   (host_desk.py)
+                              └ of another one: in its depot
 
-Each is a handle of a state in a depot, so waiting costs no processor time, and ends if the waiting process dies.
-Unlike in `multiprocessing`, acquirers are served in turn, and a lock whose owner dies becomes free; the next
-owner logs a warning about that.
+Waiting ends if the waiting process dies. Unlike in `multiprocessing`, acquirers are served in turn, and a lock whose
+owner dies becomes free; the next owner logs a warning about that.
 """
 
 from __future__ import annotations
