@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.sharing.arena import NUM_BERTHS, Arena, mapped
@@ -61,11 +61,13 @@ class HostCalls:
         self.record = SharedRecord(desk.arena, slot)
         self.words = self.record.words
         self.mutex = self.record.mutex
-        self.connection = desk.connection
+        self.connection: RpcConnection | _Inherited = desk.connection
+        """The link to the depot; once it is closed, these calls are over."""
         self.seat = desk.seat
         self._desk = desk
         self._part = part
         self._ring = ring
+        _all_calls.add(self)
 
     def ask(self, method: str, args: Sequence[Any], timeout: float | None, lost: Callable[[], Exception]) -> Any:
         """Call a method of the state; waits if it has to.
@@ -124,9 +126,7 @@ class HostCalls:
             raise outcome.error
         return outcome.value
 
-    def _decide(
-        self, states: RecordedStates, method: str, key: WaiterKey, args: Sequence[Any]
-    ) -> CallOutcome | None:
+    def _decide(self, states: RecordedStates, method: str, key: WaiterKey, args: Sequence[Any]) -> CallOutcome | None:
         outcome = states.decide(self._part, method, key, args)
         if outcome and outcome.lent:
             states.taken(self._part, key)
@@ -177,7 +177,15 @@ class HostCalls:
 
 # The desks of this process
 
+
+class _Inherited:
+    """Stands for a link in a forked child: it is the parent's."""
+
+    closed = "a forked child has links of its own"
+
+
 _desks: WeakValueDictionary[RpcConnection, HostDesk] = WeakValueDictionary()
+_all_calls: WeakSet[HostCalls] = WeakSet()
 _seating = threading.Lock()
 
 
@@ -224,6 +232,8 @@ def _leave_desks() -> None:
     global _seating
     _seating = threading.Lock()
     _desks.clear()
+    for calls in list(_all_calls):
+        calls.connection = _Inherited()
 
 
 on_fork.append(_leave_desks)

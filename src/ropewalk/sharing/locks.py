@@ -1,10 +1,11 @@
 """Locks and semaphores between any processes of a run, as in `multiprocessing`.
 
-    with lock: ─ acquire ─▶ depot: one owner, the others queued ─ release ─▶ the next
+    with lock: ─ acquire ─▶ state: one owner, the others queued ─ release ─▶ the next
+                              ├ of this host: in memory that its processes share   (host_desk.py)
+                              └ of another one: in its depot
 
-Each is a handle of a state in a depot, so waiting costs no processor time, and ends if the waiting process dies.
-Unlike in `multiprocessing`, acquirers are served in turn, and a lock whose owner dies becomes free; the next
-owner logs a warning about that.
+Waiting ends if the waiting process dies. Unlike in `multiprocessing`, acquirers are served in turn, and a lock whose
+owner dies becomes free; the next owner logs a warning about that.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ from multiprocessing.process import current_process
 from types import TracebackType
 from typing import Any, Self
 
-from ropewalk.calls.pending import Lost
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
 from ropewalk.sharing.host_desk import HostCalls, calls_to, desk_of
-from ropewalk.sharing.membership import member_of_run
+from ropewalk.sharing.membership import member_of_run, shown
 from ropewalk.sharing.resting_calls import acquire_lock, add, release_lock
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create
 
@@ -44,7 +44,6 @@ class Synchronizer(SharedObject):
         made.__dict__.update(facts)
         return made
 
-
     _calls: HostCalls | None = None
     """Its calls in memory that this host shares, if it is of this host."""
 
@@ -55,7 +54,9 @@ class Synchronizer(SharedObject):
         return calls.ask(method, args, limited(timeout), functools.partial(self._gone, calls))
 
     def _gone(self, calls: HostCalls) -> PeerLost:
-        return self._lost(Lost(calls.connection.closed), calls.connection)
+        reference = self._reference
+        why = f"nobody answers at {shown(reference.address)} any more: {calls.connection.closed}"
+        return PeerLost(f"the {reference.label} is gone: {why}", peer=reference.address)
 
     def _record_owner(self) -> int:
         """Return the number of the object whose record its state is in."""

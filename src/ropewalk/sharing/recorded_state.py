@@ -1,8 +1,8 @@
 """The depot's part in objects whose state is in shared memory: calls of other hosts, and deaths.
 
-    call of another host ─▶ RecordedState ─▶ record: decided here, as every process of the host does
-                                  ▲  └ waits: kept here, until a process that ends it rings
-    a process is gone ────────────┘ its calls are dropped, its lock is free, threads are woken again
+call of another host ─▶ RecordedState ─▶ record: decided here, as every process of the host does
+                              ▲  └ waits: kept here, until a process that ends it rings
+a process is gone ────────────┘ its calls are dropped, its lock is free, threads are woken again
 """
 
 from __future__ import annotations
@@ -15,7 +15,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ropewalk.sharing.arena import NUM_BERTHS, NUM_SEATS, DepotArena
 from ropewalk.sharing.shared_record import TARGET, SharedRecord
 from ropewalk.sharing.states import KINDS
-from ropewalk.sharing.states.recorded import EVENT, LOCK, RECURSIVE_LOCK, SEMAPHORE, RecordedStates, RecordedWaiter, WaiterTable
+from ropewalk.sharing.states.condition import ConditionState
+from ropewalk.sharing.states.event import EventState
+from ropewalk.sharing.states.lock import LockState
+from ropewalk.sharing.states.recorded import (
+    EVENT,
+    LOCK,
+    RECURSIVE_LOCK,
+    SEMAPHORE,
+    RecordedStates,
+    RecordedWaiter,
+    WaiterTable,
+)
+from ropewalk.sharing.states.semaphore import SemaphoreState
 from ropewalk.sharing.states.waiting import CallOutcome, Waiter
 from ropewalk.transport.process_mutex import are_mutexes_possible, layout, post
 
@@ -87,11 +99,14 @@ class RecordedState:
         first: the lock of a condition, which is in the same record.
     """
 
+    METHODS: ClassVar[frozenset[str]] = (
+        LockState.METHODS | SemaphoreState.METHODS | EventState.METHODS | (ConditionState.METHODS)
+    )
+    """Those of all kinds; one that its own kind lacks raises AttributeError at its caller."""
     SEALED: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, desk: DepotDesk, kind: str, slot: int, first: RecordedState | None = None) -> None:
         assert desk.arena
-        self.METHODS: frozenset[str] = KINDS[kind].METHODS  # pyright: ignore
         self.slot = slot
         self.part = 0
         """Which state in the record it is; see `RecordedStates.part`."""
@@ -121,8 +136,8 @@ class RecordedState:
 
     def _call(self, method: str, waiter: Any, *args: Any) -> list[CallOutcome]:
         key = self._desk.number(waiter.caller), next(self._numbers), waiter.party.thread
-        self._asking[key], self._keys[waiter] = waiter, key
         outcome, others = self._change(lambda states: states.decide(self.part, method, key, args), key)
+        self._asking[key], self._keys[waiter] = waiter, key
         if outcome is None:
             self._waiting.add(key)
             return others

@@ -4,7 +4,8 @@
                               └ no ─▶ False: the states decide (`host_desk.py`)
 
 What these do is what the states would do. Between `trylock` and `unlock` nothing is called, so no handler of a signal
-runs in the middle of a change; the store of the first word is the change, so a process that is killed has made it or not.
+runs in the middle of a change; the store of the first word is the change, so a process that is
+killed has made it or not.
 """
 
 from __future__ import annotations

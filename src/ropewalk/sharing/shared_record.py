@@ -101,7 +101,7 @@ class SharedRecord:
         start = _B if present < 0 else _A
         return bytes(self._view[start : start + abs(present)])
 
-    # An event whose calls wait is not restored, because each of the two processes that wake each other would do it twice.
+    # Events are not restored while calls wait: two processes that wake each other would spend half of their time on it.
 
     def set_event(self) -> list[WaiterKey]:
         """Set an event; returns the calls that have waited."""

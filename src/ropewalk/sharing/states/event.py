@@ -56,9 +56,9 @@ class EventState:
         self._waiters = [waiter for waiter in self._waiters if waiter.party.process != process]
         return []
 
-    def is_waiting(self, waiter: Waiter) -> bool:
+    def is_waiting(self, call: Waiter) -> bool:
         """Return whether a call waits."""
-        return waiter in self._waiters
+        return call in self._waiters
 
     # The plain form; see `recorded.py`
 

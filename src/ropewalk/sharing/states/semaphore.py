@@ -91,7 +91,7 @@ class SemaphoreState:
 
     def plain(self) -> tuple[Any, ...]:
         """Return everything that is to be kept, as plain values."""
-        return self._value, [waiter.key for waiter in self._waiters], [waiter.key for waiter in self._lent]
+        return self._value, [waiter.key for waiter in self._waiters], sorted(waiter.key for waiter in self._lent)
 
     def restore(self, plain: tuple[Any, ...], waiters: Waiters) -> None:
         """Take the state from its plain form."""
