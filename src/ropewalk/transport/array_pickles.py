@@ -42,7 +42,7 @@ def dumps_arrays(value: Any) -> tuple[bytes, list[memoryview]] | None:
     if numpy is None:
         return None
     is_tuple = type(value) is tuple
-    arrays: Sequence[Any] = value if is_tuple else (value,)
+    arrays = cast("tuple[Any, ...]", value if is_tuple else (value,))
     ndarray = getattr(numpy, "ndarray", None)  # it may be half imported
     if not arrays or len(arrays) > _MOST_ARRAYS or type(arrays[0]) is not ndarray:
         return None
@@ -94,9 +94,10 @@ def learn(pickled: bytes, buffers: Sequence[Any], value: Any) -> None:
     made = None
     again = dumps_arrays(value)
     if again and again[0] == pickled and all(view.nbytes == len(b) for view, b in zip(again[1], buffers, strict=True)):
-        arrays = cast("tuple[Any, ...]", value if type(value) is tuple else (value,))
+        is_tuple = type(value) is tuple
+        arrays = cast("tuple[Any, ...]", value if is_tuple else (value,))
         if all(array.flags.writeable for array in arrays):
-            made = type(value) is tuple, [(array.shape, array.dtype) for array in arrays]
+            made = is_tuple, [(array.shape, array.dtype) for array in arrays]
     _keep(_known, pickled, made)
 
 
