@@ -78,7 +78,7 @@ class Served:
             for name, way in self.ways.items()
             if not (way.facts.streams or way.facts.batch_size or way.facts.concurrency)
         }
-        """The methods without marks that affect turns."""
+        """The methods without marks that affect turns; their calls run on the loop unless the last one took long."""
 
     @property
     def lanes(self) -> list[CallLane[Turn]]:
@@ -145,7 +145,7 @@ class Incoming(Turn):
         self.cancelled = ""
         self.served = served
         self.lane = way.lane
-        self.in_thread = way.in_thread
+        self.in_thread = way.lasts or way.facts.concurrency > 0
         self.when_over = None
         self.way = way
         self.link = link

@@ -267,7 +267,7 @@ class CallServer:
     def _call(self, link: Link, message: Call, received: Received) -> None:
         served = self._served.get(message.target)
         way = served.plain_ways.get(message.method) if served is not None and not served.closed else None
-        if way is not None and not way.in_thread:
+        if way is not None and not way.lasts:
             # The fast path for most calls: an unmarked method whose turn it is.
             assert served
             if way.facts.free:
@@ -532,7 +532,7 @@ class CallServer:
         Raises:
             LinkClosed: the caller is gone.
         """
-        if not self._loop.is_reading(link):
+        if not (link.may_hold_more and self._loop.is_reading(link)):
             link.send(answer, parts, copies=True)
         elif link.hold(answer, parts, copies=True) >= _MOST_HELD:
             link.flush()

@@ -177,6 +177,8 @@ class FrameReader:
             self._filled = count == len(target)
             if large and direct:
                 large.advance(count)
+                if not large.left:
+                    self._filled = False  # it asked for the rest of this frame only; the kernel announces the next one
             else:
                 was_empty = not self._end
                 self._end += count

@@ -120,8 +120,11 @@ class Link:
         """
         if injection.visit and injection.visit("link.send", type(message).__name__):
             return
-        head, parts = self._frame(message, parts, len(fds))
-        if not parts and not fds and self.want_write and self._send_at_once(head):
+        if parts or fds:
+            head, parts = self._frame(message, parts, len(fds))
+        else:
+            head = encode_alone(self.codec.encode(message))
+        if not (parts or fds) and self.want_write and self._send_at_once(head):
             return
         buffers = [memoryview(head)]
         for part in parts:
