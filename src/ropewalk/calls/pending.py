@@ -86,7 +86,7 @@ class Dropped(PendingCall):
 def value_of(received: Received, where: str) -> Any:
     """Return the value in an answer or item, or raise the exception in it."""
     message = received.message
-    kind: type[Any] = type(message)
+    kind: Any = type(message)  # pyright: ignore[reportUnknownVariableType]  # of an Any
     if kind is Answer or kind is StreamItem:
         if not received.parts and not received.fds:
             return None

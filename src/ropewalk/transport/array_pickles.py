@@ -4,7 +4,7 @@ The pickle of an array whose numbers travel out of band depends on its dtype, sh
 unpickling it takes longer than everything else in a small call (5 and 4 µs; a lookup takes 1 µs), so both ends keep the
 pickles that they have seen:
 
-    array ─▶ (dtype, shape, ...) ─▶ kept pickle ─▶ frame: pickle, numbers ─▶ known pickle ─▶ ndarray(shape, dtype, numbers)
+    array ─▶ (format, shape) ─▶ kept pickle ─▶ frame: pickle, numbers ─▶ known pickle ─▶ ndarray(shape, dtype, numbers)
 
 A pickle is only taken as known after the value that it gave was pickled again here, and gave the same bytes.
 """
@@ -20,11 +20,11 @@ _MOST_ARRAYS = 4
 """A tuple of more arrays is pickled in the usual way."""
 _MOST_KEPT = 512
 """Maximum number of pickles kept in each direction."""
-_PLAIN_KINDS = "biufc"
-"""The kinds of dtypes that consist of one number, without fields, objects or a length."""
+_PLAIN_FORMATS = frozenset("?bBhHiIlLqQefd")
+"""The formats of memory that consists of single numbers in the order of this machine."""
 
 _Facts = tuple[bool, tuple[Any, ...]]
-"""Whether the value is a tuple; then dtype number, shape and writability of each array."""
+"""Whether the value is a tuple; then format, shape and writability of each array."""
 _kept: dict[_Facts, bytes] = {}
 _known: dict[bytes, tuple[bool, list[tuple[tuple[int, ...], Any]]] | None] = {}
 
@@ -38,21 +38,27 @@ def dumps_arrays(value: Any) -> tuple[bytes, list[memoryview]] | None:
     Returns:
         The pickle, and the memory of each array, of format "B".
     """
-    is_tuple = type(value) is tuple
-    arrays: Sequence[Any] = value if is_tuple else (value,)
-    if not arrays or len(arrays) > _MOST_ARRAYS or "numpy" not in sys.modules:
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
         return None
-    ndarray = sys.modules["numpy"].ndarray
+    is_tuple = type(value) is tuple
+    arrays = cast("tuple[Any, ...]", value if is_tuple else (value,))
+    ndarray = getattr(numpy, "ndarray", None)  # it may be half imported
+    if not arrays or len(arrays) > _MOST_ARRAYS or type(arrays[0]) is not ndarray:
+        return None
     facts: list[Any] = []
+    views: list[memoryview] = []
     for array in arrays:
-        if type(array) is not ndarray:
+        if type(array) is not ndarray or array.dtype.metadata:
             return None
-        dtype, flags = array.dtype, array.flags
-        if dtype.kind not in _PLAIN_KINDS or not dtype.isnative or dtype.metadata or not flags.c_contiguous:
+        try:
+            view = memoryview(array)
+        except (ValueError, BufferError):  # dates, and other dtypes that memory has no format for
             return None
-        if not array.size or not array.ndim:
+        if view.format not in _PLAIN_FORMATS or not view.nbytes or not view.shape or not view.c_contiguous:
             return None
-        facts += dtype.num, array.shape, flags.writeable
+        facts += view.format, view.shape, view.readonly
+        views.append(view.cast("B"))
     if len(arrays) > 1 and len(set(map(id, arrays))) < len(arrays):
         return None  # after unpickling they must be one object as well
     key = is_tuple, tuple(facts)
@@ -60,7 +66,7 @@ def dumps_arrays(value: Any) -> tuple[bytes, list[memoryview]] | None:
     if pickled is None:
         pickled = pickle.dumps(value, 5, buffer_callback=_leave_out)
         _keep(_kept, key, pickled)
-    return pickled, [pickle.PickleBuffer(array).raw() for array in arrays]
+    return pickled, views
 
 
 def loads_arrays(pickled: bytes, buffers: Sequence[Any]) -> Any:
@@ -75,7 +81,7 @@ def loads_arrays(pickled: bytes, buffers: Sequence[Any]) -> Any:
         return None
     is_tuple, arrays = made
     ndarray = sys.modules["numpy"].ndarray
-    if len(arrays) != len(buffers) or any(memoryview(buffer).readonly for buffer in buffers):
+    if len(arrays) != len(buffers):
         return None
     values = [ndarray(shape, dtype, buffer) for (shape, dtype), buffer in zip(arrays, buffers, strict=True)]
     return tuple(values) if is_tuple else values[0]
@@ -88,9 +94,10 @@ def learn(pickled: bytes, buffers: Sequence[Any], value: Any) -> None:
     made = None
     again = dumps_arrays(value)
     if again and again[0] == pickled and all(view.nbytes == len(b) for view, b in zip(again[1], buffers, strict=True)):
-        arrays = cast("tuple[Any, ...]", value if type(value) is tuple else (value,))
+        is_tuple = type(value) is tuple
+        arrays = cast("tuple[Any, ...]", value if is_tuple else (value,))
         if all(array.flags.writeable for array in arrays):
-            made = type(value) is tuple, [(array.shape, array.dtype) for array in arrays]
+            made = is_tuple, [(array.shape, array.dtype) for array in arrays]
     _keep(_known, pickled, made)
 
 

@@ -20,6 +20,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from ropewalk.errors import FrameError
 from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
@@ -30,6 +32,7 @@ _PREFIX = struct.Struct("<2sBBHI")
 _PREFIX_OF_ONE = struct.Struct("<2sBBHIQ")
 _PREFIX_OF_TWO = struct.Struct("<2sBBHIQQ")
 _SIZE = struct.Struct("<Q")
+_SIZES_OF_TWO = struct.Struct("<QQ")
 _BUFFER_BYTES = 64 * 1024
 MAX_FDS = 253
 """Linux passes at most this many descriptors at once (SCM_MAX_FD)."""
@@ -66,8 +69,7 @@ MEMBER = Limits(
 """Limits afterwards. The size of a frame is bounded by the memory of this host, not by the format."""
 
 
-@dataclass(slots=True)
-class Frame:
+class Frame(msgspec.Struct, eq=False):
     """One received frame; the receiver owns the parts and the descriptors."""
 
     header: Part
@@ -175,6 +177,8 @@ class FrameReader:
             self._filled = count == len(target)
             if large and direct:
                 large.advance(count)
+                if not large.left:
+                    self._filled = False  # it asked for the rest of this frame only; the kernel announces the next one
             else:
                 was_empty = not self._end
                 self._end += count
@@ -190,7 +194,7 @@ class FrameReader:
         return frame
 
     def _parse_alone(self, count: int) -> Frame | None:
-        """Parse the bytes if they are a single frame with at most one small part, as most calls and answers are.
+        """Parse the bytes if they are a single frame with at most two small parts, as most calls and answers are.
 
         Returns None for other frames.
         """
@@ -207,6 +211,13 @@ class FrameReader:
             if count != body + header_size + _SIZE.unpack_from(self._buffer, _PREFIX.size)[0]:
                 return None
             parts = [bytes(self._view[body + header_size : count])]
+        elif num_parts == 2 <= self.limits.num_parts and count >= _PREFIX_OF_TWO.size + header_size:
+            body = _PREFIX_OF_TWO.size
+            first, second = _SIZES_OF_TWO.unpack_from(self._buffer, _PREFIX.size)
+            middle = body + header_size + first
+            if count != middle + second:
+                return None
+            parts = [bytes(self._view[body + header_size : middle]), bytearray(self._view[middle:count])]
         else:
             return None
         self._start = self._end = 0

@@ -42,7 +42,6 @@ class PlainStream(Stream):
         self.carries_fds = carries_fds
         sock.setblocking(True)  # a wait costs one system call then; MSG_DONTWAIT avoids waiting
         self._sock = sock
-        self.arrived_fds: list[int] = []
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -88,11 +87,11 @@ class PlainStream(Stream):
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds = array.array("i")
                 fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
-                self.arrived_fds.extend(fds)
+                self.arrived_fds = [*self.arrived_fds, *fds]
         return count
 
     def take_fds(self) -> list[int]:
-        fds, self.arrived_fds = self.arrived_fds, []
+        fds, self.arrived_fds = list(self.arrived_fds), ()
         return fds
 
     def close_copy(self) -> None:
