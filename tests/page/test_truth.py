@@ -40,10 +40,10 @@ def wait_for_facts(browser: Browser, expected: Mapping[str, str]) -> None:
         raise AssertionError(f"the header has {wrong()}, and should have {expected}") from error
 
 
-def shown_rows(browser: Browser, num: int) -> dict[str, dict[str, str]]:
-    """The rows of the table of processes; {} until all are drawn as a whole."""
+def shown_rows(browser: Browser, num: int, column: str) -> dict[str, dict[str, str]]:
+    """The rows of the table of processes; {} until a column of all is drawn."""
     rows = browser.process_rows()
-    return rows if len(rows) == num and all("pid" in row for row in rows.values()) else {}
+    return rows if len(rows) == num and all(column in row for row in rows.values()) else {}
 
 
 def ys(browser: Browser, line: str) -> list[float]:
@@ -68,9 +68,9 @@ def test_page_of_a_trainer_tells_its_steps_losses_and_stages(browser: Browser, s
         assert browser.facts()["progress"].startswith("25 %")
         browser.until(lambda: len(ys(browser, "loss")) == 5, "five losses")
         assert ys(browser, "loss") == pytest.approx(losses, rel=1e-4)
-        known = {one.name: (one.group, str(one.pid), one.state) for one in trainer.view().processes}
-        rows = browser.until(lambda: shown_rows(browser, 2), "processes")
-        assert {name: (row["group"], row["pid"], row["state"]) for name, row in rows.items()} == known
+        known = {one.name: (one.group, one.state, str(one.done)) for one in trainer.view().processes}
+        rows = browser.until(lambda: shown_rows(browser, 2, "group"), "processes")
+        assert {name: (row["group"], row["state"], row["done"]) for name, row in rows.items()} == known
         steps.append(trainer.step(x, y))
         trainer.drain()
         wait_for_facts(browser, {"step": "6", "loss": shown_number(float(steps[-1].metrics().loss))})
@@ -95,7 +95,7 @@ def test_page_of_a_population_tells_its_table_and_the_workers_of_its_pool(browse
                 browser.until(lambda: len(ys(browser, "median")) == 3, "three generations")
                 assert ys(browser, "median") == pytest.approx([each["median"] for each in rows], rel=1e-4)
                 pids = {one.name: str(one.pid) for one in pool.status().workers}
-                shown = browser.until(lambda: shown_rows(browser, 2), "the workers of the pool")
+                shown = browser.until(lambda: shown_rows(browser, 2, "pid"), "the workers of the pool")
                 assert {name: row["pid"] for name, row in shown.items()} == pids
 
         evaluate(

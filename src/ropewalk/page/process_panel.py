@@ -52,7 +52,6 @@ class ProcessPanel:
             with ui.element("div").classes("w-full") as self._frame:
                 self._grid = ui.aggrid(_options(seen), theme="balham", auto_size_columns=False)
                 self._grid.classes("rw-grid w-full").style("height:100%")
-        self._has_hosts = _has_hosts(seen)
         self._num_shown = -1
         self._fit(len(seen.view.processes))
 
@@ -64,9 +63,6 @@ class ProcessPanel:
             change = {"all": not self._rows, "rows": found, "gone": gone}
             call_browser("processes", self._grid.id, self._map.id, change)
             self._fit(len(rows))
-        if _has_hosts(seen) and not self._has_hosts:
-            self._has_hosts = True
-            self._grid.run_grid_method("setColumnsVisible", ["host"], True)
         self._rows = rows
         self._counts.set_text(_counts(rows))
 
@@ -84,11 +80,6 @@ class ProcessPanel:
 
     def _save(self) -> None:
         call_browser("save", self._grid.id, "processes.csv")
-
-
-def _has_hosts(seen: Seen) -> bool:
-    """Return whether the processes are on several hosts; the column of them is of no use otherwise."""
-    return len({process.host for process in seen.view.processes}) > 1
 
 
 def _counts(rows: dict[str, Row]) -> str:
@@ -119,10 +110,11 @@ def _key() -> None:
 
 def _options(seen: Seen) -> dict[str, Any]:
     done = _DONE.get(seen.view.kind, "done")
+    group = "stage" if seen.view.kind == "trainer" else "group"
     columns = [
         {"headerName": "name", "field": "name", "width": 112, "pinned": "left", "cellClass": "text-bold"},
-        {"headerName": "host", "field": "host", "width": 96, "hide": not _has_hosts(seen)},
-        {"headerName": "stage", "field": "group", "width": 84, "hide": seen.view.kind != "trainer"},
+        {"headerName": "host", "field": "host", "width": 96, "hide": True},
+        {"headerName": group, "field": "group", "width": 100, "hide": True},
         {"headerName": "state", "field": "state", "width": 116, ":cellRenderer": "ropewalk.cells.state"},
         {"headerName": "doing", "field": "doing", "minWidth": 100, "flex": 1},
         _number("for", "doing_s", 66, formatter="duration"),
