@@ -229,7 +229,9 @@ class Controller:
             self._losses.arrived(one.metrics, outcome)
             if outcome.lost_snapshots and self._points.pace is not None:
                 self._points.pace.restarted()  # the next snapshot gets a keeper that lives
-                self._note_once(*outcome.lost_snapshots)
+                for event in outcome.lost_snapshots:
+                    if event not in self.events:
+                        self._note(event)
             self._points.arrived(worker, outcome.kept)
         self._note_done(one)
         self._forget()
@@ -349,11 +351,6 @@ class Controller:
         self.events.append(event)
         logger.warning(event)
 
-    def _note_once(self, *events: str) -> None:
-        for event in events:
-            if event not in self.events:
-                self._note(event)
-
     def _end(self, lost: SeatsLost, why: str) -> NoReturn:
         seat, cause = next(iter(lost.seats.items()), (-1, "it is not known"))
         raise StageLost(
@@ -376,12 +373,12 @@ class Controller:
 
     @property
     def epoch(self) -> int:
-        """The number of the deployment, from 0 on; -1 before the first."""
+        """As in `StageDeployment`."""
         return self._deployment.epoch
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """The inputs and tensors that each stage needs."""
+        """As in `StageDeployment`."""
         return self._deployment.needs
 
     @property
