@@ -387,7 +387,7 @@ def test_a_process_that_only_keeps_snapshots_may_die_before_the_one_that_trains(
     with job.trainer(session, snapshots=Snapshots(4, copy=None)) as trainer:
         for step in range(5):
             trainer.step(*batch(step)).metrics()
-        trainer._run._controller._pace._fixed = 1 << 30  # pyright: ignore  # this was the last one
+        trainer._run._controller._points.pace._fixed = 1 << 30  # pyright: ignore  # this was the last one
         end_at(trainer, 1)
         fleet, step = trainer._run._controller._fleet, 5  # pyright: ignore
         while not fleet.kept().get(1):  # until another one has come in its place, and has them

@@ -10,7 +10,7 @@ from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.testing.schedule_conformance import sample_plan
-from ropewalk.training.plan_repair import merged, with_replicas, without_workers
+from ropewalk.training.plan_repair import for_fewer, merged, with_replicas, without_workers
 
 SCHEDULE = make_schedule("one_f_one_b")
 
@@ -108,3 +108,12 @@ def test_stages_that_share_a_worker_are_not_merged() -> None:
     schedule = make_schedule("zb_v")
     with pytest.raises(PlanInvalid, match="share the worker"):
         merged(sample_plan(schedule, (1, 1), 8), 0)
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 4])
+def test_for_fewer_processes_stages_of_lost_workers_are_merged_as_far_as_needed(num: int) -> None:
+    plan = plan_of(1, 1, 1, 1)
+    smaller = for_fewer(plan, plan, set(plan.workers), num)
+    assert len(smaller.workers) == num and operators(smaller) == operators(plan)
+    check(smaller)
+    assert for_fewer(plan, plan, {PlanWorker(1, 0)}, 3) == merged(plan, 1)

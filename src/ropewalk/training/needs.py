@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ropewalk.pipeline.plans import Plan
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, MiniBatch
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
+from ropewalk.training.assignment import MicroBatchInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +59,35 @@ def needs_of(plan: Plan, graph: ModelGraph) -> tuple[Need, ...]:
             )
         )
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerShare:
+    """What one worker gets of a mini-batch."""
+
+    whole: list[tuple[int, MiniBatch]]
+    """Stages that have one replica, with the mini-batch reduced to what they need."""
+    pieces: list[MicroBatchInput]
+    """Micro-batches of stages whose replicas share the mini-batch."""
+
+
+def shares_of(plan: Plan, needs: Sequence[Need], batch: MiniBatch | None, first: int) -> dict[PlanWorker, WorkerShare]:
+    """Return what each worker gets of a mini-batch.
+
+    Args:
+        plan: the plan.
+        needs: the needs of its stages.
+        batch: the mini-batch; None: no worker gets anything.
+        first: the number of its first micro-batch.
+    """
+    shares = {worker: WorkerShare([], []) for worker in plan.workers}
+    for stage, need in enumerate(needs):
+        if batch is None or not need.of_piece:
+            continue
+        part = need.whole_of(batch)
+        if plan.stages[stage].replicas == 1:
+            shares[plan.worker_of(stage, first)].whole.append((stage, part))
+        else:
+            for number, piece in enumerate(part.pieces(), first):
+                shares[plan.worker_of(stage, number)].pieces.append(MicroBatchInput(stage, number, piece))
+    return shares

@@ -102,7 +102,7 @@ class OwnData:
         if len(pieces) < len(indices):
             raise ValueError(
                 f"the mini-batch of step {step} has {len(pieces)} samples, and is cut into {len(indices)} "
-                f"micro-batches; data that processes read by themselves has at least so many in each mini-batch"
+                f"micro-batches; data that processes read by themselves has at least one sample for each of them"
             )
         return {
             index: MicroBatchPiece(step, index, one.inputs, one.labels, one.num_samples)

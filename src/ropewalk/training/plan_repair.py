@@ -2,6 +2,7 @@
 
     a stage has other replicas       ──▶  without_workers: it goes on with those, which do all micro-batches
     a stage has no process any more  ──▶  merged: a neighbour takes over its operators
+    processes are too few            ──▶  for_fewer: merged, until there are enough
     more replicas are wanted         ──▶  with_replicas
 
 All functions are pure. `schedule.check` says whether the resulting plan can run under a schedule.
@@ -97,6 +98,25 @@ def merged(plan: Plan, lost: int, load: Mapping[int, float] | None = None) -> Pl
         if len(holders) > 1:
             ties.append(replace(tie, stages=holders))
     return Plan(tuple(stages), tuple(edges), tuple(ties), plan.schedule, plan.micro_batches)
+
+
+def for_fewer(plan: Plan, before: Plan, gone: Collection[PlanWorker], num: int) -> Plan:
+    """Return the plan with stages merged, as far as needed for `num` processes.
+
+    Args:
+        plan: a plan with one stage for each group of devices.
+        before: the plan whose workers are gone; it has the same stages.
+        gone: those workers; their stages are given to neighbours.
+        num: the number of processes that there are.
+
+    Raises:
+        PlanInvalid: stages cannot be merged.
+    """
+    for worker in sorted(gone, reverse=True):
+        if len(plan.workers) > num:
+            for stage in reversed(before.groups[worker.group]):
+                plan = merged(plan, stage)
+    return plan
 
 
 def _on(plan: Plan, devices: Mapping[int, tuple[int, ...]]) -> Plan:

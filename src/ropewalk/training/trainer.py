@@ -6,17 +6,15 @@
             trainer.step(x, y)
         model = trainer.to_module()
 
-The trainer does not decide how anything is computed. It assembles what the arguments describe and hands it
-to a run: one on processes (`process_run`), or one in this thread (`inline_run`).
+The trainer does not decide how anything is computed. `training_setup` makes a run of what the arguments describe: one
+on processes (`process_run`), or one in this thread (`inline_run`).
 """
 
 from __future__ import annotations
 
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -26,23 +24,16 @@ from torch import nn
 
 from ropewalk.control.view import View
 from ropewalk.errors import LocalExecutorFailed, PlanInvalid, TrainerFailed
-from ropewalk.pipeline.local_executor import LocalExecutor, check_plan
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Declared, Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
-from ropewalk.pipeline.stages.tensor_source import TensorSource
 from ropewalk.pipeline.stages.training_options import NanPolicy, TrainingOptions
 from ropewalk.pipeline.tracing.filling import filled
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.trees import tensors_of
 from ropewalk.tracking.observed_run import Track
-from ropewalk.training.assignment import FromSource, FromTensors, Origin, TrainingConfig
-from ropewalk.training.blueprint import Blueprint
 from ropewalk.training.checkpoint_future import CheckpointFuture
-from ropewalk.training.controller import Controller
-from ropewalk.training.further_copies import FurtherCopies
-from ropewalk.training.inline_run import InlineRun
 from ropewalk.training.loss_history import LossHistory
 from ropewalk.training.measured import MeasuredTimeline, measured_timeline
 from ropewalk.training.observing import TrainingObserver
@@ -52,20 +43,19 @@ from ropewalk.training.planned_and_measured import (
     planned_and_measured_svg,
     planned_and_measured_trace,
 )
-from ropewalk.training.preparing import Model, beside, plan_for, see
-from ropewalk.training.process_run import ProcessRun
+from ropewalk.training.preparing import Model
 from ropewalk.training.progress import ProgressLine
 from ropewalk.training.recorder import WorkerRecord
 from ropewalk.training.replica_groups import MakesExchange, check_exchange
 from ropewalk.training.report import TrainingReport
 from ropewalk.training.run import TrainingRun
-from ropewalk.training.stage_device import kind_of_device, on_cpu
-from ropewalk.training.stage_fleet import StageFleet
+from ropewalk.training.stage_device import kind_of_device
 from ropewalk.training.step_handle import StepHandle
 from ropewalk.training.target import TrainerTarget
 from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer_html import trainer_html
 from ropewalk.training.trainer_options import ProcessOptions, Snapshots, check_kind
+from ropewalk.training.training_setup import TrainingSetup
 
 _DEFAULT_SNAPSHOTS = Snapshots()
 
@@ -156,43 +146,29 @@ class Trainer:
         total_steps: int | None = None,
         track: Track = False,
     ) -> None:
+        _check_arguments(plan, micro_batches, weights, processes, snapshots, timeouts)
         if total_steps is not None and (isinstance(total_steps, bool) or total_steps < 1):
             raise ValueError(f"total_steps is the number of steps of the whole training, 1 or more, not {total_steps}")
-        if micro_batches is not None and (isinstance(micro_batches, bool) or micro_batches < 1):
-            raise PlanInvalid(f"a step has 1 micro-batch or more, not {micro_batches}")
-        if isinstance(plan, int) and (isinstance(plan, bool) or plan < 1):
-            raise PlanInvalid(f"plan is a Plan, or a number of devices that is 1 or more, not {plan!r}")
-        check_kind("plan", plan, Plan | int, "a number of devices, or a Plan from ropewalk.pipeline.plan")
-        check_kind("timeouts", timeouts, TrainerTimeouts, "ropewalk.training.TrainerTimeouts(silent_s=10.0)")
-        check_kind("processes", processes, ProcessOptions, 'ropewalk.training.ProcessOptions(engine="slurm")')
-        check_kind("snapshots", snapshots, Snapshots, "ropewalk.training.Snapshots(every=100), or None")
-        if weights is not None and Path(weights).suffix in (".pt", ".pth", ".bin"):
-            raise ValueError(
-                f"weights are read from safetensors files, and {weights} is none by its name; convert it with "
-                f"safetensors.torch.save_file(torch.load(...), 'model.safetensors'), or load it into the model"
-            )
-        self._model = model
-        self._plan: Plan | int = 1 if plan is None else plan
-        self._schedule = schedule
-        self._micro_batches = micro_batches
-        self._example = example_inputs
         check_exchange(exchange)
-        self._exchange = exchange
-        self._inline = inline
-        self._seed = seed
-        self._loss = Loss(loss_fn, loss)
-        self._optimizers = OptimizerMaker(optimizer, lr_schedule, lr_scale)
-        self._options = TrainingOptions(clip_norm, nan, autocast, accumulate)
-        if data is not None and not self._needs_no_step:
-            raise ValueError(
-                "with data, give example_inputs too: the model must be seen before the first mini-batch is"
-            )
-        self._data = data
-        self._weights = weights
-        self._snapshots = snapshots
-        self._timeouts = timeouts or TrainerTimeouts()
-        self._device = "" if device is None else kind_of_device(device)
-        self._processes = processes or ProcessOptions()
+        self._setup = TrainingSetup(
+            model=model,
+            plan=1 if plan is None else plan,
+            schedule=schedule,
+            micro_batches=micro_batches,
+            example=example_inputs,
+            loss=Loss(loss_fn, loss),
+            optimizers=OptimizerMaker(optimizer, lr_schedule, lr_scale),
+            options=TrainingOptions(clip_norm, nan, autocast, accumulate),
+            exchange=exchange,
+            inline=inline,
+            seed=seed,
+            data=data,
+            weights=weights,
+            device="" if device is None else kind_of_device(device),
+            processes=processes or ProcessOptions(),
+            snapshots=snapshots,
+            timeouts=timeouts or TrainerTimeouts(),
+        )
         self._run: TrainingRun | None = None
         self._graph: ModelGraph | None = None
         self._num_samples = self._num_counted = 0
@@ -200,14 +176,14 @@ class Trainer:
         self._progress = ProgressLine(total_steps=total_steps) if progress else None
         self._observer = TrainingObserver(track)
         self._losses = LossHistory()
-        self._target = TrainerTarget(self._processes.name, self._losses, total_steps)
+        self._target = TrainerTarget(self._setup.processes.name, self._losses, total_steps)
         self._watched: deque[tuple[StepHandle, int]] = deque()
         self._has_ended = False
 
     def __enter__(self) -> Trainer:
         self._check_open()
-        if self._run is None and self._needs_no_step:
-            self._begin(self._example)
+        if self._run is None and self._setup.needs_no_step:
+            self._begin(self._setup.example)
         return self
 
     def __exit__(
@@ -232,7 +208,7 @@ class Trainer:
 
     def __repr__(self) -> str:
         state = "before its first step" if self._run is None else f"{self.num_steps} steps"
-        return f"<Trainer {self._processes.name!r} {state}>"
+        return f"<Trainer {self._setup.processes.name!r} {state}>"
 
     def close(self, grace_s: float | None = None) -> None:
         """End all processes, and the steps that are still under way; may be called twice.
@@ -284,7 +260,7 @@ class Trainer:
         """
         self._check_open()
         self._observer.interrupt(self.num_steps)
-        if self._data is not None:
+        if self._setup.data is not None:
             if x is not None or y is not None:
                 raise ValueError("this trainer reads its mini-batches by data=; call step() without x and y")
             run = self._under_way
@@ -487,8 +463,8 @@ class Trainer:
     def _under_way(self) -> TrainingRun:
         self._check_open()
         if self._run is None:
-            if self._needs_no_step:
-                return self._begin(self._example)
+            if self._setup.needs_no_step:
+                return self._begin(self._setup.example)
             raise RuntimeError(
                 "this trainer has not seen the model with data yet; give example_inputs, or call step first"
             )
@@ -498,36 +474,14 @@ class Trainer:
         if self._has_ended:
             raise RuntimeError("this trainer was closed; make a new one, and load what the last one saved")
 
-    @property
-    def _needs_no_step(self) -> bool:
-        """Whether all processes can start before a mini-batch was seen; tracing and profiling a model need one."""
-        return self._example is not None or (isinstance(self._model, ModelGraph) and isinstance(self._plan, Plan))
-
     def _begin(self, x: Any) -> TrainingRun:
-        place = self._device if self._inline else ""
-        graph, source = see(self._model, x, seed=self._seed, device=place, weights=self._weights)
-        self._graph = graph
-        own = {**graph.buffers, **graph.parameters}
-        self._device = self._device or kind_of_device(None, own.values())
-        plan = self._planned(graph, x)
-        check_plan(graph, plan)
-        order = self._options.schedule(plan.schedule if self._schedule is None else self._schedule)
-        order.check(plan)
-        if self._exchange is not None and all(stage.replicas == 1 for stage in plan.stages):
-            warnings.warn(
-                f"exchange= averages the gradients of a stage's replicas, and none of the {len(plan.stages)} stages of "
-                f"this plan has any, so that it does nothing; for two replicas of the whole model plan with "
-                f"ropewalk.pipeline.plan(model, x, devices=2, num_stages=1)",
-                stacklevel=3,
-            )
+        setup, prepared = self._setup, self._setup.prepared(x)
+        self._graph = prepared.graph
         if self._observer.is_on:
-            config = {"model": type(graph.model).__name__, "seed": self._seed, "device": self._device}
-            self._observer.begin(self._processes.name, plan, config, self._seed)
+            config = {"model": type(prepared.graph.model).__name__, "seed": setup.seed, "device": prepared.device}
+            self._observer.begin(setup.processes.name, prepared.plan, config, setup.seed)
         try:
-            if self._inline:
-                self._run = self._inline_run(graph, plan, order)
-            else:
-                self._run = self._process_run(graph, plan, order, own, source)
+            self._run = setup.run(prepared, track=self._observer.watched, shown_as=self._target)
         except BaseException as error:
             self._observer.end(error)
             self._target.end(error)
@@ -535,70 +489,25 @@ class Trainer:
         self._target.begin(self._run, self._observer.run_id)
         return self._run
 
-    def _process_run(
-        self,
-        graph: ModelGraph,
-        plan: Plan,
-        order: Schedule,
-        own: Mapping[str, torch.Tensor],
-        source: TensorSource | None,
-    ) -> ProcessRun:
-        blueprint = Blueprint.of(graph)
-        if any(tensor.is_cuda for tensor in own.values()):
-            blueprint = blueprint.on(torch.device("cpu"))
-        training = TrainingConfig(
-            blueprint, self._loss, self._optimizers, self._options, self._exchange, self._data, source, self._device
-        )
-        origin: Origin = FromTensors(on_cpu(own)) if source is None else FromSource()
-        snapshots = self._snapshots
-        num = len(plan.workers) if snapshots is None else max(2, len(plan.workers))
-        fleet = StageFleet(
-            self._processes, training, num, timeouts=self._timeouts, track=self._observer.watched, shown_as=self._target
-        )
-        controller = Controller(
-            fleet,
-            graph,
-            plan,
-            order,
-            origin,
-            seed=self._seed,
-            timeouts=self._timeouts,
-            pace=None if snapshots is None else snapshots.pace(),
-            copies=FurtherCopies(None if snapshots is None else snapshots.where),
-        )
-        try:
-            return ProcessRun(controller, graph, self._loss)
-        except BaseException:
-            controller.close(0.5)
-            raise
 
-    def _planned(self, graph: ModelGraph, x: Any) -> Plan:
-        plan, num = self._plan, self._micro_batches
-        if isinstance(plan, Plan):
-            return plan if num is None else replace(plan, micro_batches=num)
-        return plan_for(
-            plan,
-            self._model,
-            graph,
-            x,
-            schedule=self._schedule,
-            micro_batches=num,
-            device=self._device,
-            resources=self._processes.resources,
+def _check_arguments(
+    plan: Plan | int | None,
+    micro_batches: int | None,
+    weights: str | Path | None,
+    processes: ProcessOptions | None,
+    snapshots: Snapshots | None,
+    timeouts: TrainerTimeouts | None,
+) -> None:
+    if micro_batches is not None and (isinstance(micro_batches, bool) or micro_batches < 1):
+        raise PlanInvalid(f"a step has 1 micro-batch or more, not {micro_batches}")
+    if isinstance(plan, int) and (isinstance(plan, bool) or plan < 1):
+        raise PlanInvalid(f"plan is a Plan, or a number of devices that is 1 or more, not {plan!r}")
+    check_kind("plan", plan, Plan | int, "a number of devices, or a Plan from ropewalk.pipeline.plan")
+    check_kind("timeouts", timeouts, TrainerTimeouts, "ropewalk.training.TrainerTimeouts(silent_s=10.0)")
+    check_kind("processes", processes, ProcessOptions, 'ropewalk.training.ProcessOptions(engine="slurm")')
+    check_kind("snapshots", snapshots, Snapshots, "ropewalk.training.Snapshots(every=100), or None")
+    if weights is not None and Path(weights).suffix in (".pt", ".pth", ".bin"):
+        raise ValueError(
+            f"weights are read from safetensors files, and {weights} is none by its name; convert it with "
+            f"safetensors.torch.save_file(torch.load(...), 'model.safetensors'), or load it into the model"
         )
-
-    def _inline_run(self, graph: ModelGraph, plan: Plan, order: Schedule) -> InlineRun:
-        player = LocalExecutor(
-            graph,
-            self._loss.function,
-            self._optimizers.make_optimizer,
-            plan,
-            schedule=order,
-            seed=self._seed,
-            loss=self._loss.declared,
-            lr_schedule=self._optimizers.lr_schedule,
-            lr_scale=self._optimizers.lr_scale,
-            options=self._options,
-            exchange=self._exchange,
-        )
-        return InlineRun(player, self._data, lambda batch: beside(graph.model, batch))

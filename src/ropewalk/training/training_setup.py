@@ -1,0 +1,200 @@
+"""What the arguments of a trainer describe, and how a run is made of it.
+
+model, example or first mini-batch ─▶ prepared: graph, plan, schedule ─▶ run: on processes, or in this thread
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ropewalk.control.target import ControlTarget
+from ropewalk.pipeline.local_executor import LocalExecutor, check_plan
+from ropewalk.pipeline.plans import Plan
+from ropewalk.pipeline.schedules.schedule import Schedule
+from ropewalk.pipeline.stages.losses import Loss
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
+from ropewalk.pipeline.stages.tensor_source import TensorSource
+from ropewalk.pipeline.stages.training_options import TrainingOptions
+from ropewalk.pipeline.tracing.model_graph import ModelGraph
+from ropewalk.tracking.observed_run import Track
+from ropewalk.training.assignment import FromSource, FromTensors, Origin, TrainingConfig
+from ropewalk.training.blueprint import Blueprint
+from ropewalk.training.controller import Controller
+from ropewalk.training.further_copies import FurtherCopies
+from ropewalk.training.inline_run import InlineRun
+from ropewalk.training.own_data import MakesData
+from ropewalk.training.preparing import Model, beside, plan_for, see
+from ropewalk.training.process_run import ProcessRun
+from ropewalk.training.replica_groups import MakesExchange
+from ropewalk.training.run import TrainingRun
+from ropewalk.training.stage_device import kind_of_device, on_cpu
+from ropewalk.training.stage_fleet import StageFleet
+from ropewalk.training.timeouts import TrainerTimeouts
+from ropewalk.training.trainer_options import ProcessOptions, Snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A model that was seen with data, and how it is trained."""
+
+    graph: ModelGraph
+    source: TensorSource | None
+    """Where processes read parameters and buffers from; None: they get those of the graph."""
+    plan: Plan
+    schedule: Schedule
+    device: str
+    """What stages compute on: "cpu", "cuda" or one GPU."""
+
+    @property
+    def own(self) -> Mapping[str, torch.Tensor]:
+        """The parameters and buffers of the graph, by name."""
+        return {**self.graph.buffers, **self.graph.parameters}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSetup:
+    """What the arguments of `Trainer` describe; the names are the same where the value is, and explained there."""
+
+    model: Model
+    plan: Plan | int
+    schedule: str | Schedule | None
+    micro_batches: int | None
+    example: Any
+    loss: Loss
+    optimizers: OptimizerMaker
+    options: TrainingOptions
+    exchange: MakesExchange | None
+    inline: bool
+    seed: int
+    data: MakesData | None
+    weights: str | Path | None
+    device: str
+    """Empty: that of the model."""
+    processes: ProcessOptions
+    snapshots: Snapshots | None
+    timeouts: TrainerTimeouts
+
+    def __post_init__(self) -> None:
+        if self.data is not None and not self.needs_no_step:
+            raise ValueError(
+                "with data, give example_inputs too: the model must be seen before the first mini-batch is"
+            )
+
+    @property
+    def needs_no_step(self) -> bool:
+        """Whether all processes can start before a mini-batch was seen; tracing and profiling a model need one."""
+        return self.example is not None or (isinstance(self.model, ModelGraph) and isinstance(self.plan, Plan))
+
+    def prepared(self, x: Any) -> PreparedModel:
+        """See the model with its inputs, and plan its training.
+
+        Raises:
+            PlanInvalid: the plan does not fit the model.
+            ScheduleInvalid: the schedule cannot run the plan.
+        """
+        graph, source = see(
+            self.model, x, seed=self.seed, device=self.device if self.inline else "", weights=self.weights
+        )
+        device = self.device or kind_of_device(None, [*graph.buffers.values(), *graph.parameters.values()])
+        plan = self._planned(graph, x, device)
+        check_plan(graph, plan)
+        schedule = self.options.schedule(plan.schedule if self.schedule is None else self.schedule)
+        schedule.check(plan)
+        if self.exchange is not None and all(stage.replicas == 1 for stage in plan.stages):
+            warnings.warn(
+                f"exchange= averages the gradients of a stage's replicas, and none of the {len(plan.stages)} stages of "
+                f"this plan has any, so that it does nothing; for two replicas of the whole model plan with "
+                f"ropewalk.pipeline.plan(model, x, devices=2, num_stages=1)",
+                stacklevel=4,
+            )
+        return PreparedModel(graph, source, plan, schedule, device)
+
+    def run(self, prepared: PreparedModel, *, track: Track, shown_as: ControlTarget) -> TrainingRun:
+        """Begin to train.
+
+        Args:
+            prepared: the model, from `prepared`.
+            track: what keeps the run of the trainer, if it is tracked.
+            shown_as: what `ropewalk ps` and the page show in place of the program of the processes.
+        """
+        return self._inline_run(prepared) if self.inline else self._process_run(prepared, track, shown_as)
+
+    def _planned(self, graph: ModelGraph, x: Any, device: str) -> Plan:
+        plan, num = self.plan, self.micro_batches
+        if isinstance(plan, Plan):
+            return plan if num is None else replace(plan, micro_batches=num)
+        return plan_for(
+            plan,
+            self.model,
+            graph,
+            x,
+            schedule=self.schedule,
+            micro_batches=num,
+            device=device,
+            resources=self.processes.resources,
+        )
+
+    def _process_run(self, prepared: PreparedModel, track: Track, shown_as: ControlTarget) -> ProcessRun:
+        num, snapshots = len(prepared.plan.workers), self.snapshots
+        fleet = StageFleet(
+            self.processes,
+            self._config(prepared),
+            num if snapshots is None else max(2, num),
+            timeouts=self.timeouts,
+            track=track,
+            shown_as=shown_as,
+        )
+        origin: Origin = FromTensors(on_cpu(prepared.own)) if prepared.source is None else FromSource()
+        controller = Controller(
+            fleet,
+            prepared.graph,
+            prepared.plan,
+            prepared.schedule,
+            origin,
+            seed=self.seed,
+            timeouts=self.timeouts,
+            pace=None if snapshots is None else snapshots.pace(),
+            copies=FurtherCopies(None if snapshots is None else snapshots.where),
+        )
+        try:
+            return ProcessRun(controller, prepared.graph, self.loss)
+        except BaseException:
+            controller.close(0.5)
+            raise
+
+    def _config(self, prepared: PreparedModel) -> TrainingConfig:
+        blueprint = Blueprint.of(prepared.graph)
+        if any(tensor.is_cuda for tensor in prepared.own.values()):
+            blueprint = blueprint.on(torch.device("cpu"))
+        return TrainingConfig(
+            blueprint,
+            self.loss,
+            self.optimizers,
+            self.options,
+            self.exchange,
+            self.data,
+            prepared.source,
+            prepared.device,
+        )
+
+    def _inline_run(self, prepared: PreparedModel) -> InlineRun:
+        executor = LocalExecutor(
+            prepared.graph,
+            self.loss.function,
+            self.optimizers.make_optimizer,
+            prepared.plan,
+            schedule=prepared.schedule,
+            seed=self.seed,
+            loss=self.loss.declared,
+            lr_schedule=self.optimizers.lr_schedule,
+            lr_scale=self.optimizers.lr_scale,
+            options=self.options,
+            exchange=self.exchange,
+        )
+        return InlineRun(executor, self.data, lambda batch: beside(prepared.graph.model, batch))
