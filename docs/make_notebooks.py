@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent / "tutorials"
+NOTEBOOKS = FOLDER.parents[1] / "examples" / "notebooks"
 PAGES = ("1-first-pool", "3-parameter-server", "6-search-hyperparameters")
 """The tutorials that are also notebooks."""
 _PYTHON = re.compile(r"(?:<!-- [^\n]* -->\n)*```python\n(.*?)```\n(?:\n```\n.*?```\n)?", re.DOTALL)
@@ -40,15 +41,15 @@ def notebook_text(markdown: str) -> str:
 def _markdown_cells(text: str) -> list[dict[str, Any]]:
     """A cell of the text, if there is any, with links and pictures as seen from the folder of the notebooks."""
     text = re.sub(r"<!-- .*? -->\n", "", text).strip("\n")
-    text = re.sub(r"\]\((?!https?:|#)([^)]+)\)", r"](../\1)", text)
+    text = re.sub(r"\]\((?!https?:|#)([^)]+)\)", r"](../../docs/tutorials/\1)", text)
     return [{"cell_type": "markdown", "metadata": {}, "source": text}] if text else []
 
 
 def main() -> None:
     """Write all notebooks."""
     for page in PAGES:
-        path = FOLDER / "notebooks" / f"{page}.ipynb"
-        path.parent.mkdir(exist_ok=True)
+        NOTEBOOKS.mkdir(exist_ok=True)
+        path = NOTEBOOKS / f"{page}.ipynb"
         path.write_text(notebook_text((FOLDER / f"{page}.md").read_text()))
 
 

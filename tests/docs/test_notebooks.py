@@ -16,6 +16,7 @@ from tests.docs.code_blocks import blocks_of, check
 
 MADE = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "make_notebooks.py"))
 FOLDER: Path = MADE["FOLDER"]
+NOTEBOOKS: Path = MADE["NOTEBOOKS"]
 PAGES: tuple[str, ...] = MADE["PAGES"]
 notebook_text: Callable[[str], str] = MADE["notebook_text"]
 
@@ -30,7 +31,7 @@ nbformat.write(notebook, sys.argv[2])
 
 @pytest.mark.parametrize("page", PAGES)
 def test_notebooks_are_made_from_their_tutorials(page: str) -> None:
-    committed = (FOLDER / "notebooks" / f"{page}.ipynb").read_text()
+    committed = (NOTEBOOKS / f"{page}.ipynb").read_text()
     assert committed == notebook_text((FOLDER / f"{page}.md").read_text()), "run `python -m docs.make_notebooks`"
 
 
@@ -39,7 +40,10 @@ def test_links_of_notebooks_lead_to_files_that_are_there() -> None:
         "[a](1-first-pool.md), ![b](../pictures/pool.png), [c](https://x.org)\n\n```python\n1\n```\n\n```\n1\n```\n"
     )
     words, code = json.loads(text)["cells"]
-    assert words["source"] == "[a](../1-first-pool.md), ![b](../../pictures/pool.png), [c](https://x.org)"
+    assert (
+        words["source"]
+        == "[a](../../docs/tutorials/1-first-pool.md), ![b](../../docs/tutorials/../pictures/pool.png), [c](https://x.org)"
+    )
     assert code["source"] == "1"
 
 
@@ -48,7 +52,7 @@ def test_links_of_notebooks_lead_to_files_that_are_there() -> None:
 def test_notebooks_print_what_their_tutorials_show(page: str, tmp_path: Path) -> None:
     for needed in ("nbclient", "ipykernel", "numpy", "optuna"):
         pytest.importorskip(needed, reason=f"runs a notebook: pip install {needed}")
-    notebook, executed = FOLDER / "notebooks" / f"{page}.ipynb", tmp_path / "executed.ipynb"
+    notebook, executed = NOTEBOOKS / f"{page}.ipynb", tmp_path / "executed.ipynb"
     environment = os.environ | {"ROPEWALK_STORE": str(tmp_path / "runs.db"), "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", EXECUTE, str(notebook), str(executed)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

@@ -50,8 +50,13 @@ def test_torchrun_launches_the_same_file_to_the_same_losses(tmp_path: Path) -> N
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(EXAMPLE)]
     theirs = subprocess.run(
         [sys.executable, *command, "--checkpoint", "theirs.pt"],
-        cwd=tmp_path, env=environment(OMP_NUM_THREADS="1", TMPDIR=str(tmp_path)), capture_output=True, text=True, timeout=240, check=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=environment(OMP_NUM_THREADS="1", TMPDIR=str(tmp_path)),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
     ours = start_ropewalk("run", "--ranks", "2", str(EXAMPLE), "--", "--checkpoint", "ours.pt", folder=tmp_path)
     output, errors = ours.communicate(timeout=240)
     assert ours.returncode == 0, errors

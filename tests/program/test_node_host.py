@@ -530,14 +530,17 @@ def test_the_first_rank_says_where_to_meet_and_the_others_wait_for_it(launcher: 
     for _ in range(2):
         launcher.next(UnitEnded)
     assert [environment["RANK"] for environment in environments] == ["5", "5"]
-    assert environments[1].items() >= {
-        "WORLD_SIZE": "1",
-        "LOCAL_RANK": "1",
-        "LOCAL_WORLD_SIZE": "4",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(offer.at.port),
-        "TORCHELASTIC_RESTART_COUNT": "3",
-    }.items()
+    assert (
+        environments[1].items()
+        >= {
+            "WORLD_SIZE": "1",
+            "LOCAL_RANK": "1",
+            "LOCAL_WORLD_SIZE": "4",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(offer.at.port),
+            "TORCHELASTIC_RESTART_COUNT": "3",
+        }.items()
+    )
 
 
 def test_ranks_on_hosts_without_addresses_are_told_that_they_cannot_meet(launcher: Launcher) -> None:
