@@ -361,3 +361,37 @@ def test_a_socket_holds_more_only_behind_a_frame_or_a_full_buffer(size: int) -> 
     reader = FrameReader(stream_of(full, announces=True), MEMBER)
     assert reader.next(wait=False)
     assert reader.may_hold_more, "no more fitted into the buffer: the kernel may have more"
+
+
+class Interrupted(Pieces):
+    """A stream whose next read is interrupted, before or after it has taken bytes."""
+
+    def __init__(self, pieces: Sequence[bytes], *, after: bool) -> None:
+        super().__init__(pieces)
+        self.after = after
+
+    def receive_into(self, buffer: memoryview, *, wait: bool) -> int:
+        if self.after:
+            super().receive_into(buffer, wait=wait)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interrupted_read_tells_whether_it_has_taken_bytes(after: bool) -> None:
+    stream = Interrupted([encode_head(b"header", (), 0)], after=after)
+    reader = FrameReader(stream, MEMBER)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            reader.next(wait=True)
+        assert reader.has_begun == after
+        stream.after = after = False  # nothing more comes, and what was taken before is no longer known
+
+
+def test_frames_of_any_size_may_follow_a_large_one() -> None:
+    parts = [bytes([number]) * size for number, size in enumerate([100_000, 10, 3_000, 100_000, 70_000, 2_048, 1])]
+    sent = b"".join(encode_head(b"header", [part], 0) + part for part in parts)
+    reader = FrameReader(Pieces([sent]), MEMBER)
+    for part in parts:
+        frame = reader.next(wait=True)
+        assert frame and bytes(frame.parts[0]) == part
+    assert reader.next(wait=True) is None
