@@ -10,21 +10,24 @@
 #   make timing    the tests that compare times, alone
 #   make mutants   plant mistakes in the deciders, one at a time; NAMES="task_table gd_sec" for some of them
 #   make check     lint, formatting, types and import contracts
+#   make docs      the site of the documentation, in build/site; needs no network once it is installed
 #   make bench     the benchmark tables of pool and calls
+#   make gallery   run the examples, and make the pictures of docs/gallery.md again
 #   make clean     remove the environment and caches
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Without compiling everything: what is imported is compiled then, and of 2 GB of packages that is a small part.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # An editable install sees changes of the sources by itself; only pyproject.toml asks for a new one.
 STAMPS := $(VENV)/stamps
 
-.PHONY: demo test test-lab test-gpu retest lab check bench soak soak-slice handler-slice timing mutants clean help
+.PHONY: everything demo test test-lab test-gpu retest lab check bench soak soak-slice handler-slice timing mutants gallery clean help
 # Two installs into one environment at the same time would spoil it.
 .NOTPARALLEL:
 
 help:
-	@sed -n '3,15p' Makefile | cut -c3-
+	@sed -n '3,16p' Makefile | cut -c3-
 
 # The first Python on the path that is new enough; `make PYTHON=/path/to/python3.12 ...` chooses another.
 $(STAMPS)/venv:
@@ -40,7 +43,13 @@ $(STAMPS)/venv:
 	"$$chosen" -m venv --clear $(VENV)
 	@mkdir -p $(STAMPS) && touch $@
 
-# One stamp per extra: es, test, lab, dev, bench, mutants.
+# What CI needs, by one resolution of versions instead of three.
+everything: pyproject.toml | $(STAMPS)/venv
+	@echo "installing ropewalk[dev,lab] into $(VENV)"
+	@$(PIP) --editable '.[dev,lab]'
+	@touch $(addprefix $(STAMPS)/,dev lab test mutants)
+
+# One stamp per extra: es, test, lab, dev, docs, bench, mutants.
 $(STAMPS)/%: pyproject.toml | $(STAMPS)/venv
 	@echo "installing ropewalk[$*] into $(VENV)"
 	@$(PIP) --editable '.[$*]'
@@ -73,10 +82,16 @@ lab: $(STAMPS)/lab
 check: $(STAMPS)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --threads $(shell nproc) --pythonpath $(BIN)/python
 	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python
 	$(BIN)/python -m tests.typing.public_interface
 	$(BIN)/lint-imports
+
+# The theme prints advice on its successor; this variable leaves that out.
+.PHONY: docs
+docs: $(STAMPS)/docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 bench: $(STAMPS)/bench
 	@# A table with a line that falls short ends with 1; the other one is still made.
@@ -102,6 +117,9 @@ timing: $(STAMPS)/test
 
 mutants: $(STAMPS)/mutants
 	@$(BIN)/python -m tests.mutants.run $(NAMES)
+
+gallery: $(STAMPS)/test
+	$(BIN)/python -m docs.gallery.make
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist

@@ -124,6 +124,57 @@ def empty(bench: Bench) -> Iterator[Line]:
             )
 
 
+def cost(bench: Bench) -> Iterator[Line]:
+    """Processor time of a call at both ends together, on one core: comparable even while the machine is busy."""
+    import numpy as np
+
+    core = sorted(os.sched_getaffinity(0))[-1:]
+    arrays = {"1 KB": np.zeros(125), "100 KB": np.zeros(12_500)}
+    with clients_of(bench.names) as clients:
+        pids = {name: [os.getpid(), client.method("pid")()] for name, client in clients.items()}
+        for pid in itertools.chain.from_iterable(pids.values()):
+            pin(pid, core)
+        rows: dict[str, dict[str, Callable[[], object]]] = {
+            "empty call": {name: client.method("empty") for name, client in clients.items()}
+        }
+        for size, array in arrays.items():
+            rows[f"{size} array as argument"] = {
+                name: functools.partial(client.method("take"), array) for name, client in clients.items()
+            }
+            rows[f"{size} array as result"] = {
+                name: functools.partial(client.method("give"), array.nbytes) for name, client in clients.items()
+            }
+        for what, calls in rows.items():
+            seen = by_turns(
+                list(calls),
+                4 * bench.repeats,
+                lambda name, calls=calls: cost_s(calls[name], pids[name], bench.calls(1_000)),
+            )
+            yield bench.line(
+                f"{what}, processor time of both ends, on one core",
+                "",
+                f"{seen[bench.subject] / seen[FLOOR]:.2f} x the bare socket's",
+                None,
+                {name: f"{microseconds(value)} ({value / seen[FLOOR]:.2f} x)" for name, value in seen.items()},
+            )
+
+
+def cost_s(call: Callable[[], object], pids: Sequence[int], count: int) -> float:
+    before = sum(map(processor_s, pids))
+    for _ in range(count):
+        call()
+    return (sum(map(processor_s, pids)) - before) / count
+
+
+def processor_s(pid: int) -> float:
+    """Processor time of all threads of a process that are still there, to the nanosecond."""
+    taken = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):
+            taken += int(pathlib.Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[0])
+    return taken / 1e9
+
+
 def pin(pid: int, cores: Sequence[int]) -> None:
     """Puts all threads of a process, and those that they start, on these cores."""
     for thread in os.listdir(f"/proc/{pid}/task"):
@@ -486,6 +537,7 @@ def soak(bench: Bench) -> Iterator[Line]:
 
 ROWS: dict[str, Callable[[Bench], Iterator[Line]]] = {
     "empty": empty,
+    "cost": cost,
     "busy": busy,
     "window": window,
     "clients": clients,

@@ -2,7 +2,7 @@
 
     pip install 'ropewalk[population]' matplotlib
     python examples/map_elites.py                             # a grid of 20 x 20 places; seconds
-    python examples/map_elites.py --niches 500 --picture arm.png
+    python examples/map_elites.py --niches 500                # 500 places of any shape
 
     angles of the joints ─▶ pool ═▶ where the hand is (behaviour), how even the bends are (fitness)
             ▲                                        │
@@ -64,5 +64,5 @@ if __name__ == "__main__":
     parser.add_argument("--population", type=int, default=200)
     parser.add_argument("--joints", type=int, default=12)
     parser.add_argument("--niches", type=int, default=0, help="so many Voronoi cells in place of a grid")
-    parser.add_argument("--picture", help="file for the heat map, such as arm.png")
+    parser.add_argument("--picture", default="arm.png", help="where to draw the heat map, '' for none")
     main(**vars(parser.parse_args()))

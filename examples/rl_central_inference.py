@@ -1,7 +1,7 @@
 """Actors without a network: a server chooses actions for all of them, in batches, as in SEED RL.
 
     pip install 'ropewalk[rl]' matplotlib
-    python examples/rl_central_inference.py --picture seed.png
+    python examples/rl_central_inference.py
 
     actor 0 ─ observations ─▶ ┌──────────────────┐
     actor 1 ─ observations ─▶ │ inference server │ ◀─ weights ─ learner ◀─ blocks ─ actors
@@ -48,5 +48,7 @@ if __name__ == "__main__":
     parser.add_argument("--actors", type=int, default=2)
     parser.add_argument("--inference", type=int, default=1, help="servers that choose the actions")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--picture", default="", help="where to draw the learning curve")
+    parser.add_argument(
+        "--picture", default="central_inference.png", help="where to draw the learning curve, '' for none"
+    )
     main(**vars(parser.parse_args()))

@@ -93,6 +93,7 @@ def main() -> SearchResults:
     print(f"{sum(trial.step for trial in results):.0f} epochs; best accuracy {results.best.best:.4f}")
     if options.picture:
         search.plot(options.picture)
+        print(f"history, importance and configurations: {options.picture}")
     return results
 
 

@@ -119,6 +119,7 @@ def main() -> None:
         exchange=options.exchange,
         inline=options.one_process,
         progress=True,
+        total_steps=options.steps,
     ) as trainer:
         began = time.monotonic()
         for _ in range(options.steps):

@@ -97,6 +97,7 @@ def main() -> float:
         example_inputs=(example,),
         inline=options.inline,
         progress=True,
+        total_steps=options.steps,
     ) as trainer:
         began = time.monotonic()
         for _ in range(options.steps):

@@ -7,13 +7,11 @@ import dataclasses
 import functools
 import importlib
 import inspect
-import json
 import os
 import platform
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,6 +27,7 @@ from ropewalk.population.algorithms import ALGORITHMS
 from ropewalk.population.evaluating import evaluate
 from ropewalk.program.nodes import NODES
 from ropewalk.transport.kernel import FEATURES
+from tests.docs.code_blocks import complaints, printed_by
 from tests.typing.public_interface import PUBLIC_MODULES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -79,49 +78,6 @@ def test_the_page_on_stability_lists_the_public_modules_and_has_no_other() -> No
     assert sorted(named) == sorted(PUBLIC_MODULES)
     for name in named:
         importlib.import_module(name)
-
-
-def complaints(said: str) -> list[str]:
-    """Lines on stderr, but for the one that others are at work on this machine."""
-    return [line for line in said.splitlines() if "times vary by" not in line]
-
-
-ALL_OF_THEM = """
-import dataclasses, json, sys, traceback
-from ropewalk.processes.process_manager import ProcessManager
-
-start = ProcessManager.start
-
-def start_warm(self, spec, owner):
-    return start(self, dataclasses.replace(spec, preload=tuple(sys.argv[1:])) if spec.preload else spec, owner)
-
-if sys.argv[1:]:
-    ProcessManager.start = start_warm
-for name, program in json.load(open("programs.json")).items():
-    print(f"--- {name}", flush=True)
-    print(f"--- {name}", file=sys.stderr, flush=True)
-    try:
-        exec(compile(program, name, "exec"), {"__name__": "__main__"})
-    except BaseException:
-        traceback.print_exc()
-"""
-
-
-def printed_by(programs: dict[str, str], folder: Path, preload: Sequence[str] = ()) -> dict[str, tuple[str, list[str]]]:
-    """What each program prints, and what it complains of; one after the other, in one process and one session.
-
-    That process imports torch once, and so does the one that all others are forked from, if they preload anything:
-    3 s of CPU time for each other set of modules. That a program is a file of its own, the others of the pages show.
-    """
-    (folder / "programs.json").write_text(json.dumps(programs))
-    (folder / "page.py").write_text(ALL_OF_THEM)
-    done = subprocess.run(
-        [sys.executable, "page.py", *preload], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    out, err = (re.split(r"^--- (.*)\n", said, flags=re.MULTILINE) for said in (done.stdout, done.stderr))
-    words = dict(zip(err[1::2], err[2::2], strict=True))
-    return {name: (text, complaints(words[name])) for name, text in zip(out[1::2], out[2::2], strict=True)}
 
 
 def programs_of(page: str) -> list[str]:

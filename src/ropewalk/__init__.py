@@ -113,6 +113,7 @@ with _lazy:
     from ropewalk.program.program import Program as Program
     from ropewalk.program.restart_rule import Restart as Restart
     from ropewalk.program.running import RunningProgram as RunningProgram
+    from ropewalk.program.script import Script as Script
     from ropewalk.program.validation import Mode as Mode
     from ropewalk.sharing.connections import Pipe as Pipe
     from ropewalk.sharing.managers import Manager as Manager
@@ -144,6 +145,7 @@ with _lazy.unlisted():
     from ropewalk import shared_memory as shared_memory
     from ropewalk import sharedctypes as sharedctypes
     from ropewalk import synchronize as synchronize
+    from ropewalk.live_display import live as live
 
     # `Search` needs Optuna, `track` needs SQLAlchemy, and `page` NiceGUI.
     from ropewalk.page.opening import page as page

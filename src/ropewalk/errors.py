@@ -73,7 +73,8 @@
 
 Each class keeps its facts as attributes and survives pickling with them, because
 errors cross process boundaries. Messages say what happened, with which values,
-and what to do next.
+and what to do next. A note below the message names the page that tells more,
+`error_pages/NAME.md`, which `ropewalk explain NAME` shows without a network.
 """
 
 from __future__ import annotations
@@ -82,19 +83,30 @@ import multiprocessing
 from typing import Any
 
 from ropewalk.escaping import escaped_lines
+from ropewalk.last_line import LEARN_MORE
 
 
 class RopewalkError(Exception):
     """The base class of all exceptions of Ropewalk.
 
     Subclasses take their facts as keyword arguments; the facts are kept as
-    attributes and pickled with the message. Messages quote text from other
-    processes and hosts, so `str` escapes the control characters in them.
+    attributes and pickled with the message, and so is the note that names the
+    page of the error. Messages quote text from other processes and hosts, so
+    `str` escapes the control characters in them.
     """
+
+    _note = ""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__ == __name__:  # a class of another module has the page of the class that it refines
+            cls._note = f"{LEARN_MORE}{cls.__name__}"
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         super().__init__(message)
-        self.__dict__.update(facts)
+        if self._note:
+            self.add_note(self._note)
+        self.__dict__.update(facts)  # those of a copy have its notes, which must not be there twice
 
     def __str__(self) -> str:
         return escaped_lines(super().__str__())
@@ -345,10 +357,13 @@ class ProgramFailed(RopewalkError):
         reason: how it failed, in one line.
         last_output: the last lines that it printed.
         deaths: how its earlier attempts ended, oldest first, if it was restarted.
+        exit_code: its exit code as a shell reports it: 128 and the number of the signal that killed it; 1 if it raised
+            an exception or could not be started.
     """
 
     node: str = ""
     replica: int = 0
+    exit_code: int = 1
     reason: str = ""
     last_output: str = ""
     deaths: tuple[str, ...] = ()

@@ -94,7 +94,9 @@ def test_a_submitted_script_runs_by_itself_and_attach_takes_its_output_and_exit_
     assert attached.returncode == 3
     assert "ended with exit code 3" in attached.stderr
     assert (states(**state)[run]["state"], states(**state)[run]["exit_code"]) == ("ended", 3)
-    assert run not in call("ps", **state).stdout
+    shown = call("ps", **state).stdout
+    assert run not in shown and "1 submitted run has ended: see ropewalk ps --all" in shown
+    assert "--all" not in call("ps", "--all", **state).stdout
     assert call("logs", run[:-2], "-n", "1", **state).stdout == attached.stdout
 
 

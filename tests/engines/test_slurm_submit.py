@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from tests.lab.slurm import SlurmCluster
+from tests.lab.slurm import CPUS_PER_NODE, SlurmCluster
 
 SCRIPT = """
 import os, sys, time
@@ -54,3 +54,40 @@ def test_a_submitted_script_gets_its_agents_and_saves_when_it_is_stopped(slurm: 
         assert re.search("^saved$", ropewalk("logs", run).stdout, re.MULTILINE)
     assert ropewalk("attach", run).returncode == 5
     assert not list((slurm.folder / "jobs").glob("ropewalk-*")), "files of a run that is over"
+
+
+RANK = """
+import os, socket
+from beside import WORD
+variables = [os.environ[name] for name in ("RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "LOCAL_RANK", "WORLD_SIZE")]
+address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if variables[0] == "0":
+    with socket.create_server(address) as server:
+        server.accept()[0].close()
+else:
+    while True:
+        try:
+            socket.create_connection(address, 5).close()
+            break
+        except ConnectionRefusedError:
+            pass
+print(WORD, *variables, __name__, flush=True)
+"""
+
+
+def test_a_script_for_torchrun_runs_in_ranks_on_several_nodes(slurm: SlurmCluster) -> None:
+    # It is found in the copy of the project that each node was sent, with the modules beside it.
+    folder = slurm.folder / "ranks"
+    (folder / "scripts").mkdir(parents=True)
+    (folder / "scripts" / "train.py").write_text(RANK)
+    (folder / "scripts" / "beside.py").write_text("WORD = 'met'\n")
+    (folder / "ropewalk.toml").write_text(f'[engines.slurm]\nfolder = "{slurm.options["folder"]}"\n')
+    path = os.environ["PATH"].replace(f"{slurm.bin}{os.pathsep}", "")
+    environment = {**slurm.inner_environment, "PATH": path, "XDG_STATE_HOME": str(folder / "state")}
+    words = ["run", "--ranks", "2", "--engine", "slurm", "--cpus", str(CPUS_PER_NODE), "scripts/train.py"]
+    done = slurm.controller.run(
+        [sys.executable, "-m", "ropewalk", *words], env=environment, cwd=str(folder), check=False, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    said = sorted(line.partition("] ")[2] for line in done.stdout.splitlines() if "met" in line)
+    assert said == ["met 0 0 2 0 2 __main__", "met 1 1 2 0 2 __main__"], done.stdout + done.stderr

@@ -120,7 +120,7 @@ def test_rendering_shows_hosts_and_job_and_no_secret() -> None:
         ("WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\nHost key ...", "set up anew", "ssh-keygen -R n1"),
         ("kex_exchange_identification: Connection closed by remote host", "hung up", "MaxStartups"),
         ("UNPROTECTED PRIVATE KEY FILE!\nann@n1: Permission denied (publickey).", "read by others", "chmod 600"),
-        ("/home/ann/.ssh/config: line 3: Bad configuration option: foo", "refused", "mend ~/.ssh/config"),
+        ("/home/ann/.ssh/config: line 3: Bad configuration option: foo", "refused", "fix ~/.ssh/config"),
         ("something new", "ended with status 255", "try `ssh -p 2222 ann@n1`"),
     ],
 )  # fmt: skip

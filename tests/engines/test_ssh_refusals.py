@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ropewalk.engines.engine import EngineFinding, JobSpec
+from ropewalk.engines.resources import Resources
 from ropewalk.engines.ssh import SshEngine
 from ropewalk.errors import EngineError
 from ropewalk.testing.engine_under_test import new_run
@@ -83,9 +84,24 @@ def test_a_host_that_does_not_answer_is_an_error(ssh_hosts: SshHosts, entry: str
     assert entry in said and meaning in said and remedy in said, said
 
 
-def test_one_wrong_host_among_good_ones_is_an_error_that_names_it(ssh_hosts: SshHosts) -> None:
-    said = refusal_inside(ssh_hosts, hosts=["n1:2222", "n2"])
-    assert "n1:2222" in said and "n2 " not in said
+def test_one_wrong_host_among_good_ones_is_passed_over_and_named_once(
+    ssh_hosts: SshHosts, caplog: pytest.LogCaptureFixture
+) -> None:
+    # One machine of a lab that was switched off ended every run on the others.
+    good, wrong = ssh_hosts.options["hosts"][0], "127.0.0.1:1"
+    with engine_of({**ssh_hosts.options, "hosts": [wrong, good], "connect_timeout": 1}) as engine:
+        assert engine.per_job(Resources()) >= 1
+        run = new_run()
+        ids = engine.submit(JobSpec(["sleep", "60"]), 2, run, "a")
+        assert [id.rpartition("/")[0] for id in ids] == [good, good]
+        engine.cancel(ids)
+    (warning,) = caplog.messages
+    assert f"going on without the host {wrong}" in warning and "nobody listens at port 1" in warning
+
+
+def test_wrong_hosts_only_are_an_error_that_names_all(ssh_hosts: SshHosts) -> None:
+    said = refusal_inside(ssh_hosts, hosts=["n1:2222", "n2:2222"])
+    assert "n1:2222" in said and "n2:2222" in said
 
 
 def test_an_engine_in_the_lab_reaches_hosts_by_name(ssh_hosts: SshHosts) -> None:

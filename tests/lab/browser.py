@@ -100,6 +100,29 @@ class Browser:
             });"""
         return [json.loads(option) for option in self.script(code) if option]
 
+    def facts(self) -> dict[str, str]:
+        """The facts in the header of a thing, values by label, as a person reads them."""
+        code = """
+            const facts = document.querySelector('.rw-facts').querySelectorAll('.rw-fact');
+            return Array.from(facts).map((fact) => Array.from(fact.children).map((part) => part.innerText.trim()));"""
+        return dict(self.script(code))
+
+    def process_rows(self) -> dict[str, dict[str, str]]:
+        """The rows of the table of processes, by name of the process, as a person reads them."""
+        code = """
+            const rows = {};
+            for (const cell of document.querySelectorAll('.rw-grid .ag-cell')) {
+                const row = rows[cell.parentNode.getAttribute('row-id')] ||= {};
+                row[cell.getAttribute('col-id')] = cell.innerText.trim();
+            }
+            return Object.values(rows);"""
+        return {row["name"]: row for row in self.script(code)}
+
+    def line(self, name: str) -> list[list[Any]]:
+        """The points of the first line with this name in any chart that has some; [] if there is none yet."""
+        lines = [each for chart in self.charts() for each in chart["series"] if each.get("name") == name]
+        return next((each["data"] for each in lines if each.get("data")), [])
+
     def problems(self) -> list[str]:
         """What the console of the browser says of errors since the last look."""
         return [entry["message"] for entry in self.console() if entry["level"] == "SEVERE"]

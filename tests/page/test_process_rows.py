@@ -34,3 +34,18 @@ def test_noise_below_what_is_shown_is_no_change():
 def test_texts_of_processes_are_escaped_and_cut():
     row = process_rows(seen_of(view(ProcessView(name="\x1b[2Jw", doing="x" * 1000, last_cause="a\nb"))))["\x1b[2Jw"]
     assert (row["name"], row["cause"], len(row["doing"])) == ("\\x1b[2Jw", "a\\nb", 300)
+
+
+def test_the_last_end_is_told_without_the_name_that_is_in_the_row_already():
+    told = "w.1 on host n17 (pid 23) was killed by SIGSEGV after 0.4 s in task 41"
+    rows = process_rows(
+        seen_of(
+            view(
+                ProcessView(name="w.1", last_cause=told), ProcessView(name="w", last_cause=told.replace("w.1", "w.10"))
+            )
+        )
+    )
+    assert [row["cause"] for row in rows.values()] == [
+        "killed by SIGSEGV after 0.4 s in task 41",
+        "w.10 on host n17 (pid 23) was killed by SIGSEGV after 0.4 s in task 41",
+    ]

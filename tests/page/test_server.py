@@ -109,6 +109,27 @@ def test_a_page_of_another_site_cannot_open_a_socket(browser: Browser, served: S
     assert browser.problems()
 
 
+SEND = """
+    const [tab, done] = arguments;
+    const event = {client_id: tab, id: -1, listener_id: "", args: []};
+    window.socket.emit("event", event, (answer) => done(answer === false ? "refused" : "taken"));"""
+
+
+def test_a_reader_who_knows_the_tab_of_an_owner_cannot_act_through_it(browser: Browser, served: ServedPage):
+    browser.open(served.url)
+    browser.wait_for("Now")
+    browser.until(lambda: browser.script("return window.did_handshake"), "a socket")
+    tab = browser.script("return window.clientId")
+    assert browser.driver.execute_async_script(SEND, tab) == "taken"
+    browser.forget_cookies()
+    browser.open(served.reader_url)
+    browser.wait_for("read only")
+    browser.until(lambda: browser.script("return window.did_handshake"), "a socket")
+    own_tab = browser.script("return window.clientId")
+    assert browser.driver.execute_async_script(SEND, own_tab) == "taken"
+    assert browser.driver.execute_async_script(SEND, tab) == "refused"
+
+
 @contextlib.contextmanager
 def other_port(content: str) -> Generator[tuple[int, list[str]]]:
     """Serve a page at another port of this host, as any user of it can; yields the port, and the cookies that come."""

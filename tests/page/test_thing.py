@@ -33,18 +33,6 @@ def pool() -> Iterator[rw.Pool]:
         yield pool
 
 
-def shown_rows(browser: Browser) -> dict[str, dict[str, str]]:
-    """The rows of the table of processes, by name of the process, as a person reads them."""
-    code = """
-        const rows = {};
-        for (const cell of document.querySelectorAll('.rw-grid .ag-cell')) {
-            const row = rows[cell.parentNode.getAttribute('row-id')] ||= {};
-            row[cell.getAttribute('col-id')] = cell.innerText.trim();
-        }
-        return Object.values(rows);"""
-    return {row["name"]: row for row in browser.script(code)}
-
-
 def open_thing(browser: Browser, url: str, process: str = "") -> None:
     """Open the page of the only thing that runs, and perhaps one of its processes."""
     browser.open(url)
@@ -60,14 +48,14 @@ def test_page_of_a_pool_tells_the_truth_about_its_workers(
     pids = {pool.apply(say, ("hello",)) for _ in range(8)}
     waiting = pool.apply_async(wait_for, (str(tmp_path / "go"),))
     open_thing(browser, served.url)
-    browser.until(lambda: any(row["doing"] for row in shown_rows(browser).values()), "a task")
-    rows = shown_rows(browser)
+    browser.until(lambda: any(row["doing"] for row in browser.process_rows().values()), "a task")
+    rows = browser.process_rows()
     known = {one.name: (one.pid, one.state, one.num_done) for one in pool.status().workers}
     assert {name: (int(row["pid"]), row["state"], int(row["done"])) for name, row in rows.items()} == known
     assert "wait_for" in next(row["doing"] for row in rows.values() if row["doing"])
     (tmp_path / "go").touch()
     waiting.get()
-    browser.until(lambda: sum(int(row["done"]) for row in shown_rows(browser).values()) == 9, "the ninth task")
+    browser.until(lambda: sum(int(row["done"]) for row in browser.process_rows().values()) == 9, "the ninth task")
     os.kill(min(pids), signal.SIGKILL)
     browser.wait_for("Last failure:", "killed by SIGKILL", "death")
 

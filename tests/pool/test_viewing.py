@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import signal
 import threading
 import time
 import weakref
@@ -172,6 +173,32 @@ def test_a_pool_that_is_stopped_from_another_terminal_ends_its_tasks(tmp_path: P
     with launcher_of(pool).connect() as conversation:
         view = conversation.ask(Stop(None), ViewIs, DEADLINE_S).view
     assert view.state == "closed" and view.has_ended
+    with pytest.raises(TaskCancelled):
+        waiting.get(DEADLINE_S)
+    pool.join()
+
+
+def keep_going(file: str) -> None:
+    """Answers SIGTERM by writing a file after a while, as a handler that saves something does."""
+
+    def save(*_: object) -> None:
+        time.sleep(1.5)  # longer than the usual grace
+        Path(f"{file}.saved").touch()
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, save)
+    Path(f"{file}.began").touch()
+    while True:
+        time.sleep(60)
+
+
+def test_a_pool_that_is_stopped_with_a_grace_gives_it_to_its_workers(tmp_path: Path) -> None:
+    pool = rw.Pool(1, name="patient")
+    waiting = pool.apply_async(keep_going, (str(tmp_path / "it"),))
+    with launcher_of(pool).connect() as conversation:
+        until(lambda: conversation.ask(Look(), ViewIs).view, lambda _: (tmp_path / "it.began").exists())
+        conversation.ask(Stop(DEADLINE_S), ViewIs, 2 * DEADLINE_S)
+    assert (tmp_path / "it.saved").exists()
     with pytest.raises(TaskCancelled):
         waiting.get(DEADLINE_S)
     pool.join()

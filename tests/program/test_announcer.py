@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from ropewalk.calls.directory import ReplicaLocation
@@ -183,11 +184,15 @@ def test_ranks_are_told_where_to_meet_when_all_are_there_and_which_they_are_on_t
     announcing.units.begin(second)
     assert announcing.told(ACTOR) == [], "the second one has no process yet"
     announcing.comes_up(second, target=0)
-    assert announcing.told(ACTOR) == [RendezvousAt("actor", 0, "agent-1", "10.0.0.1", 4711, 0, 2)]
-    assert announcing.told(second) == [RendezvousAt("actor", 0, "agent-1", "10.0.0.1", 4711, 1, 2)]
+    assert announcing.told(ACTOR) == [msgspec.structs.replace(at, local_rank=0, local_size=2)]
+    assert announcing.told(second) == [msgspec.structs.replace(at, local_rank=1, local_size=2, rank=1)]
     monkeypatch.setattr(announcing.hosting, "host_of", lambda name: f"n{name.replica}")
     announcing.announcer.rendezvous(at)
-    assert [announcing.told(name)[0].local_rank for name in (ACTOR, second)] == [0, 0]
+    places = [announcing.told(name)[0] for name in (ACTOR, second)]
+    assert [(each.rank, each.local_rank, each.group_rank, each.num_groups) for each in places] == [
+        (0, 0, 0, 2),
+        (1, 0, 1, 2),
+    ]
     assert announcing.told(STORE) == []
 
 

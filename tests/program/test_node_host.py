@@ -514,7 +514,7 @@ def test_the_loss_of_the_launcher_ends_all_nodes(launcher: Launcher) -> None:
 
 def test_the_first_rank_says_where_to_meet_and_the_others_wait_for_it(launcher: Launcher) -> None:
     found: queue.SimpleQueue[dict[str, str]] = queue.SimpleQueue()
-    meet = Context(lambda context: found.put(context.rendezvous(2)))
+    meet = Context(lambda context: found.put(context.rendezvous()))
     second = UnitName("rank", 1, 3)
     launcher.start(second, rank=meet)
     launcher.comes_up()
@@ -525,25 +525,25 @@ def test_the_first_rank_says_where_to_meet_and_the_others_wait_for_it(launcher: 
     with pytest.raises(OSError, match="in use"):
         socket.create_server(("127.0.0.1", offer.at.port))  # the port is kept until they meet
     assert found.empty(), "all wait for all"
-    launcher.tell(msgspec.structs.replace(offer.at, local_rank=1, local_size=4))
+    launcher.tell(msgspec.structs.replace(offer.at, rank=5, local_rank=1, local_size=4))
     environments = sorted((found.get(timeout=DEADLINE_S) for _ in range(2)), key=lambda found: found["RANK"])
     for _ in range(2):
         launcher.next(UnitEnded)
-    assert [environment["RANK"] for environment in environments] == ["0", "1"]
-    assert environments[1] == {
-        "RANK": "1",
-        "WORLD_SIZE": "2",
+    assert [environment["RANK"] for environment in environments] == ["5", "5"]
+    assert environments[1].items() >= {
+        "WORLD_SIZE": "1",
         "LOCAL_RANK": "1",
         "LOCAL_WORLD_SIZE": "4",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(offer.at.port),
-    }
+        "TORCHELASTIC_RESTART_COUNT": "3",
+    }.items()
 
 
 def test_ranks_on_hosts_without_addresses_are_told_that_they_cannot_meet(launcher: Launcher) -> None:
     # They waited for a connection to their own host until torch gave up.
     launcher.tell(RendezvousAt("rank", 0, "agent-7", "127.0.0.1", 4711))
-    launcher.start(UnitName("rank", 1, 0), rank=Context(lambda context: context.rendezvous(2)))
+    launcher.start(UnitName("rank", 1, 0), rank=Context(lambda context: context.rendezvous()))
     launcher.comes_up()
     failure = launcher.next(UnitEnded).failure
     assert failure and "the ranks of rank are on several hosts (agent-7 and" in failure.message
@@ -552,7 +552,7 @@ def test_ranks_on_hosts_without_addresses_are_told_that_they_cannot_meet(launche
 
 def test_a_rank_that_waits_for_the_first_one_can_be_stopped(launcher: Launcher) -> None:
     # It waited for a minute, and was killed after its grace.
-    launcher.start(UnitName("rank", 1, 0), rank=Context(lambda context: context.rendezvous(2)))
+    launcher.start(UnitName("rank", 1, 0), rank=Context(lambda context: context.rendezvous()))
     launcher.comes_up()
     launcher.stop(UnitName("rank", 1, 0))
     assert launcher.next(UnitEnded).failure is None

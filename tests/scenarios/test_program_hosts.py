@@ -168,6 +168,7 @@ def test_ranks_on_several_hosts_meet_at_the_address_of_the_first(lab: Lab, tmp_p
                 # The rendezvous of torch.distributed is a TCP connection of each rank to this address.
                 number, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
                 assert (os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"]) == ("0", "1"), "one on each host"
+                assert (os.environ["GROUP_RANK"], os.environ["GROUP_WORLD_SIZE"]) == (os.environ["RANK"], "3")
                 place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
                 if number == 0:
                     with socket.create_server(place) as server:

@@ -68,7 +68,7 @@ def test_words_of_a_process_count_in_the_order_in_which_it_says_them_however_lon
         say(1, "create", "box")
         answer = worker.receive()
         assert answer
-        _, (target,) = pickle.loads(answer.parts[0])
+        _, (target,), *_ = pickle.loads(answer.parts[0])
         say(2, "lend", target, 7)
         say(3, "drop", target)
         numbers = [received.message.number for received in (worker.receive(), worker.receive()) if received]

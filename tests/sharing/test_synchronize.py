@@ -191,6 +191,45 @@ def test_names_of_locks_and_semaphores_are_those_of_multiprocessing(session: rw.
     assert re.fullmatch(r"<.*\.Barrier at 0x[0-9a-f]+: waiters=0/2>", repr(Barrier(2, session=session)))
 
 
+def acquire_once(lock: Lock, pids: Queue) -> bool:
+    pids.put(os.getpid())
+    with lock:
+        return True
+
+
+def num_claims(lock: Lock) -> int:
+    assert lock._calls, "locks of this host are in shared memory"
+    return lock._calls.record.look(lambda states: len(states.parts[0].plain()[4]))
+
+
+def test_a_lock_passes_over_a_process_that_was_killed_while_it_waited(session: rw.Session, pool: Pool) -> None:
+    lock, pids = Lock(session=session), Queue(session=session)
+    lock.acquire()
+    first = pool.apply_async(acquire_once, (lock, pids))
+    doomed = pids.get(timeout=120)
+    wait_until(lambda: num_claims(lock) == 1)
+    second = pool.apply_async(acquire_once, (lock, pids))
+    wait_until(lambda: num_claims(lock) == 2)
+    os.kill(doomed, signal.SIGKILL)
+    wait_until(lambda: num_claims(lock) == 1)
+    lock.release()
+    assert second.get(120) is True
+    with pytest.raises(rw.TaskPoisoned):
+        first.get(120)
+
+
+def test_a_forked_child_owns_nothing_of_what_its_parent_owns(session: rw.Session) -> None:
+    lock = RLock(session=session)
+    with lock:
+        lock.acquire()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(int(lock.acquire(False)))
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        lock.release()
+        assert repr(lock) == "<RLock(MainProcess, 1)>"
+
+
 # Semaphores
 
 

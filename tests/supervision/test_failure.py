@@ -29,6 +29,10 @@ def test_a_death_is_described_in_one_line() -> None:
     )
 
 
+def test_a_printed_death_is_its_description() -> None:
+    assert str(died(signal=9)) == died(signal=9).describe()
+
+
 @pytest.mark.parametrize(
     ("ending", "phrase"),
     [

@@ -121,7 +121,7 @@ def restart_delay(budget: RestartBudget, now: float) -> float:
     [
         {"max_restarts": -1},
         {"window_s": 0},
-        {"window_s": float("inf")},
+        {"window_s": float("nan")},
         {"backoff_s": -1},
         {"backoff_s": 5, "backoff_max_s": 1},
         {"backoff_max_s": float("inf")},

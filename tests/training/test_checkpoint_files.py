@@ -324,7 +324,7 @@ def test_a_damaged_manifest_names_the_older_checkpoints(tmp_path: Path) -> None:
     with pytest.raises(CheckpointCorrupt) as caught:
         read(tmp_path)
     assert caught.value.path == str(new / "manifest.json")
-    assert str(old) in caught.value.__notes__[0]
+    assert str(old) in caught.value.__notes__[-1]
     assert found(old) == 1
 
 

@@ -27,3 +27,17 @@ def test_the_loss_is_weighted_by_samples_and_no_time_is_no_rate() -> None:
     now = 2.0
     progress.put(2, 2.0, 10)
     assert lines == ["step 0: loss 1", "step 2: loss 1.25, 1 steps/s, 20 samples/s"]
+
+
+def test_with_a_number_of_steps_the_time_left_is_told() -> None:
+    now = 0.0
+    lines: list[str] = []
+    progress = ProgressLine(write=lines.append, clock=lambda: now, total_steps=12)
+    progress.put(0, 1.0, 10)
+    for step in range(1, 4):
+        now += 0.5
+        progress.put(step, 1.0, 10)
+    assert lines == [
+        "step 0 of 12: loss 1",
+        "step 2 of 12: loss 1, 2 steps/s, 20 samples/s, 4.5 s left",
+    ]

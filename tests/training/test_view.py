@@ -140,4 +140,13 @@ def test_in_a_notebook_every_text_is_escaped() -> None:
     known.history.death("<script>alert(1)</script>")
     shown = trainer_html(trainer_view(replace(known, name="<b>unet</b>")))
     assert "<script>" not in shown and "<b>unet" not in shown and "&lt;script&gt;" in shown
-    assert "<td>0.25</td>" in shown and "stage 0" in shown
+    assert ">0.25</td>" in shown and "stage 0" in shown
+
+
+def test_progress_and_time_left_are_known_with_a_number_of_steps() -> None:
+    assert (trainer_view(moment()).progress, trainer_view(moment()).left_s) == (None, None)
+    view = trainer_view(replace(moment(), total_steps=36))
+    assert (view.progress, view.left_s, view.facts["total_steps"]) == (0.25, 13.5, 36)
+    assert trainer_view(replace(moment(), total_steps=36, rates=None)).left_s is None
+    over = trainer_view(replace(moment(), total_steps=6))
+    assert (over.progress, over.left_s) == (1.0, 0.0)

@@ -29,7 +29,7 @@ class Pieces(Stream):
         self.carries_fds = bool(fds)
         self._pieces = [piece for piece in pieces if piece]
         self._ends = ends
-        self._fds = list(fds)
+        self.arrived_fds = list(fds)
 
     def fileno(self) -> int:
         return -1
@@ -54,7 +54,7 @@ class Pieces(Stream):
         return count
 
     def take_fds(self) -> list[int]:
-        fds, self._fds = self._fds, []
+        fds, self.arrived_fds = list(self.arrived_fds), []
         return fds
 
     def close_copy(self) -> None:

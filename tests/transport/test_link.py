@@ -189,6 +189,25 @@ def test_a_send_without_a_loop_waits_for_a_slow_reader(pair: Pair) -> None:
         sent.result(DEADLINE_S)
 
 
+def test_parts_that_wait_are_copied_if_they_may_change(pair: Pair) -> None:
+    ours, theirs = pair
+    count = fill(ours)
+    first, second = bytearray(b"1" * 40_000), bytearray(b"2" * 40_000)
+    ours.send(Note(count), [first, second], copies=True)
+    first[:], second[:] = b"x" * 40_000, b"x" * 40_000
+    with threads(*pair) as start:
+
+        def pump() -> None:
+            while not ours.write_ready():
+                time.sleep(0.001)
+
+        pumped = start(pump)
+        received = [receive(theirs) for _ in range(count + 1)][-1]
+        pumped.result(DEADLINE_S)
+    assert [bytes(part[:1]) for part in received.parts] == [b"1", b"2"]
+    assert {*bytes(received.parts[0]), *bytes(received.parts[1])} == {*b"12"}
+
+
 def test_an_impatient_send_keeps_what_the_peer_does_not_take_in_order(pair: Pair) -> None:
     ours, theirs = pair
     count = fill(ours)

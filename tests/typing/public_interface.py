@@ -42,6 +42,7 @@ PUBLIC_MODULES = frozenset(
         "ropewalk.testing.engine_conformance",
         "ropewalk.testing.faults",
         "ropewalk.testing.partitioner_conformance",
+        "ropewalk.testing.pytest_plugin",
         "ropewalk.testing.sampler_conformance",
         "ropewalk.testing.schedule_conformance",
         "ropewalk.testing.scheduler_conformance",

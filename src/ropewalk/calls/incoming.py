@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ropewalk.calls.call_context import CallContext, current, forget_watchers, new_key
+from ropewalk.calls.call_context import CallContext, current, forget_watchers, new_key, watched
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Answer, Call, Gone, OnceCall, Raised, StreamItem
 from ropewalk.calls.once import CallName, Done, OnceTable
@@ -78,7 +78,7 @@ class Served:
             for name, way in self.ways.items()
             if not (way.facts.streams or way.facts.batch_size or way.facts.concurrency)
         }
-        """The methods without marks that affect turns."""
+        """The methods without marks that affect turns; their calls run on the loop unless the last one took long."""
 
     @property
     def lanes(self) -> list[CallLane[Turn]]:
@@ -145,7 +145,7 @@ class Incoming(Turn):
         self.cancelled = ""
         self.served = served
         self.lane = way.lane
-        self.in_thread = way.in_thread
+        self.in_thread = way.lasts or way.facts.concurrency > 0
         self.when_over = None
         self.way = way
         self.link = link
@@ -158,10 +158,14 @@ class Incoming(Turn):
         return (self,)
 
     def run(self) -> Sequence[Reply]:
+        return (self.answer(),)
+
+    def answer(self) -> Reply:
+        """Run it, and return the reply to send; raises nothing."""
         if self.cancelled:
-            return ((self, None, None),)
+            return self, None, None
         if self.deadline is not None and self.since >= self.deadline:
-            return ((self, self.too_late(), None),)
+            return self, self.too_late(), None
         token = current.set(self)
         try:
             received, self.received = self.received, None
@@ -173,12 +177,13 @@ class Incoming(Turn):
                 value = self.way.method(*unpack(received, message.shared))  # type: ignore[arg-type]
             else:
                 value = self.way.method()
-            return (self.reply(value, Answer),)
+            return (self, Answer(self.number, ()), None) if value is None else self.reply(value, Answer)
         except BaseException as error:
-            return ((self, self.failed(error), None),)
+            return self, self.failed(error), None
         finally:
             current.reset(token)
-            forget_watchers(self)
+            if watched:
+                forget_watchers(self)
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Unpickle the arguments; called once."""
@@ -193,7 +198,7 @@ class Incoming(Turn):
         if value is None:
             return self, kind(self.number, ()), None
         try:
-            packed = pack_value(self.link, value, with_code=self.way.facts.with_code)
+            packed = pack_value(self.link, value, with_code=self.way.facts.with_code, keep=bool(self.once))
         except Exception as error:
             return self, Raised(self.number, not_sendable(error, value)), None
         return self, kind(self.number, packed.shared), packed

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ropewalk.calls.frozen import Frozen
+from ropewalk.transport.array_pickles import dumps_arrays, learn, loads_arrays
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, descriptors_are_scarce, open_parts, pack, total_bytes
 from ropewalk.transport.descriptors import Descriptors
 from ropewalk.transport.frames import Part
@@ -167,7 +168,9 @@ def pack_arguments(
     assert not isinstance(link, Handover)
     if shared and not with_code:
         return _pack_frozen(link, shared, "arguments")
-    return _packed(link, (dumps_with_code if with_code else dumps)(value, what="arguments"), keep)
+    if with_code:
+        return _packed(link, dumps_with_code(value, what="arguments"), keep)
+    return _packed_arrays(value, keep) or _packed(link, dumps(value, what="arguments"), keep)
 
 
 def shared_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Frozen[Any]:
@@ -190,8 +193,14 @@ def pack_item(link: Link | None, item: Any) -> PackedValue:
     return _packed(link, dumps_with_code(item), False)
 
 
-def pack_value(link: Link, value: Any, *, with_code: bool = False) -> PackedValue:
-    """Pickle a returned or yielded value, with the code that it needs from `__main__` if `with_code` is set.
+def pack_value(link: Link, value: Any, *, with_code: bool = False, keep: bool = True) -> PackedValue:
+    """Pickle a returned or yielded value.
+
+    Args:
+        link: the link on which it will be sent.
+        value: the value.
+        with_code: whether to include the code that it needs from `__main__`.
+        keep: whether to copy buffers in the value's memory, because it may change before they are sent.
 
     Raises:
         NotPicklable: it cannot be sent; `path` says which part.
@@ -206,7 +215,9 @@ def pack_value(link: Link, value: Any, *, with_code: bool = False) -> PackedValu
         value = frozen.value
     if handover:
         return handover.put(value)
-    return _packed(link, (dumps_with_code if with_code else dumps)(value, what="result"), True)
+    if with_code:
+        return _packed(link, dumps_with_code(value, what="result"), keep)
+    return _packed_arrays(value, keep) or _packed(link, dumps(value, what="result"), keep)
 
 
 def unpack(received: Received, shared: tuple[int, ...]) -> Any:
@@ -222,7 +233,15 @@ def unpack(received: Received, shared: tuple[int, ...]) -> Any:
     if len(parts) == 1:
         return loads(parts[0])
     # Small frames arrive as bytes, and the buffers of values must be writable.
-    return loads(parts[0], [bytearray(part) if type(part) is bytes else part for part in parts[1:]])
+    buffers = [bytearray(part) if type(part) is bytes else part for part in parts[1:]]
+    pickled = parts[0]
+    if type(pickled) is not bytes:
+        return loads(pickled, buffers)
+    value = loads_arrays(pickled, buffers)
+    if value is None:
+        value = loads(pickled, buffers)
+        learn(pickled, buffers, value)
+    return value
 
 
 def _pack_frozen(link: Link | None, frozen: Frozen[Any], what: str) -> PackedValue:
@@ -234,6 +253,17 @@ def _pack_frozen(link: Link | None, frozen: Frozen[Any], what: str) -> PackedVal
                 return packed if link is None or link.stream.carries_fds else packed.unfolded()
             frozen.packed = packed
     return packed.again(link)
+
+
+def _packed_arrays(value: Any, keep: bool) -> PackedValue | None:
+    """Pack arrays that are small enough for a frame; None for any other value."""
+    arrays = dumps_arrays(value)
+    if arrays is None:
+        return None
+    pickled, views = arrays
+    if sum(map(len, views)) >= SHARED_MIN_BYTES:
+        return None
+    return PackedValue((pickled, *map(bytes, views)) if keep else (pickled, *views))
 
 
 def _packed(link: Link | None, payload: Payload, keep: bool) -> PackedValue:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any, cast
+from typing import Any
 
 from ropewalk.calls.messages import Answer, Gone, Raised, Several, StreamItem
 from ropewalk.calls.payloads import unpack
@@ -86,8 +86,10 @@ class Dropped(PendingCall):
 def value_of(received: Received, where: str) -> Any:
     """Return the value in an answer or item, or raise the exception in it."""
     message = received.message
-    kind = cast("type[Any]", type(message))
+    kind: Any = type(message)  # pyright: ignore[reportUnknownVariableType]  # of an Any
     if kind is Answer or kind is StreamItem:
+        if not received.parts and not received.fds:
+            return None
         return unpack(received, message.shared)
     if kind is Several:
         return loads(received.parts[0])

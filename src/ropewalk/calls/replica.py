@@ -24,7 +24,7 @@ from ropewalk.calls.caller import Caller
 from ropewalk.calls.frozen import Frozen
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Call, OnceCall
-from ropewalk.calls.payloads import Handover, pack_arguments
+from ropewalk.calls.payloads import Handover, PackedValue, pack_arguments
 from ropewalk.calls.pending import Busy, Dropped, Lost, NotServed, PendingCall
 from ropewalk.calls.remote_stream import STREAM_CREDIT, RemoteStream
 from ropewalk.calls.resolver import ReplicaResolver, ServiceRoute
@@ -53,6 +53,7 @@ class CallRequest:
         shared: Frozen[Any] | None = None,
         stream: str = "",
         sequence: Sequence | None = None,
+        packed: PackedValue | None = None,
     ) -> None:
         running = self.running = call_context.current.get()
         if running is None:
@@ -61,7 +62,7 @@ class CallRequest:
             self.chain, self.due = running.chain_here(), running.deadline
         self.facts = facts
         self.keywords = bool(kwargs)
-        self.packed = pack_arguments(link, args, kwargs, keep=keep, with_code=facts.with_code, shared=shared)
+        self.packed = packed or pack_arguments(link, args, kwargs, keep=keep, with_code=facts.with_code, shared=shared)
         self.stream, self.sequence = stream, sequence
         self.number = sequence.next() if sequence else 0
 
@@ -134,17 +135,47 @@ class ReplicaClient:
     def call(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call and wait for the answer."""
         connection = self._connection(facts)
-        request = self._request(connection.conversation.link, facts, args, kwargs, keep=False)
+        # The fast path for most calls: outside of any call or deadline, without anything to remember.
+        packed = error = None
+        if not kwargs and not self._retries and call_context.current.get() is None:
+            conversation = connection.conversation
+            packed = pack_arguments(conversation.link, args, kwargs, keep=False, with_code=facts.with_code)
+            if not packed.fds:
+                try:
+                    return conversation.ask(
+                        Call(0, connection.place.target, facts.name, False, None, (), (), 0), packed
+                    )
+                except Busy:
+                    pass
+                except (Lost, NotServed) as lost:
+                    error = lost
+        return self._call(
+            connection,
+            self._request(connection.conversation.link, facts, args, kwargs, keep=False, packed=packed),
+            error,
+        )
+
+    def _call(self, connection: ServiceRoute, request: CallRequest, error: Lost | NotServed | None) -> Any:
+        """Call until there is an answer.
+
+        Args:
+            connection: where to call first.
+            request: the call.
+            error: what became of it there, if that is known.
+        """
         try:
             while True:
                 try:
-                    return self._ask(request, connection)
-                except Lost as error:
-                    if error.sent:
+                    if error is None:
+                        return self._ask(request, connection)
+                    raise error
+                except Lost as lost:
+                    if lost.sent:
                         self._may_repeat(request, connection)
-                except NotServed as error:
-                    self._where.wait_for_move(connection, str(error))
-                connection = self._connection(facts)
+                except NotServed as moved:
+                    self._where.wait_for_move(connection, str(moved))
+                error = None
+                connection = self._connection(request.facts)
         finally:
             request.over()
             request.packed.close()
@@ -272,10 +303,11 @@ class ReplicaClient:
         *,
         keep: bool,
         shared: Frozen[Any] | None = None,
+        packed: PackedValue | None = None,
     ) -> CallRequest:
         """A call whose answer is wanted; numbered if it may not run twice and is to be repeated all the same."""
         if not self._retries or facts.idempotent:
-            return CallRequest(link, facts, args, kwargs, keep=keep, shared=shared)
+            return CallRequest(link, facts, args, kwargs, keep=keep, shared=shared, packed=packed)
         caller = self._caller
         sequence = caller.sequence(self.name, self.index)
         return CallRequest(link, facts, args, kwargs, keep=keep, shared=shared, stream=caller.stream, sequence=sequence)

@@ -26,6 +26,7 @@ import select
 import threading
 import time
 from collections import deque
+from threading import get_ident
 from typing import Any, cast
 
 from ropewalk.calls.batcher import Batcher
@@ -45,7 +46,7 @@ from ropewalk.calls.messages import (
 from ropewalk.calls.payloads import Keep, PackedValue
 from ropewalk.calls.pending import Busy, Dropped, Lost, PendingCall, value_of
 from ropewalk.errors import FrameError, LinkClosed
-from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred, may_serve
+from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred, may_block, may_serve
 from ropewalk.transport.ack_page import NUM_LOTS, AckLease, AckPage
 from ropewalk.transport.barriers import can_fence
 from ropewalk.transport.link import Link, Received
@@ -63,8 +64,6 @@ _LOOK_UP_S = 1.0
 _LOOK_UP_MS = 1000
 _MOST_HELD = 16
 """Maximum number of small calls sent together: the server can begin with these while the next ones are made."""
-_LOOP = 0
-"""The holder of the reading role is the number of a call whose thread reads, or this."""
 _NOBODY = -1
 """A target that no server serves, so that it answers at once."""
 
@@ -87,10 +86,14 @@ class RpcConnection:
         self._alone: dict[int, PendingCall] = {}
         self._watched: dict[int, PendingCall] = {}
         self._for_room: deque[PendingCall] = deque()
-        # A dict because `setdefault` takes the role and returns its holder in one step.
-        self._reader: dict[str, int] = {}
+        # The reading role. It is an RLock because that knows its owner, wherever Ctrl-C interrupts the owner.
+        self._role: Any = threading.RLock()
+        self._may_block = link.stream.carries_fds
+        """Whether an interrupted wait for bytes of the link is known to have taken none."""
         self._reading_thread = 0
-        """Identity of the thread that has the role, if it is a waiting thread."""
+        """Identity of the thread that has the role; 0 while no thread has it."""
+        self._asked = 0
+        """The number of the call for which that thread waits, if it is not among the pending ones."""
         self._read_for_it: PendingCall | None = None
         """The call for which that thread waits; None if it is not among the pending ones."""
         self._read_on: PendingCall | None = None
@@ -126,7 +129,9 @@ class RpcConnection:
             NotServed: the call did not run.
             Exception: the call's own exception.
         """
-        if may_serve():
+        if self._may_block and may_block():
+            received, pending = self._ask_alone(message, packed, blocks=True)
+        elif may_serve():
             received, pending = self._ask_alone(message, packed)
         else:  # there are signal handlers, which may call as well
             with interrupts_deferred:
@@ -136,39 +141,51 @@ class RpcConnection:
         assert received
         return value_of(received, self.where)
 
-    def _ask_alone(self, message: Call, packed: PackedValue) -> tuple[Received | None, PendingCall | None]:
-        """Call and read the answer, or return a pending call if others have their answers first; raises as `ask`."""
+    def _ask_alone(
+        self, message: Call, packed: PackedValue, *, blocks: bool = False
+    ) -> tuple[Received | None, PendingCall | None]:
+        """Call and read the answer, or return a pending call if others have their answers first; raises as `ask`.
+
+        With `blocks`, the thread waits in the system call that receives, instead of polling before it.
+        """
         if self.posting.has_some:
             self.posting.send()
+        role, link, received, pending = self._role, self.link, None, None
+        if self._pending or self._armed or role._is_owned():
+            raise Busy
         number = message.number = next(self._numbers)
-        link, received, pending = self.link, None, None
         sent = torn = False
         # Ctrl-C is not deferred here, because that takes longer than everything else. The handler at the end completes
         # any step that it interrupts, and only calls that began after this one can be torn.
         try:
-            if self._pending or self._armed or self._reader.setdefault("role", number) != number:
+            if not role.acquire(False):
                 raise Busy
-            self._reading_thread, self._read_for_it, self._read_on = threading.get_ident(), None, None
+            self._reading_thread, self._asked = get_ident(), number
+            self._read_for_it = self._read_on = None
             torn = True
             link.send(message, packed.parts, packed.fds or ())
             sent, torn = True, False
             self._loop.hand_over()  # a method here may wait for another service: the loop must not wait with it
             while received is None and not self._settled and not self._read_on:
-                with interrupts_allowed:  # if they are deferred at all
-                    self._poll.poll(_LOOK_UP_MS)  # most interrupts arrive here
-                if self._read_on:
-                    break
+                if not blocks:
+                    with interrupts_allowed:  # if they are deferred at all
+                        self._poll.poll(_LOOK_UP_MS)  # most interrupts arrive here
+                    if self._read_on:
+                        break
                 torn = True
-                received = self._read_until(number)
+                received = self._read_until(number, wait=blocks)
                 torn = False
             if received is None:  # futures of others can be settled, which must not wait for this answer
                 pending = self._read_on or self._stand_in(number)
-            self._release(number)
+            self._release()
         except Busy:
             raise
         except BaseException as error:
             with interrupts_deferred:
-                torn_by = "" if not torn else str(error) if isinstance(error, LinkClosed) else "a call was interrupted"
+                if isinstance(error, LinkClosed):
+                    torn_by = str(error)
+                else:
+                    torn_by = "a call was interrupted" if torn and not (sent and blocks and not link.has_begun) else ""
                 self._abandon(number, sent, torn_by)
             if isinstance(error, LinkClosed):
                 raise Lost(self.closed or str(error), sent) from None
@@ -309,18 +326,17 @@ class RpcConnection:
         """As `wait`, with interrupts deferred."""
         self.flush()
         self._loop.hand_over()  # a method here may wait for another service: the loop must not wait with it
-        me = next(self._numbers)  # several threads may wait for the same call
         try:
             while not (pending.answered or pending.arrived):
                 # Two threads that wait for the same bytes would only wake each other.
-                if not self._armed and self._reader.setdefault("role", me) == me:
-                    self._reading_thread, self._read_for_it = threading.get_ident(), pending
+                if self._role._is_owned():
+                    in_time = self._read_in_handler(pending, due)
+                elif not self._armed and self._role.acquire(False):
+                    self._reading_thread, self._read_for_it = get_ident(), pending
                     try:
                         in_time = self._read_for(pending, due)
                     finally:
-                        self._release(me)
-                elif self._reading_thread == threading.get_ident():
-                    in_time = self._read_in_handler(pending, due)
+                        self._release()
                 else:
                     if self._armed and not self._watched:
                         self._loop.call_soon(self._disarm)
@@ -411,30 +427,33 @@ class RpcConnection:
 
     def acquire(self) -> bool:
         """Take the role if no thread reads; never waits."""
-        return self._reader.setdefault("role", _LOOP) == _LOOP
+        if self._role._is_owned() or not self._role.acquire(False):
+            return False
+        self._reading_thread = get_ident()
+        return True
 
     def release(self) -> None:
         """Lay down the role."""
-        self._release(_LOOP)
+        self._release()
 
-    def _release(self, reader: int) -> None:
+    def _release(self) -> None:
         self._read_at = time.monotonic()
         self._reading_thread = 0
-        del self._reader["role"]
+        self._role.release()
         if self._settled:
             self._settle_all()
         if self._sleepers:
             self._pass_on()
 
-    def _abandon(self, reader: int, sent: bool, torn_by: str) -> None:
+    def _abandon(self, number: int, sent: bool, torn_by: str) -> None:
         """Release the role of a thread that was interrupted while it had the role or was about to lay it down."""
-        self._pending.pop(reader, None)
+        self._pending.pop(number, None)
         if torn_by:  # an unknown part of a frame was sent: the next call dials again
             self._end(torn_by)
         elif sent:
-            self._send(Cancel(reader))
-        if self._reader.get("role") == reader:
-            self._release(reader)
+            self._send(Cancel(number))
+        if self._role._is_owned():
+            self._release()
         self._settle_all()
         self._pass_on()
 
@@ -460,7 +479,7 @@ class RpcConnection:
         """As `_read_for`, in a signal handler: the interrupted thread has the role, and continues afterwards."""
         outer = self._read_for_it or self._read_on
         if outer is None:
-            outer = self._read_on = self._stand_in(self._reader["role"])
+            outer = self._read_on = self._stand_in(self._asked)
         poll, self._poll = self._poll, self._new_poll()  # a poll object in use cannot be used again
         try:
             in_time = self._read_for(pending, due)
@@ -494,16 +513,21 @@ class RpcConnection:
             if not self.link.may_hold_more:
                 return
 
-    def _read_until(self, number: int) -> Received | None:
+    def _read_until(self, number: int, *, wait: bool) -> Received | None:
         """With the role: return the answer to a call that is not pending, if it has arrived; deliver all other answers.
+
+        Args:
+            number: of the call.
+            wait: whether to wait for the first of the answers.
 
         Raises:
             LinkClosed: the link has ended.
         """
-        found = None
+        found, link = None, self.link
         try:
             while True:
-                received = self.link.read_ready()
+                received = link.receive() if wait else link.read_ready()
+                wait = False
                 if received is None:
                     raise LinkClosed("the peer closed the link")
                 if received.message.number != number:
@@ -511,7 +535,7 @@ class RpcConnection:
                         self._hear(received)
                 else:
                     found = received
-                if not self.link.may_hold_more:  # nothing reports what the link has read already: leave nothing there
+                if not link.may_hold_more:  # nothing reports what the link has read already: leave nothing there
                     return found
         except BlockingIOError:
             return found
@@ -617,7 +641,7 @@ class RpcConnection:
             pending.locks = (*pending.locks, lock)
         self._sleepers[lock] = pending
         try:
-            if pending.answered or pending.arrived or not (self._armed or self._reader):
+            if pending.answered or pending.arrived or not (self._armed or self._reading_thread):
                 return True  # it changed while this thread prepared to sleep
             left_s = _LOOK_UP_S if due is None else min(due - time.monotonic(), _LOOK_UP_S)
             if left_s > 0:
@@ -633,7 +657,7 @@ class RpcConnection:
 
     def _pass_on(self) -> None:
         """Wake a sleeping thread if no thread reads: it takes the role, or finds its answer and calls this in turn."""
-        if self._sleepers and not self._armed and not self._reader:
+        if self._sleepers and not self._armed and not self._reading_thread:
             for lock in list(self._sleepers):
                 if _release(lock):
                     return
@@ -684,7 +708,7 @@ class RpcConnection:
             if not self._alone or self._looking:
                 return
             self._looking = True  # a call was added at this moment
-        elif not self._armed and not self._reader and now - self._read_at > _ALONE_S:
+        elif not self._armed and not self._reading_thread and now - self._read_at > _ALONE_S:
             self._arm()
         self._look_later()
 

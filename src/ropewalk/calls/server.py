@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from ropewalk.calls.batching import Gathering
 from ropewalk.calls.call_context import current, watchers
-from ropewalk.calls.incoming import CallPolicy, HeldTurn, Incoming, OnceIncoming, Served, Turn
+from ropewalk.calls.incoming import CallPolicy, HeldTurn, Incoming, OnceIncoming, Reply, Served, Turn
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import (
     Answer,
@@ -41,7 +41,7 @@ from ropewalk.calls.streams import ServedGenerator
 from ropewalk.calls.threads import Threads
 from ropewalk.calls.turns import CallLane
 from ropewalk.calls.waits import LaneWaits, RunningCall, WaitingCall
-from ropewalk.errors import CallCycle, LinkClosed
+from ropewalk.errors import CallCycle, FrameError, LinkClosed
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
@@ -267,7 +267,7 @@ class CallServer:
     def _call(self, link: Link, message: Call, received: Received) -> None:
         served = self._served.get(message.target)
         way = served.plain_ways.get(message.method) if served is not None and not served.closed else None
-        if way is not None and not way.in_thread:
+        if way is not None and not way.lasts:
             # The fast path for most calls: an unmarked method whose turn it is.
             assert served
             if way.facts.free:
@@ -281,7 +281,7 @@ class CallServer:
                 self._begin(call)
                 return
             entered = loop.enter()
-            self._run(call)
+            self._run_alone(call)
             if not loop.leave(entered):
                 link.flush()  # the turn of the loop in which its answer was held is over
             return
@@ -482,11 +482,32 @@ class CallServer:
             call.link.flush()  # the turn of the loop in which its answer was held is over
         return False
 
+    def _run_alone(self, call: Incoming) -> None:
+        """Run a plain call and send its reply: the fast path of `_run`."""
+        served = call.served
+        since = call.since = time.monotonic()
+        reply = call.answer()
+        early = reply[2] is not None and _must_go_first(reply)
+        if early:
+            self._finish(*reply)
+        with served.lock:
+            served.num_done += 1
+            served.busy_s += time.monotonic() - since
+            more = call.lane.finish(call)
+        if more:
+            self._loop.call_soon(lambda: self._continue(served, call.lane))
+        # The turn ends before its answer is sent: a caller that has the answer may call again at once.
+        if not early:
+            self._finish(*reply)
+
     def _run(self, turn: Turn) -> None:
         """Run a turn and send its replies."""
         served, lane = turn.served, turn.lane
         turn.since = time.monotonic()
         replies = turn.run()
+        early = any(map(_must_go_first, replies)) and not any(call.once for call, _, _ in replies)
+        if early:
+            self._finish_all(replies)
         with served.lock:
             num_ended = turn.num_ended
             served.num_done += num_ended
@@ -498,8 +519,8 @@ class CallServer:
         if more:
             self._loop.call_soon(lambda: self._continue(served, lane))
         # The turn ends before its answer is sent: a caller that has the answer may call again at once.
-        for reply in replies:
-            self._finish(*reply)
+        if not early:
+            self._finish_all(replies)
         if turn.when_over:
             self._loop.call_soon(turn.when_over)
         if turn.in_thread and isinstance(turn, Incoming) and time.monotonic() - turn.since < DEPUTY_S:
@@ -511,10 +532,14 @@ class CallServer:
         Raises:
             LinkClosed: the caller is gone.
         """
-        if not self._loop.is_reading(link):
-            link.send(answer, parts)
-        elif link.hold(answer, parts) >= _MOST_HELD:
+        if not (link.may_hold_more and self._loop.is_reading(link)):
+            link.send(answer, parts, copies=True)
+        elif link.hold(answer, parts, copies=True) >= _MOST_HELD:
             link.flush()
+
+    def _finish_all(self, replies: Sequence[Reply]) -> None:
+        for reply in replies:
+            self._finish(*reply)
 
     def _finish(self, call: Incoming, answer: Any, packed: PackedValue | None = None) -> None:
         """Send the outcome of a call, unless it is no longer wanted."""
@@ -537,9 +562,17 @@ class CallServer:
             self.reply(link, answer, parts)
         except LinkClosed:
             pass  # the loop notices by itself
+        except FrameError as error:
+            _send(link, Raised(call.number, failure_of(error)))
         finally:
             if packed is not None and packed.fds:
                 packed.close()
+
+
+def _must_go_first(reply: Reply) -> bool:
+    """Whether a reply has parts in memory of the object, which the next call may change."""
+    packed = reply[2]
+    return packed is not None and len(packed.parts) > 1
 
 
 def _lanes(served: Served) -> list[LaneWaits]:

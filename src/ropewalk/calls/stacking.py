@@ -31,11 +31,20 @@ class Stacking(Merging):
         "@rw.batched(..., concatenate=True)"
     )
 
+    def split_compatible(self, calls: Sequence[Arguments]) -> tuple[list[int], dict[int, ValueError]]:
+        """See `Merging`."""
+        if _each_is_one_array_of_one_kind(calls):  # most batches; forms take longer than a small product
+            return list(range(len(calls))), {}
+        return super().split_compatible(calls)
+
     def form(self, value: Any) -> Hashable:
         """See `Merging`."""
+        if type(value) is tuple:  # as arguments are: without the dict that `parts_of` makes
+            return tuple, tuple(map(self.form, cast("tuple[Any, ...]", value)))
         library = library_of(value)
         if library is not None:
-            return library.__name__, tuple(value.shape), value.dtype, str(getattr(value, "device", ""))
+            device = "" if library.__name__ == "numpy" else str(getattr(value, "device", ""))
+            return library.__name__, tuple(value.shape), value.dtype, device
         if is_number(value):
             return "number"
         parts = parts_of(value)
@@ -65,10 +74,25 @@ class Stacking(Merging):
 # Values belong to the user, so they are Any from here on.
 
 
+def _each_is_one_array_of_one_kind(calls: Sequence[Arguments]) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    plain = getattr(numpy, "ndarray", None)
+    if plain is None or not calls or len(calls[0][0]) != 1 or type(calls[0][0][0]) is not plain:
+        return False
+    shape, dtype = calls[0][0][0].shape, calls[0][0][0].dtype
+    return all(
+        len(args) == 1 and not kwargs and type(args[0]) is plain and args[0].shape == shape and args[0].dtype == dtype
+        for args, kwargs in calls
+    )
+
+
 def _stack(values: Sequence[Any]) -> Any:
     first = values[0]
     library = library_of(first)
     if library is not None:
+        plain = getattr(library, "ndarray", None)
+        if all(type(value) is plain and value.dtype.kind in "biufc" for value in values):
+            return library.array(values)  # takes a sixth of the time of `stack`
         return library.stack(values)
     if is_number(first):
         return _numbers(values)

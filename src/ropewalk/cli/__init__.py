@@ -29,6 +29,7 @@ COMMANDS = (
     "attach",
     "stop",
     "stack",
+    "explain",
     "doctor",
 )
 """Each command is one file with one function of its name, or with an `app` of several commands.

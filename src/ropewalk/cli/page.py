@@ -79,7 +79,7 @@ def page(
 
     try:
         with claimed_folder(settings.current().run_folder) as folder, Launchers() as launchers:
-            serve(options, launchers, opened, launchers)
+            serve(options, launchers, opened, folder, launchers)
     except ModuleNotFoundError as error:
         raise _failed(_NOT_INSTALLED if error.name in ("nicegui", "uvicorn") else str(error), as_json) from None
     except (OSError, SettingsError) as error:

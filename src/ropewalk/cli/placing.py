@@ -58,6 +58,20 @@ Workers = Annotated[
 Mode = Annotated[
     str | None, typer.Option(help="Run programs as threads or processes (default: processes).", metavar="MODE")
 ]
+Ranks = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|MIN:MAX", show_default=False,
+        help="Run the script itself in N processes, as torchrun does; MIN:MAX takes as many as there is room for.",
+    ),
+]  # fmt: skip
+MaxRestarts = Annotated[
+    int | None,
+    typer.Option(
+        min=0, show_default=False,
+        help="How often the ranks start again, all together, after one has failed (default: 0).",
+    ),
+]  # fmt: skip
 Cpus = Annotated[float | None, typer.Option(help="CPUs (default: 1).", rich_help_panel=_SHARE)]
 Gpus = Annotated[int | None, typer.Option(min=0, help="GPUs (default: none).", rich_help_panel=_SHARE)]
 Memory = Annotated[

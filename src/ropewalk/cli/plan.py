@@ -23,6 +23,7 @@ from ropewalk.errors import NoPlanFits, ProfileInvalid, RopewalkError
 from ropewalk.escaping import escaped_lines
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.profiles import Profile
+from ropewalk.program.script_code import NotAProgram
 from ropewalk.quantities import parse_memory
 
 
@@ -129,7 +130,7 @@ def plan(
     except NoPlanFits as error:
         typer.echo(f"ropewalk plan: {escaped_lines(str(error))}", err=True)
         raise typer.Exit(1) from None
-    except (script.NotAProgram, RopewalkError, OSError) as error:
+    except (NotAProgram, RopewalkError, OSError) as error:
         raise refusal("plan", str(error)) from None
     except ModuleNotFoundError as error:
         if error.name not in pipeline.EXTRAS:
@@ -190,7 +191,7 @@ def _partitioner(name: str | None, cost_model: CostModelChoice | None, free_tran
 def _measure(named: str, repeats: int, console: Console) -> Profile:
     try:
         made = script.function_of(named, "a model")()
-    except script.NotAProgram:
+    except NotAProgram:
         raise
     except Exception as error:  # the user's own error, shown as Python would
         script.show_error(error)
@@ -198,7 +199,7 @@ def _measure(named: str, repeats: int, console: Console) -> Profile:
     try:
         model, example_inputs = made
     except (TypeError, ValueError):
-        raise script.NotAProgram(
+        raise NotAProgram(
             f"{named} must return (model, example inputs of one micro-batch), not {type(made).__name__}"
         ) from None
     with console.status(f"measuring {named}"):

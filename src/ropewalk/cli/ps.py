@@ -23,7 +23,7 @@ from ropewalk.control.view import View
 from ropewalk.control.view_text import described, fact_lines, headline, remarks, shown_events
 from ropewalk.errors import TransportRefused
 from ropewalk.escaping import escaped
-from ropewalk.quantities import shown_duration, shown_size
+from ropewalk.quantities import counted, shown_duration, shown_size
 
 _REFRESH_S = 1.0
 _NOTHING = "no program and no pool of this user runs on this machine"
@@ -56,13 +56,18 @@ def ps(
         top()
         return
     while True:
-        findings, submitted = survey(running_launchers()), survey_submitted(everything=everything)
+        findings, submitted = survey(running_launchers()), survey_submitted()
+        ended = [state for state in submitted if not state.is_live and not everything]
+        submitted = [state for state in submitted if state not in ended]
         if as_json:
             typer.echo(json.dumps(to_json(findings, submitted), indent=None if watch else 2))
         elif console.is_terminal:
             console.print(render(findings, submitted))
         else:
             typer.echo(describe(findings, submitted))
+        if ended and not as_json:
+            ends = "have ended" if len(ended) > 1 else "has ended"
+            typer.echo(f"{counted(len(ended), 'submitted run')} {ends}: see ropewalk ps --all")
         if not watch:
             break
         time.sleep(_REFRESH_S)
@@ -78,9 +83,9 @@ def survey(launchers: Sequence[Launcher]) -> list[LauncherReply]:
         return [finding for finding in executor.map(_ask, launchers) if finding]
 
 
-def survey_submitted(*, everything: bool) -> list[RunState]:
-    """Return the states of submitted runs; ended runs only with `everything`."""
-    return [state for state in states(submissions()) if everything or state.is_live]
+def survey_submitted() -> list[RunState]:
+    """Return the states of submitted runs."""
+    return states(submissions())
 
 
 def _ask(launcher: Launcher) -> LauncherReply | None:

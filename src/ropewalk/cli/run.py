@@ -22,9 +22,11 @@ from typer.core import TyperCommand
 
 from ropewalk.cli import placing, script
 from ropewalk.cli.dry_run import describe_jobs
+from ropewalk.cli.ranks import RanksRefused, parse_ranks, run_ranks
 from ropewalk.errors import CodeRefused, EngineError, SettingsError
 from ropewalk.escaping import escaped_lines
 from ropewalk.processes import interrupts
+from ropewalk.program.script_code import NotAProgram, execute, load_file, load_module
 from ropewalk.settings import Settings
 
 # How long the second signal waits for the processes to be killed. If the interrupted code holds a lock that this
@@ -47,6 +49,8 @@ def run(
     hosts: placing.Hosts = None,
     advertise: placing.Advertise = None,
     code: placing.Code = None,
+    ranks: placing.Ranks = None,
+    max_restarts: placing.MaxRestarts = None,
     dry_run: placing.DryRun = False,
     page: Annotated[bool, typer.Option("--page", help="Serve a page of what runs, as `ropewalk page` does.")] = False,
 ) -> None:
@@ -55,6 +59,10 @@ def run(
     Arguments after `--` are passed to the script:
 
         ropewalk run train.py --workers 4 -- --seed 7
+
+    With `--ranks` the script itself runs in several processes, unchanged from `torchrun`:
+
+        ropewalk run --ranks 4 --max-restarts 3 train_ddp.py -- --epochs 10
 
     Ctrl-C asks the script to stop; a second Ctrl-C kills everything at once.
     """
@@ -66,8 +74,9 @@ def run(
         hosts=hosts, advertise=advertise, code=code,
     )  # fmt: skip
     os.environ.update(placed.variables)
+    bounds = bounds_or_refuse("run", ranks, max_restarts)
     if dry_run:
-        show_dry_run("run", placed.settings, file if module is None else None)
+        show_dry_run("run", placed.settings, file if module is None else None, bounds and bounds[1])
         return
 
     signals = Signals()
@@ -76,18 +85,22 @@ def run(
         if page:
             _open_page()
         if module is not None:
-            program = script.load_module(module)
+            program = load_module(module)
         elif file is not None:
-            program = script.load_file(file)
+            program = load_file(file)
         else:
             raise placing.refusal("run", "name a file to run, or a module with -m; see ropewalk run --help")
-        script.execute(program, given)
-    except script.NotAProgram as error:
+        if bounds is None:
+            execute(program, given)
+        elif exit_code := run_ranks(str(module or file), program, given, bounds, max_restarts or 0):
+            raise SystemExit(exit_code)
+    except (NotAProgram, RanksRefused) as error:
         raise placing.refusal("run", str(error)) from None
     except (SystemExit, typer.Exit):
         raise  # the script's own exit code is ours
     except KeyboardInterrupt as error:
-        script.show_error(error)
+        if bounds is None:  # with ranks, no code of the script runs in this process
+            script.show_error(error)
         raise SystemExit(signals.exit_code) from None
     except BaseException as error:
         script.show_error(error)
@@ -121,14 +134,24 @@ class RunCommand(TyperCommand):
             raise
 
 
-def show_dry_run(command: str, chosen: Settings, file: str | None) -> None:
-    """Print the requests to the engine for a script, without running it."""
-    workers = os.environ.get("ROPEWALK_WORKERS", "")
+def bounds_or_refuse(command: str, ranks: str | None, max_restarts: int | None) -> tuple[int, int] | None:
+    """Return the bounds in `--ranks`, or None without it; a mistake ends the command."""
+    if ranks is None and max_restarts is not None:
+        raise placing.refusal(command, "--max-restarts is for ranks of a script; give their number, as in --ranks 4")
     try:
-        path = None if file is None else Path(script.load_file(file).path)
+        return None if ranks is None else parse_ranks(ranks)
+    except ValueError as error:
+        raise placing.refusal(command, str(error)) from None
+
+
+def show_dry_run(command: str, chosen: Settings, file: str | None, num_ranks: int | None = None) -> None:
+    """Print the requests to the engine for a script, without running it."""
+    workers = str(num_ranks or os.environ.get("ROPEWALK_WORKERS", ""))
+    try:
+        path = None if file is None else Path(load_file(file).path)
         for line in describe_jobs(chosen, int(workers) if workers.isdecimal() else None, path):
             typer.echo(escaped_lines(line))
-    except (script.NotAProgram, EngineError, SettingsError, CodeRefused) as error:
+    except (NotAProgram, EngineError, SettingsError, CodeRefused) as error:
         raise placing.refusal(command, str(error)) from None
 
 

@@ -21,6 +21,7 @@ from ropewalk.engines.resources import Resources
 from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
 from ropewalk.escaping import escaped_lines
 from ropewalk.processes.fleet import default_resources
+from ropewalk.program.script_code import NotAProgram
 
 
 class ModeChoice(StrEnum):
@@ -86,7 +87,7 @@ def search(
             resume=not begin_anew, resources=default_resources(placed.settings),
         )  # fmt: skip
         results = made.run()
-    except (script.NotAProgram, SearchInvalid, OSError) as error:
+    except (NotAProgram, SearchInvalid, OSError) as error:
         raise placing.refusal("search", str(error)) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

@@ -98,6 +98,9 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The folder where the end is recorded; empty for a job, whose end the engine reports."""
     root: str = ""
     """The root of the project whose bundle follows; empty if none does."""
+    ranks: str | None = None
+    """The value of `--ranks`."""
+    max_restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)

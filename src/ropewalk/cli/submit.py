@@ -21,14 +21,15 @@ import msgspec
 import psutil
 import typer
 
-from ropewalk.cli import placing, script
-from ropewalk.cli.run import show_dry_run
+from ropewalk.cli import placing
+from ropewalk.cli.run import bounds_or_refuse, show_dry_run
 from ropewalk.cli.submissions import RunProcess, RunSpec, Submission, forget_old, make_folder, write
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import JobSpec, Reach
 from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.errors import RopewalkError
 from ropewalk.processes.code_bundle import find_project, make_bundle
+from ropewalk.program.script_code import NotAProgram, load_file
 from ropewalk.settings import PREFIX, Settings
 from ropewalk.trusted_files import open_to_append
 
@@ -51,6 +52,8 @@ def submit(
     hosts: placing.Hosts = None,
     advertise: placing.Advertise = None,
     code: placing.Code = None,
+    ranks: placing.Ranks = None,
+    max_restarts: placing.MaxRestarts = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was submitted as JSON.")] = False,
     dry_run: placing.DryRun = False,
 ) -> None:
@@ -69,13 +72,14 @@ def submit(
         time=time, hosts=hosts, advertise=advertise, code=code,
     )  # fmt: skip
     os.environ.update(placed.variables)
+    bounds = bounds_or_refuse("submit", ranks, max_restarts)
     if dry_run:
-        show_dry_run("submit", placed.settings, file)
+        show_dry_run("submit", placed.settings, file, bounds and bounds[1])
         return
     try:
-        errand = _errand(file, module, given)
+        errand = msgspec.structs.replace(_errand(file, module, given), ranks=ranks, max_restarts=max_restarts or 0)
         submission = _submit(errand, placed.settings)
-    except (script.NotAProgram, RopewalkError, OSError) as error:
+    except (NotAProgram, RopewalkError, OSError) as error:
         raise placing.refusal("submit", str(error)) from None
     if as_json:
         facts = msgspec.structs.asdict(submission)
@@ -89,9 +93,9 @@ def submit(
 def _errand(file: str | None, module: str | None, arguments: list[str]) -> RunSpec:
     path = None
     if file is not None:
-        path = os.path.realpath(script.load_file(file).path)  # compiled: a syntax error shows before the job is queued
+        path = os.path.realpath(load_file(file).path)  # compiled: a syntax error shows before the job is queued
     elif module is None:
-        raise script.NotAProgram("name a file to run, or a module with -m; see ropewalk submit --help")
+        raise NotAProgram("name a file to run, or a module with -m; see ropewalk submit --help")
     folder = os.path.realpath(os.getcwd())
     return RunSpec(file=path, module=module, arguments=arguments, working_folder=folder, state_folder="")
 

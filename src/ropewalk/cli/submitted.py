@@ -38,7 +38,8 @@ def main(stdin: BinaryIO) -> int:
     errand = msgspec.json.decode(stdin.readline(), type=RunSpec)
     with _code(errand, stdin) as here:
         what = ["-m", here.module] if here.module else [str(here.file)]
-        command = [sys.executable, "-c", _ROPEWALK, "run", *what, "--", *here.arguments]
+        ranks = ["--ranks", here.ranks, "--max-restarts", str(here.max_restarts)] if here.ranks else []
+        command = [sys.executable, "-c", _ROPEWALK, "run", *ranks, *what, "--", *here.arguments]
         code = _run(command, here.working_folder)
     if errand.state_folder:
         write(Path(errand.state_folder), "ended.json", RunEnd(code, time.time()))

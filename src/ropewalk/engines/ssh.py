@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import logging
 import math
 import os
 import secrets
@@ -32,6 +33,8 @@ from ropewalk.engines.ssh_connection import SshConnection
 from ropewalk.errors import EngineError, FileNotTrusted
 from ropewalk.quantities import shown_size
 from ropewalk.trusted_files import check_trusted
+
+logger = logging.getLogger(__name__)
 
 _END_S = 5.0
 """A killed job is reported within this time, unless its host is out of reach; then `poll` reports it later."""
@@ -75,7 +78,8 @@ class SshEngine(Engine):
         self.python = self._options.interpreter
         self._hosts = {entry: Host.parse(entry) for entry in self._options.hosts}
         self._connections: dict[str, SshConnection] = {}
-        self._reached: set[str] = set()
+        self._told: set[str] = set()
+        """Hosts of which the user knows that they cannot be used."""
         self._lost_at: dict[str, float] = {}
         self._jobs: dict[str, _SshJob] = {}
         self._closed = False
@@ -163,8 +167,8 @@ class SshEngine(Engine):
 
     def per_job(self, process: Resources) -> int:
         failures = self._connect(entry for entry in self._hosts if not self._is_avoided(entry))
-        if new := [why for entry, why in failures.items() if entry not in self._reached]:
-            raise EngineError("\n".join(new))
+        if failures and all(connection.gone for connection in self._connections.values()):
+            raise EngineError("\n".join(failures.values()))
         rooms = [_room(connection, process) for connection in self._connections.values() if not connection.gone]
         if not any(rooms):
             largest = ", ".join(_describe(connection) for connection in self._connections.values())
@@ -285,9 +289,8 @@ class SshEngine(Engine):
             failures |= self._connect(self._hosts if all(map(self._is_avoided, self._hosts)) else chosen)
             if failures.keys().isdisjoint(chosen):
                 return [self._connections[entry] for entry in chosen]
-            new = [why for entry, why in failures.items() if entry not in self._reached]
-            if new or len(failures) == len(self._hosts):
-                raise EngineError("\n".join(new or failures.values()))
+            if len(failures) == len(self._hosts):
+                raise EngineError("\n".join(failures.values()))
 
     def _choose(self, resources: Resources, count: int, failed: Container[str]) -> list[str]:
         """Choose a host for each of `count` jobs; hosts that failed are used only if no other host is left."""
@@ -342,12 +345,19 @@ class SshEngine(Engine):
                 for entry, outcome in zip(missing, threads.map(connect, missing), strict=True):
                     if isinstance(outcome, SshConnection):
                         self._connections[entry] = outcome
-                        self._reached.add(entry)
                         self._lost_at.pop(entry, None)
                     else:
                         failures[entry] = str(outcome)
                         self._lost_at[entry] = time.monotonic()
+            self._tell_of(failures)
         return failures
+
+    def _tell_of(self, failures: Mapping[str, str]) -> None:
+        """Log why hosts are not used, once for each, unless no host is left, which is an error."""
+        if any(not connection.gone for connection in self._connections.values()):
+            for entry in failures.keys() - self._told:
+                logger.warning("going on without the host %s: %s", entry, failures[entry])
+            self._told |= failures.keys()
 
 
 def _room(connection: SshConnection, process: Resources) -> int:

@@ -56,7 +56,7 @@ _MEANINGS = [
     (
         r"[Bb]ad configuration option|Can't open user config file|[Bb]ad owner or permissions",
         "the configuration of ssh is refused",
-        "mend {config}",
+        "fix {config}",
     ),
 ]
 """A message of ssh, its meaning, and advice; the first match counts. For words in braces see `explain`."""

@@ -12,6 +12,8 @@ from nicegui import ui
 
 from ropewalk.page.style import Option
 
+_NOTHING = "nothing yet"
+
 
 class Chart:
     """A chart of ECharts. Make it where it stands; `show` replaces its option.
@@ -20,15 +22,16 @@ class Chart:
         title: of the files that are saved.
         height: in pixels.
         option: the first one; without one it says that there is nothing yet.
+        waiting: what it says instead, until it is told to show something.
     """
 
-    def __init__(self, title: str, height: int, option: Option | None = None) -> None:
+    def __init__(self, title: str, height: int, option: Option | None = None, waiting: str = _NOTHING) -> None:
         self._title = title
         self._height = height
         self._shown: Option | None = None
         with ui.element("div").classes("relative-position w-full"):
             self.element = ui.echart({}).style(f"height:{height}px").classes("w-full")
-            self._nothing = ui.label("nothing yet").classes("muted absolute-center")
+            self._nothing = ui.label(waiting).classes("muted absolute-center")
             with ui.row().classes("absolute-top-right q-gutter-none"):
                 for icon, what, save in (("image", "PNG", self._save_png), ("table_view", "CSV", self._save_csv)):
                     words = f'flat round dense size="xs" title="save as {what}" aria-label="save as {what}"'
@@ -43,6 +46,7 @@ class Chart:
 
     def show(self, option: Option) -> None:
         """Show an option in place of the last one; an empty one shows that there is nothing yet."""
+        self._nothing.set_text(_NOTHING)
         if option == self._shown:
             return
         self._shown = option or None

@@ -9,6 +9,7 @@ from ropewalk.control.facts import shown_number
 from ropewalk.escaping import escaped
 from ropewalk.page.browser import add_now_head
 from ropewalk.page.frame import Visit, page_frame
+from ropewalk.page.part_pools import with_pools_below
 from ropewalk.page.small_curve import small_curve
 from ropewalk.page.style import state_group
 from ropewalk.page.totals import Totals, totals
@@ -76,13 +77,13 @@ class _Board:
         live = [seen for seen in things if not has_ended(seen)]
         ended = [seen for seen in things if has_ended(seen)]
         for home, those in ((self._live, live), (self._ended, ended)):
-            for place, seen in enumerate(those):
+            for place, (seen, is_part) in enumerate(with_pools_below(those)):
                 row = self._rows.get(seen.view.id)
                 if row is None:
                     with home:
                         row = self._rows[seen.view.id] = _ThingRow(seen.view.id)
                 row.put(home, place)
-                row.show(seen, self._visit, self._watcher.age_s(seen))
+                row.show(seen, self._visit, self._watcher.age_s(seen), is_part=is_part)
                 row.set_visible(self._filter in _searched(seen))
         up = sum(row.totals.up for seen in live if (row := self._rows[seen.view.id]).totals)
         silent = sum(bool(seen.problem) for seen in live)
@@ -133,13 +134,14 @@ class _ThingRow:
                 self._root.move(home, place)
             self._place = (home.id, place)
 
-    def show(self, seen: Seen, visit: Visit, age_s: float) -> None:
+    def show(self, seen: Seen, visit: Visit, age_s: float, *, is_part: bool) -> None:
         """Show what is known of the thing.
 
         Args:
             seen: what is known.
             visit: of the tab.
             age_s: seconds since it was seen.
+            is_part: whether it is the pool of the thing above.
         """
         view, sums = seen.view, totals(seen)
         self.totals = sums
@@ -147,7 +149,7 @@ class _ThingRow:
         self._name.set_text(escaped(view.name) or view.id)
         words = [view.kind, escaped(state), shown_duration(_whole(view.at - view.started))]
         self._kind.set_text(" · ".join(words))
-        self._set_look(look_of(seen), ended=has_ended(seen))
+        self._set_look(look_of(seen), ended=has_ended(seen), is_part=is_part)
         _set_width(self._bar, view.progress)
         self._track.set_visibility(view.progress is not None)
         self._left.set_text(progress_words(seen))
@@ -171,8 +173,8 @@ class _ThingRow:
         """Remove it from the page."""
         self._root.delete()
 
-    def _set_look(self, look: str, *, ended: bool) -> None:
-        classes = f"rw-thing rw-{look}{' rw-ended' if ended else ''}"
+    def _set_look(self, look: str, *, ended: bool, is_part: bool) -> None:
+        classes = f"rw-thing rw-{look}{' rw-ended' if ended else ''}{' rw-part' if is_part else ''}"
         if classes != self._look:
             self._root.classes(replace=classes)
             self._look = classes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from nicegui import ui
 
@@ -11,13 +12,13 @@ from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.actions import ActionFailed, Actions
 from ropewalk.page.browser import call_browser
 from ropewalk.page.fact_chips import FactChips
-from ropewalk.page.log_reader import LogReader
+from ropewalk.page.log_scan import LogScan
 from ropewalk.page.style import state_group
 from ropewalk.page.thing_header import notify
 from ropewalk.page.watcher import Seen
 from ropewalk.quantities import counted, shown_duration, shown_size
 
-_LAST_LINES = 500
+_LAST_LINES, _MOST_FOUND = 500, 1000
 
 
 class ProcessDialog:
@@ -34,7 +35,8 @@ class ProcessDialog:
         self._actions = actions
         self._may_act = may_act
         self._process = ""
-        self._reader: LogReader | None = None
+        self._scan: LogScan | None = None
+        self._file: Path | None = None
         self._needle = ""
         with ui.dialog() as self._dialog, ui.card().classes("rw-process q-pa-md"):
             with ui.row().classes("items-center w-full no-wrap q-gutter-x-sm"):
@@ -100,16 +102,19 @@ class ProcessDialog:
 
     async def follow(self) -> None:
         """Add the lines that were written since, if the log is open and followed."""
-        reader = self._reader
-        if reader is None or self._needle or not self._follows.value:
+        scan = self._scan
+        if scan is None or not self._follows.value:
             return
         try:
-            lines = await asyncio.to_thread(reader.read_new)
+            lines = await asyncio.to_thread(scan.read)
         except OSError as error:
-            self._log_note.set_text(f"cannot be read: {error.strerror}")
+            if scan is self._scan:
+                self._log_note.set_text(f"cannot be read: {error.strerror}")
             return
-        if lines and reader is self._reader:
-            self._send(self._log, lines)
+        if lines and scan is self._scan:
+            self._send(self._log, [line.text for line in lines])
+            if self._needle:
+                self._tell_found(scan)
 
     def _log_tools(self) -> None:
         with ui.row().classes("items-center w-full q-gutter-x-sm"):
@@ -127,41 +132,44 @@ class ProcessDialog:
         self._log_note.set_text("reading…")
         try:
             files = await asyncio.to_thread(self._actions.actor.log_files, id)
-            path = files.get(process)
-            if path is None:
-                self._log_note.set_text("it keeps no file of output on this host")
-                return
-            reader = await asyncio.to_thread(LogReader, path)
-            lines = await asyncio.to_thread(reader.tail, _LAST_LINES)
-        except (ActionFailed, OSError) as error:
+        except ActionFailed as error:
             self._log_note.set_text(escaped(f"cannot be read: {error}"))
             return
-        if process != self._process:
-            reader.close()
-            return
-        self._reader = reader
-        self._log_note.set_text(f"the last {counted(len(lines), 'line')}" if lines else "nothing was written yet")
-        self._send(self._log, lines, again=True)
+        if process == self._process:
+            self._file = files.get(process)
+            await self._read()
 
     async def _find(self) -> None:
         self._needle = str(self._search.value or "")
-        reader = self._reader
-        if reader is None:
+        if self._process and self._file:
+            await self._read()
+
+    async def _read(self) -> None:
+        """Show the last lines of the file, or those with the text that is searched for."""
+        self._forget_scan()
+        file, needle = self._file, self._needle
+        if file is None:
+            self._log_note.set_text("it keeps no file of output on this host")
             return
-        if not self._needle:
-            lines = await asyncio.to_thread(reader.tail, _LAST_LINES)
-            self._log_note.set_text(f"the last {counted(len(lines), 'line')}")
-            self._send(self._log, lines, again=True)
-            return
-        needle = self._needle
         try:
-            lines, whole = await asyncio.to_thread(reader.search, needle)
+            scan = await asyncio.to_thread(_scanned, file, needle)
         except OSError as error:
-            self._log_note.set_text(f"cannot be searched: {error.strerror}")
+            self._log_note.set_text(escaped(f"cannot be read: {error.strerror}"))
             return
-        if needle == self._needle:
-            self._log_note.set_text(f"{counted(len(lines), 'line')} found{'' if whole else ', the last ones'}")
-            self._send(self._log, lines, again=True, needle=needle)
+        if (file, needle) != (self._file, self._needle) or self._scan is not None:
+            scan.close()
+            return
+        self._scan = scan
+        self._tell_found(scan)
+        self._send(self._log, [line.text for line in scan.lines], again=True, needle=needle)
+
+    def _tell_found(self, scan: LogScan) -> None:
+        num = len(scan.lines)
+        if self._needle:
+            is_all = scan.is_whole and scan.num_found == num
+            self._log_note.set_text(f"{counted(num, 'line')} found{'' if is_all else ', the last ones'}")
+        else:
+            self._log_note.set_text(f"the last {counted(num, 'line')}" if num else "nothing was written yet")
 
     async def _turn(self, tab: str) -> None:
         if tab == "stack":
@@ -211,19 +219,33 @@ class ProcessDialog:
         return next((one for one in self._seen.view.processes if process in (one.name, escaped(one.name))), None)
 
     def _close(self) -> None:
-        reader, self._reader, self._process = self._reader, None, ""
-        self._needle = ""
-        if reader:
-            reader.close()
+        was_open = bool(self._process)
+        self._file, self._process, self._needle = None, "", ""
+        self._forget_scan()
+        if was_open:
             call_browser("setHash", "")
+
+    def _forget_scan(self) -> None:
+        scan, self._scan = self._scan, None
+        if scan:
+            scan.close()
 
     def close(self) -> None:
         """Close the file of output; the tab is gone."""
-        if self._reader:
-            self._reader.close()
+        self._forget_scan()
 
     def _send(self, box: ui.element, lines: list[str], *, again: bool = False, needle: str = "") -> None:
         call_browser("log", box.id, lines, again, needle)
+
+
+def _scanned(file: Path, needle: str) -> LogScan:
+    scan = LogScan(file, needle, num_lines=_MOST_FOUND if needle else _LAST_LINES)
+    try:
+        scan.read()
+    except BaseException:
+        scan.close()
+        raise
+    return scan
 
 
 def process_facts(process: ProcessView) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
+from ropewalk.escaping import escaped
 from ropewalk.page.browser import call_browser
 from ropewalk.page.frame import panel
 from ropewalk.page.process_rows import Row, changes, process_rows
@@ -25,13 +26,17 @@ class ProcessPanel:
 
     Args:
         seen: what is known of the thing when the page is opened.
+        is_pool: whether it is the pool of the thing that the page is about.
     """
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: Seen, *, is_pool: bool = False) -> None:
         self._rows: dict[str, Row] = {}
         with panel("Processes") as self._card:
             with ui.row().classes("items-center w-full"):
                 self._counts = ui.label().classes("rw-small")
+                if is_pool:
+                    words = f"tasks and deaths of pool {escaped(seen.view.name)}"
+                    ui.link(words, f"/now/{seen.view.id}").classes("rw-small")
                 ui.space()
                 ui.input(placeholder="filter", on_change=lambda e: self._filter(str(e.value or ""))).props(
                     'dense outlined clearable type=search aria-label="filter processes"'
@@ -105,10 +110,11 @@ def _key() -> None:
 
 def _options(seen: Seen) -> dict[str, Any]:
     done = _DONE.get(seen.view.kind, "done")
+    group = "stage" if seen.view.kind == "trainer" else "group"
     columns = [
         {"headerName": "name", "field": "name", "width": 112, "pinned": "left", "cellClass": "text-bold"},
-        {"headerName": "host", "field": "host", "width": 96},
-        {"headerName": "group", "field": "group", "width": 110, "hide": True},
+        {"headerName": "host", "field": "host", "width": 96, "hide": True},
+        {"headerName": group, "field": "group", "width": 100, "hide": True},
         {"headerName": "state", "field": "state", "width": 116, ":cellRenderer": "ropewalk.cells.state"},
         {"headerName": "doing", "field": "doing", "minWidth": 100, "flex": 1},
         _number("for", "doing_s", 66, formatter="duration"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -80,7 +81,7 @@ def _row(process: ProcessView, before: ViewSample | None, now: ViewSample | None
         "done": process.done,
         "rate": rate,
         "waiting": process.waiting,
-        "cause": _short(process.last_cause),
+        "cause": _short(_without_subject(process)),
     }
 
 
@@ -90,6 +91,12 @@ def _rounded(seconds: float) -> float:
 
 def _three_digits(value: float) -> float:
     return float(f"{value:.3g}")
+
+
+def _without_subject(process: ProcessView) -> str:
+    """Return why a process ended, without its name and place, which stand in the same row."""
+    subject = re.compile(rf"{re.escape(process.name)}( on host \S+)?( \(pid \d+\))?( was)? ")
+    return subject.sub("", process.last_cause, count=1) if subject.match(process.last_cause) else process.last_cause
 
 
 def _short(text: str) -> str:

@@ -13,13 +13,13 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from ropewalk import settings, tracking
-from ropewalk.control.left_folders import claimed_folder
+from ropewalk import tracking
 from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.actions import Actor
-from ropewalk.page.gate import Access, Gate, Role, place_of
+from ropewalk.page.gate import ROLE, Access, Gate, Role, place_of
+from ropewalk.page.tab_roles import tie_tabs_to_roles
 from ropewalk.page.watcher import Source, Watcher
 
 if TYPE_CHECKING:
@@ -76,7 +76,11 @@ class PageAddress:
 
 
 def serve(
-    options: PageOptions, source: Source, opened: Callable[[PageAddress], None], actor: Actor | None = None
+    options: PageOptions,
+    source: Source,
+    opened: Callable[[PageAddress], None],
+    folder: Path,
+    actor: Actor | None = None,
 ) -> None:
     """Serve the page until SIGINT or SIGTERM.
 
@@ -84,17 +88,17 @@ def serve(
         options: how.
         source: what runs.
         opened: called once, when the page answers.
+        folder: for files of the page, which only this user can enter; see `claimed_folder`.
         actor: acts on what runs; without one, the page only shows it.
 
     Raises:
         OSError: the address cannot be listened on.
     """
     # NiceGUI reads and writes files in a folder, by default one of the current folder, where anybody may have put them.
-    with claimed_folder(settings.current().run_folder) as folder:
-        os.environ["NICEGUI_STORAGE_PATH"] = str(folder)
-        if options.host != LOOPBACK and not options.certificate:
-            options = _certified(options, folder)
-        _serve(options, source, opened, actor)
+    os.environ["NICEGUI_STORAGE_PATH"] = str(folder)
+    if options.host != LOOPBACK and not options.certificate:
+        options = _certified(options, folder)
+    _serve(options, source, opened, actor)
 
 
 def _certified(options: PageOptions, folder: Path) -> PageOptions:
@@ -112,7 +116,7 @@ def _certified(options: PageOptions, folder: Path) -> PageOptions:
 def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress], None], actor: Actor | None) -> None:
     import uvicorn
     from fastapi import FastAPI
-    from nicegui import ui
+    from nicegui import Client, core, ui
 
     from ropewalk.page.bounded_http import BoundedHttp
     from ropewalk.page.now import add_now_page
@@ -128,6 +132,12 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(  # pyright: ignore[reportUnknownMemberType]
         app, title="Ropewalk", show_welcome_message=False, reconnect_timeout=30.0, language="en-US"
+    )
+    sockets = cast("Any", core.sio)  # python-socketio has no types
+    tie_tabs_to_roles(
+        sockets.handlers["/"],
+        lambda socket: sockets.get_environ(socket)["asgi.scope"].get(ROLE),
+        lambda tab: Client.instances[tab].request.scope.get(ROLE) if tab in Client.instances else None,
     )
     secure = bool(options.certificate)
     port = USUAL_PORT if options.port is None else options.port

@@ -16,6 +16,7 @@ from ropewalk.page.call_rates import CallRates
 from ropewalk.page.chart import Chart
 from ropewalk.page.event_panel import EventPanel
 from ropewalk.page.frame import Visit, page_frame, panel
+from ropewalk.page.part_pools import pool_of
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures import pictures_of
 from ropewalk.page.pictures.graph import graph_height
@@ -26,7 +27,7 @@ from ropewalk.page.thing_header import ThingHeader
 from ropewalk.page.watcher import Seen, Watcher
 
 _WITH_PROCESSES = ("program", "pool", "trainer")
-"""Kinds that say that they have no processes, where others are evaluated in the pool that is shown beside them."""
+"""Kinds that say that they have no processes yet."""
 _LOOKS_BEFORE_GONE = 3
 """Looks without a thing after which the page says that it is not there."""
 
@@ -59,7 +60,7 @@ class _ThingPage:
         self._visit = visit
         self._id = id
         self._actions = actions
-        self._offers: tuple[str, ...] | None = None
+        self._shown: tuple[object, ...] | None = None
         self._parts: _ThingParts | None = None
         self._first_look = watcher.num_looks
         self._waiting = ui.label("Looking for it…").classes("muted")
@@ -80,16 +81,18 @@ class _ThingPage:
             if self._watcher.num_looks - self._first_look >= _LOOKS_BEFORE_GONE and self._parts is None:
                 self._waiting.set_text("This does not run any more, or never did. Its run may be among the runs.")
             return
-        if seen.view.offers != self._offers:
-            self._offers = seen.view.offers
+        pool = pool_of(seen, self._watcher.things())
+        shown = seen.view.offers, pool and pool.view.id
+        if shown != self._shown:
+            self._shown = shown
             self._watcher.want(self._visit.client, self._id, frozenset(seen.view.offers))
             self._close()
             self._content.clear()
             self._waiting.set_visibility(False)
             with self._content:
-                self._parts = _ThingParts(seen, self._actions, self._visit)
+                self._parts = _ThingParts(seen, pool, self._actions, self._visit)
         if self._parts:
-            self._parts.show(seen, self._watcher.age_s(seen))
+            self._parts.show(seen, pool, self._watcher.age_s(seen))
 
     def _close(self) -> None:
         if self._parts:
@@ -97,9 +100,9 @@ class _ThingPage:
 
 
 class _ThingParts:
-    """Everything on the page of a thing with certain panels."""
+    """Everything on the page of a thing with certain panels, whose processes may be those of its pool."""
 
-    def __init__(self, seen: Seen, actions: Actions | None, visit: Visit) -> None:
+    def __init__(self, seen: Seen, pool: Seen | None, actions: Actions | None, visit: Visit) -> None:
         self._seen = seen
         self._actions = actions
         self._visit = visit
@@ -107,8 +110,8 @@ class _ThingParts:
         ui.page_title(f"{escaped(seen.view.name)} · Ropewalk")
         self._header = ThingHeader(seen.view.actions if may_act else (), self._act)
         with ui.element("div").classes("w-full") as self._place_of_processes:
-            self._processes = ProcessPanel(seen)
-        self.dialog = ProcessDialog(seen, actions, may_act=may_act)
+            self._processes = ProcessPanel(pool or seen, is_pool=pool is not None)
+        self.dialog = ProcessDialog(pool or seen, actions, may_act=may_act)
         self._charts: list[_LiveChart] = []
         self._stream: StreamPanel | None = None
         with ui.element("div").classes("rw-pictures"):
@@ -126,18 +129,19 @@ class _ThingParts:
         ui.on("rw_process", self._open)
         ui.timer(0.5, lambda: call_browser("openHash"), once=True)
 
-    def show(self, seen: Seen, age_s: float) -> None:
+    def show(self, seen: Seen, pool: Seen | None, age_s: float) -> None:
         """Show what is known now."""
         self._seen = seen
-        self._header.show(seen, age_s)
-        self._processes.show(seen)
-        self._place_of_processes.set_visibility(bool(seen.view.processes) or seen.view.kind in _WITH_PROCESSES)
+        self._header.show(seen, age_s, pool)
+        self._processes.show(pool or seen)
+        may_have = bool(seen.view.processes) or pool is not None or seen.view.kind in _WITH_PROCESSES
+        self._place_of_processes.set_visibility(may_have)
         for chart in self._charts:
             chart.show(seen)
         if self._stream:
             self._stream.show(seen)
         self._events.show(seen)
-        self.dialog.show(seen)
+        self.dialog.show(pool or seen)
 
     async def _open(self, event: GenericEventArguments) -> None:
         await self.dialog.open(str(event.args))

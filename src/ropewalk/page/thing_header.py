@@ -40,14 +40,16 @@ class ThingHeader:
         self._problem = ui.label().classes("rw-banner rw-problem")
         self._failure = ui.label().classes("rw-banner")
 
-    def show(self, seen: Seen, age_s: float) -> None:
+    def show(self, seen: Seen, age_s: float, pool: Seen | None = None) -> None:
         """Show what is known.
 
         Args:
             seen: what is known.
             age_s: seconds since it was seen.
+            pool: that evaluates for it, whose processes and failures are also its own.
         """
         view = seen.view
+        failure = view.last_failure or (pool.view.last_failure if pool else "")
         self._name.set_text(escaped(view.name) or view.id)
         self._kind.set_text(
             f"{view.kind} · launcher pid {view.pid}" + (f" · run {escaped(view.run)}" if view.run else "")
@@ -59,10 +61,10 @@ class ThingHeader:
         width = f"{100 * min(1.0, max(0.0, view.progress or 0.0)):.1f}%"
         if self._bar.style != {"width": width}:
             self._bar.style(replace=f"width:{width}")
-        self._facts.show(header_facts(seen))
+        self._facts.show(header_facts(seen, pool))
         for label, words in (
             (self._problem, problem_words(seen, age_s)),
-            (self._failure, f"Last failure: {escaped(view.last_failure)}" if view.last_failure else ""),
+            (self._failure, f"Last failure: {escaped(failure)}" if failure else ""),
         ):
             label.set_text(words)
             label.set_visibility(bool(words))
@@ -93,9 +95,14 @@ class ThingHeader:
         return button.classes("q-px-sm")
 
 
-def header_facts(seen: Seen) -> dict[str, str]:
-    """Return what the header shows of a thing, values by label, in order."""
-    view, sums = seen.view, totals(seen)
+def header_facts(seen: Seen, pool: Seen | None = None) -> dict[str, str]:
+    """Return what the header shows of a thing, values by label, in order.
+
+    Args:
+        seen: what is known.
+        pool: that evaluates for it.
+    """
+    view, sums = seen.view, totals(pool or seen)
     facts = {
         "state": escaped(shown_state(seen)),
         "elapsed": shown_duration(max(0.0, float(round(view.at - view.started)))),
@@ -108,7 +115,7 @@ def header_facts(seen: Seen) -> dict[str, str]:
         facts["CPU"] = f"{sums.cores:.1f} cores"
     if sums.memory_bytes:
         facts["memory"] = shown_size(sums.memory_bytes)
-    if sums.rate is not None and not sums.rate_of:
+    if sums.rate is not None and not sums.rate_of and pool is None:
         facts["rate"] = f"{shown_number(sums.rate)}/s"
     if sums.restarts and "restarts" not in view.facts:
         facts["restarts"] = str(sums.restarts)

@@ -166,12 +166,12 @@ class Dispatcher:
             self.workers.finishing = True
             self.workers.stop_if_finished()
 
-    def terminate(self, error: BaseException) -> None:
-        """Take no more work, fail all jobs, and end the workers at once."""
+    def terminate(self, error: BaseException, grace_s: float | None = None) -> None:
+        """Take no more work, fail all jobs, and end the workers; see `Pool.terminate`."""
         with interrupts_deferred, self._lock:
             self.workers.finishing = True
             self.tasks.abandon_all(error)
-            self.workers.end_all()
+            self.workers.end_all(grace_s)
 
     def wait_until_ready(self, timeout_s: float | None) -> bool:
         """Wait until all workers that are wanted take tasks; returns False if they do not within `timeout_s` seconds.

@@ -11,23 +11,24 @@ from ropewalk.processes.session import Session
 from ropewalk.supervision.shutdown import Graces, Instruction, Rung, Shutdown, Terminate
 
 _TERMINATE_S = 1.0
-"""Seconds from SIGTERM to SIGKILL for a worker."""
+"""Seconds from SIGTERM to SIGKILL for a worker, if nothing else was said."""
 
 
 class ForcedEnd:
-    """Sends SIGTERM to processes, and SIGKILL to those that have not ended after a second.
+    """Sends SIGTERM to processes, and SIGKILL to those that have not ended after a time.
 
     Args:
         session: the session of the processes.
         ids: the ids of the processes; those that have ended disappear from it.
-        lock: held by the caller, and taken again on the loop, when the second is over.
+        lock: held by the caller, and taken again on the loop, when the time is over.
+        grace_s: seconds from SIGTERM to SIGKILL; None: 1 second.
     """
 
-    def __init__(self, session: Session, ids: Collection[str], lock: threading.Lock) -> None:
+    def __init__(self, session: Session, ids: Collection[str], lock: threading.Lock, grace_s: float | None) -> None:
         self._session = session
         self._ids = ids
         self._lock = lock
-        self._shutdown = Shutdown(ids, Graces(terminate_s=_TERMINATE_S))
+        self._shutdown = Shutdown(ids, Graces(terminate_s=_TERMINATE_S if grace_s is None else grace_s))
         self._carry_out(self._shutdown.begin(time.monotonic(), at=Rung.TERMINATE))
 
     def exited(self, id: str) -> None:

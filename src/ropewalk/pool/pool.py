@@ -442,13 +442,17 @@ class Pool:
             self._state = CLOSE
             self._finish_unless_feeding()
 
-    def terminate(self) -> None:
-        """End the workers at once; tasks that have not ended fail with `TaskCancelled`. May be called twice."""
+    def terminate(self, grace_s: float | None = None) -> None:
+        """End the workers at once; tasks that have not ended fail with `TaskCancelled`. May be called twice.
+
+        Args:
+            grace_s: seconds that workers have between SIGTERM and SIGKILL, for their exit handlers; None: 1 second.
+        """
         if self._pid != os.getpid():
             return
         self._state = TERMINATE
         self._feeders.drop_all()
-        self._dispatcher.terminate(TaskCancelled(f"{self.name} was terminated before this task ended"))
+        self._dispatcher.terminate(TaskCancelled(f"{self.name} was terminated before this task ended"), grace_s)
 
     def join(self) -> None:
         """Wait until every worker has ended. Call `close` or `terminate` first.

@@ -189,7 +189,7 @@ class RemoteWorkers:
             for worker in list(self.by_id.values()):
                 self.stop(worker)
 
-    def end_all(self) -> None:
+    def end_all(self, grace_s: float | None = None) -> None:
         """Send SIGTERM, so that exit handlers run, then SIGKILL; workers that are still starting are ended at once."""
         if self._end:
             return
@@ -197,7 +197,7 @@ class RemoteWorkers:
             worker.stopping = True
             if not worker.link:
                 self._session.processes.signal(worker.id, signal.SIGKILL)
-        self._end = ForcedEnd(self._session, self.by_id, self._lock)
+        self._end = ForcedEnd(self._session, self.by_id, self._lock, grace_s)
 
     def exited(self, id: str) -> RemoteWorker | None:
         """Forget a worker that has ended, and return it; None if it is not known any more."""

@@ -69,10 +69,10 @@ class PoolTarget(ControlTarget):
         )
 
     def stop(self, grace_s: float | None) -> None:
-        """Terminate the pool, and wait until its workers have ended."""
+        """Terminate the pool, and wait until its workers have ended; see `Pool.terminate`."""
         pool = self._pool()
         if pool is not None:  # else it is terminated already
-            pool.terminate()
+            pool.terminate(grace_s)
         self._dispatcher.wait_until_finished()
 
     def act(self, action: str, process: str) -> str:

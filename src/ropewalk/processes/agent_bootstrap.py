@@ -31,6 +31,7 @@ from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.relay import Socket, join, new_ticket
 from ropewalk.transport.tokens import key_of_host
+from ropewalk.version import VERSION
 
 _LAUNCHER_LEASE_S = 30.0
 """Lease: an agent ends when it has received nothing from its launcher for this long, in seconds. Generous, because a
@@ -177,7 +178,7 @@ class AgentBootstrap:
     def _ended(self, agent: AgentRecord, status: JobStatus, said: str) -> None:
         reason = f" ({status.reason})" if status.reason else ""
         what = f"ended with exit code {status.exit_code}" if status.exit_code is not None else "is gone"
-        words = f"its job {agent.job} {what}{reason} before it was up. It said: {said or 'nothing'}"
+        words = f"its job {agent.job} {what}{reason} before it was up. It said: {said or 'nothing'}{remedy_for(said)}"
         self._port.lost(agent, words, hopeless=status.exit_code in _FATAL or any(each in said for each in _FATAL_WORDS))
 
     def _runs(self, agent: AgentRecord, said: str, now: float) -> None:
@@ -252,3 +253,13 @@ class AgentBootstrap:
             self._loop.call_soon(lambda: self._port.lost(agent, words, hopeless=agent.board is not None))
 
         self._desk.in_thread(ask)
+
+
+def remedy_for(said: str) -> str:
+    """Return advice for an agent whose Python has no Ropewalk, to follow its output."""
+    if not re.search(r"No module named '?ropewalk\b", said):
+        return ""
+    return (
+        f"\nThat Python has no Ropewalk: install it there (pip install ropewalk=={VERSION}), or set the option "
+        "`python` of the engine to an interpreter that has it"
+    )

@@ -30,7 +30,7 @@ from ropewalk.transport.server import Listener, UnixListener
 
 _DIAL_S = 4.0
 """Timeout of dialling the launcher, in seconds; a firewall that drops packets answers nothing."""
-_WAIT_S = 120.0
+_WAIT_S = 30.0
 """An agent that waits to be dialled ends after this many seconds without a connection."""
 _MEET_S = 15.0
 """Timeout within which both sides must come to a relay, in seconds."""

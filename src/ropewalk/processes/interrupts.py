@@ -14,6 +14,7 @@ import importlib
 import os
 import threading
 from collections.abc import Callable
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -159,6 +160,7 @@ class _Allowance:
 interrupts_allowed = _Allowance()
 """`with interrupts_deferred: ... with interrupts_allowed: wait()`."""
 
+_raise_interrupt: Any = _signal.default_int_handler
 before_interrupt: list[Callable[[], object]] = []
 """Called immediately before KeyboardInterrupt is raised, by the handlers below; must take no lock."""
 
@@ -172,6 +174,19 @@ def tell_of_interrupt() -> None:
         call()
 
 
+def may_block() -> bool:
+    """Return whether this thread may wait inside of a system call that takes bytes from a link.
+
+    A handler of the program could make a call itself, which reads the same link; one that raises does no harm there.
+    """
+    if get_ident() != _main_thread:
+        return True
+    on_interrupt = _handler_of(_SIGINT)
+    if not (on_interrupt is _raise_interrupt or on_interrupt in telling_handlers or not callable(on_interrupt)):
+        return False
+    return not any(map(callable, map(_handler_of, _HANDLED)))
+
+
 def may_serve() -> bool:
     """Return whether nothing but an interrupt, which can be postponed, can raise in this thread at any moment."""
-    return threading.get_ident() != _main_thread or not any(map(callable, map(_handler_of, _HANDLED)))
+    return get_ident() != _main_thread or not any(map(callable, map(_handler_of, _HANDLED)))

@@ -129,6 +129,10 @@ class ProcessManager:
     def __len__(self) -> int:
         return len(self._processes)
 
+    def ids(self) -> list[str]:
+        """Return the ids of all processes that were asked for and have not ended, oldest first; from any thread."""
+        return list(self._processes)
+
     # The owners' side: any thread
 
     def add_owner(self, owner: Owner) -> None:

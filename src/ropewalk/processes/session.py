@@ -32,6 +32,7 @@ from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine, Reach
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import CodeRefused, EngineError, LinkClosed, PoolClosed, SettingsError, StartFailed, TransportError
+from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.processes import bootstrap, environment, open_sessions
 from ropewalk.processes.agent_messages import AgentMessages
 from ropewalk.processes.agent_record import LAUNCHER, AgentRecord, Home
@@ -146,6 +147,15 @@ class Session:
         state = "closed" if self._closed else "open" if self._opened else "new"
         num = len(self.processes) if self._opened else 0
         return f"<Session engine={self.settings.engine!r} {state}, {num} processes>"
+
+    def _repr_html_(self) -> str:
+        state = "closed" if self.closed else "running" if self._opened else "new"
+        hosts = self.hosts() if state == "running" else []
+        num = len(self.processes) if self._opened else 0
+        facts = [("engine", self.settings.engine), ("hosts", str(len(hosts))), ("processes", str(num))]
+        rows = [(agent.host, str(agent.pid or ""), agent.draining) for agent in hosts]
+        table = html_table(("host", "pid of its agent", "takes no more, because"), rows, right={1}) if rows else ""
+        return html_box(html_headline("session", state, facts), table)
 
     @property
     def closed(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import dataclasses
 
 import msgspec
 
@@ -12,6 +12,7 @@ from ropewalk.program.hosting import Hosting
 from ropewalk.program.instructions import ProgramOutcome, ReplicaState, ReplicaStatus
 from ropewalk.program.messages import NodeReady, Placed, RendezvousAt, Sizes, UnitName
 from ropewalk.program.node import NodeSpec
+from ropewalk.program.rank_places import rank_places
 from ropewalk.program.supervisor import Supervisor
 from ropewalk.program.units import UnitReplica, Units
 from ropewalk.transport.tokens import token_of
@@ -109,16 +110,18 @@ class Announcer:
 
     def _gather(self, at: RendezvousAt) -> None:
         units = [unit for unit in self._units if (unit.name.unit, unit.name.generation) == (at.unit, at.generation)]
-        hosts = {unit.name: self._hosting.host_of(unit.name) for unit in units if unit.address}
-        if len(hosts) < self._units.sizes[at.unit]:
+        ranks = sorted((unit for unit in units if unit.address), key=lambda unit: unit.name.replica)
+        if len(ranks) < self._units.sizes[at.unit]:
             return
-        seen = Counter[str]()
-        for name in sorted(hosts, key=lambda name: name.replica):
-            host = hosts[name]
-            local_size = list(hosts.values()).count(host)
-            told = msgspec.structs.replace(at, local_rank=seen[host], local_size=local_size)
-            seen[host] += 1
-            self._hosting.tell(name, told)
+        one_gpu = self._units.resources(at.unit).gpus == 1
+        places = rank_places(
+            [self._hosting.host_of(unit.name) for unit in ranks], [unit.gpus if one_gpu else "" for unit in ranks]
+        )
+        rule = self._units.nodes[at.unit][0].restart
+        max_restarts = 0 if rule.policy == "never" else rule.max_restarts
+        for unit, place in zip(ranks, places, strict=True):
+            told = msgspec.structs.replace(at, max_restarts=max_restarts, **dataclasses.asdict(place))
+            self._hosting.tell(unit.name, told)
 
     def _inform(self, host: str, name: UnitName | None, news: Placed | Sizes) -> None:
         if isinstance(news, Placed) and news.address:

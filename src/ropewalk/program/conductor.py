@@ -7,6 +7,7 @@ hosting ──heard, ended──▶ Conductor ──▶ Supervisor (decides)
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from ropewalk.processes.notifier import Notifier
 from ropewalk.program.announcer import Announcer
 from ropewalk.program.circles import Circles
 from ropewalk.program.directory import DirectoryView
+from ropewalk.program.elastic import ElasticGroups
 from ropewalk.program.endings import Endings
 from ropewalk.program.hosting import Hosting, Launch
 from ropewalk.program.instructions import (
@@ -57,6 +59,7 @@ from ropewalk.program.messages import (
 )
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.packing import PackedProgram
+from ropewalk.program.rank_failures import RankFailures
 from ropewalk.program.rights import may_say
 from ropewalk.program.state_archive import StateArchive
 from ropewalk.program.supervisor import Supervisor
@@ -73,6 +76,10 @@ _HINT_S = 10.0
 """Seconds after which a program that only waits for services reports it."""
 _SERVICE_LOST = f"{ServiceLost.__module__}.{ServiceLost.__qualname__}"
 _FOR_GOOD = f"{FailedForGood.__module__}.{FailedForGood.__qualname__}"
+_UNTOLD = (ReplicaState.STARTING, ReplicaState.READY)
+"""The states in which the end of a replica was not asked for."""
+_AGAIN = (ReplicaState.WAITING, ReplicaState.STARTING)
+"""The states of a replica that has failed and is started again."""
 _MOST_EVENTS = 200
 _MOST_RECORDS = 1000
 
@@ -104,6 +111,7 @@ class Conductor:
         self.announcer = Announcer(self.units, view)
         self.endings = Endings(self.units, self._overdue, self._abandoned)
         self.circles = Circles(self.units, self.happened)
+        self.elastic = ElasticGroups(self.units, self.scale, self.happened)
         self.events: deque[str] = deque(maxlen=_MOST_EVENTS)
         """What a user should know, each with its time, for `ProgramStatus`."""
         self.log = EventLog()
@@ -126,6 +134,7 @@ class Conductor:
         self._call_when_over = over
         self._watched = watched
         self._is_over = False
+        self._ranks = RankFailures()
         self._records: dict[UnitName, tuple[DeathRecord | None, UnitEnded | None]] = {}
         self._told: dict[tuple[str, int], str] = {}
         """The traceback printed last, by unit and replica."""
@@ -141,6 +150,7 @@ class Conductor:
         self.announcer.begin(hosting)
         self.endings.begin(hosting)
         self.circles.begin(hosting)
+        self.elastic.begin(hosting)
         hosting.loop.call_soon(lambda: self._do(self.supervisor.begin(time.monotonic())))
 
     @property
@@ -185,14 +195,15 @@ class Conductor:
             case UnitUp():
                 unit = self.units.find(message.name)
                 if unit:
-                    unit.address = message.address
+                    unit.address, unit.gpus = message.address, message.gpus
                     self.announcer.host_up(unit)
+                    self.elastic.came_up(unit.name)
             case NodeReady():
                 self._node_ready(message)
             case UnitEnded():
                 unit = self.units.find(message.name)
                 if unit:
-                    unit.ending = message
+                    unit.ending, unit.reported = message, time.monotonic()
             case CallsHeldUp():
                 self.circles.held_up(message.name)
             case WaitsAre():
@@ -227,6 +238,17 @@ class Conductor:
         unit = self.units.find(name)
         if unit is None:
             return
+        is_rank = self.units.nodes[name.unit][0].node.num_replicas is not None
+        if is_rank and not problem and unit.ending and unit.ending.failure and self._state_of(name) in _UNTOLD:
+            others = sum(each.name.unit == name.unit for each in self.units)
+            self._ranks.hold(self.hosting.loop, unit, others, lambda: self._has_ended(unit, record, problem))
+            return
+        self._has_ended(unit, record, problem)
+        if is_rank:
+            self._ranks.release(name)
+
+    def _has_ended(self, unit: UnitReplica, record: DeathRecord | None, problem: str) -> None:
+        name = unit.name
         self.units.end(unit)
         if unit.timer:
             unit.timer.cancel()
@@ -239,6 +261,10 @@ class Conductor:
             self._records[name] = record, ending
             if len(self._records) > _MOST_RECORDS:
                 del self._records[next(iter(self._records))]
+        was = self._state_of(name)
+        could_start = not problem or record is not None
+        if not could_start and was is ReplicaState.STARTING:
+            self.elastic.cannot_start(name, problem)
         for_good = ending is not None and ending.failure is not None and ending.failure.type_name == _FOR_GOOD
         instructions = self.supervisor.ended(
             name.unit, name.replica, name.generation, ok, cause, time.monotonic(), for_good=for_good
@@ -247,10 +273,25 @@ class Conductor:
             self.happened(f"{unit.label} {cause}", "" if ok else "death", self._shown(name), record if died else None)
             self.last_failure = self.last_failure if ok else f"{unit.label} {cause}"
         if ending and ending.failure:
-            self._tell_failure(unit, ending.failure, record)
+            self._tell_failure(unit, ending.failure, record, follows=was not in _UNTOLD)
         self._do(instructions)
+        if not ok and could_start and was in _UNTOLD and self._state_of(name) in _AGAIN:
+            self._tell_restart(name, cause, record)
+            self.elastic.restarts(name.unit)
         if ok and self._services_awaited():
             self.hosting.loop.call_later(_HINT_S, self._tell_what_is_awaited)
+
+    def _tell_restart(self, name: UnitName, cause: str, record: DeathRecord | None) -> None:
+        """Print why a rank group starts again: its user sees ranks come back, and no error."""
+        spec = self.units.nodes[name.unit][0]
+        if spec.node.num_replicas is not None:
+            most = f" of at most {spec.restart.max_restarts}" if math.isinf(spec.restart.window_s) else ""
+            again = f"all {self.units.sizes[name.unit]} ranks start again (restart {name.generation + 1}{most})"
+            self.hosting.show(name, record.host if record else "", f"ropewalk: this rank {cause}; {again}\n")
+
+    def _state_of(self, name: UnitName) -> ReplicaState | None:
+        states = {each.replica: each.state for each in self.supervisor.replicas_of(name.unit)}
+        return states.get(name.replica)
 
     def _services_awaited(self) -> list[str]:
         """The services whose own work the program still waits for, if it waits for nothing else."""
@@ -271,13 +312,21 @@ class Conductor:
             self.happened(text)
             logger.warning("program %r: %s", self.name, text)
 
-    def _tell_failure(self, unit: UnitReplica, failure: Failure, record: DeathRecord | None) -> None:
-        """Add a node's traceback to its output, and print it unless the program fails by it, which raises it."""
+    def _tell_failure(self, unit: UnitReplica, failure: Failure, record: DeathRecord | None, *, follows: bool) -> None:
+        """Add a node's traceback to its output, and print it unless the program fails by it, which raises it.
+
+        That of a rank which failed after another one of its group (`follows`) is not printed either.
+        """
         name, text = unit.name, failure.traceback
+        if _is_exit(failure):
+            return  # Python prints nothing either
         append_to(self.hosting.log_file(name.unit, name.replica), text)
         outcome = self.supervisor.outcome
-        if outcome is ProgramOutcome.FAILED or (
-            outcome is not ProgramOutcome.RUNNING and failure.type_name == _SERVICE_LOST
+        follows = follows and self.units.nodes[name.unit][0].node.num_replicas is not None
+        if (
+            follows
+            or outcome is ProgramOutcome.FAILED
+            or (outcome is not ProgramOutcome.RUNNING and failure.type_name == _SERVICE_LOST)
         ):
             return  # it is expected that a service is gone because the program has come to its end
         if self._told.get((name.unit, name.replica)) == text:
@@ -459,6 +508,7 @@ class Conductor:
             reason=failed.cause,
             last_output=record.last_output if record else "",
             deaths=failed.deaths,
+            exit_code=record.shell_code if record else 1,
         )
         if ending and ending.failure:
             where = f"node {label} on {record.host} (pid {record.pid})" if record else f"node {label}"
@@ -491,6 +541,12 @@ def _cause(ending: UnitEnded | None, record: DeathRecord | None, problem: str) -
     return record.ending if record is not None else "ended"
 
 
+def _is_exit(failure: Failure) -> bool:
+    return failure.type_name == "builtins.SystemExit" and failure.message.isdecimal()
+
+
 def _cause_of(failure: Failure) -> str:
     kind = failure.type_name.removeprefix("builtins.")
+    if _is_exit(failure):
+        return f"exited with code {failure.message}"
     return f"raised {kind}: {failure.message}" if failure.message else f"raised {kind}"

@@ -109,6 +109,16 @@ class RendezvousAt(msgspec.Struct, tag=5, array_like=True, frozen=True):
     """The receiver's rank on its host, from 0."""
     local_size: int = 1
     """Number of ranks on its host."""
+    rank: int = 0
+    """The receiver's rank in the group."""
+    group_rank: int = 0
+    """The number of its host, from 0."""
+    num_groups: int = 1
+    """Number of hosts."""
+    visible_gpus: str = ""
+    """CUDA_VISIBLE_DEVICES for the receiver; empty to leave what it has."""
+    max_restarts: int = 0
+    """Number of restarts that the group's rule allows."""
 
 
 class AskStatus(msgspec.Struct, tag=6, array_like=True, frozen=True):
@@ -131,6 +141,8 @@ class UnitUp(msgspec.Struct, tag=20, array_like=True, frozen=True):
 
     name: UnitName
     address: str
+    gpus: str = ""
+    """The GPUs that it was given, as in CUDA_VISIBLE_DEVICES."""
 
 
 class NodeReady(msgspec.Struct, tag=21, array_like=True, frozen=True):

@@ -55,6 +55,11 @@ class Node(abc.ABC, Generic[T_co]):
         return None
 
     @property
+    def least_replicas(self) -> int | None:
+        """The least number with which its gang may run, if `num_replicas` is an upper bound; None if it is exact."""
+        return None
+
+    @property
     def finite(self) -> bool:
         """Whether it ends by itself; a program is complete when all finite nodes have completed."""
         return False

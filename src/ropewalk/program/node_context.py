@@ -12,6 +12,7 @@ In the code of a node:
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from ropewalk.calls import call_context
 from ropewalk.calls.caller import Caller
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import MethodFacts
+from ropewalk.processes.gpus import VISIBLE
 from ropewalk.processes.notifier import Notifier
 from ropewalk.program.handle import Handle, replace_handles
 from ropewalk.program.messages import NodeStart, UnitName
@@ -142,25 +144,35 @@ class NodeContext:
         """
         self._host.stop_program(reason or f"{self.label} asked for it")
 
-    def rendezvous(self, size: int) -> dict[str, str]:
-        """Wait for all ranks; return the environment variables by which `torch.distributed` finds them.
+    def rendezvous(self) -> dict[str, str]:
+        """Wait for all ranks; return the environment variables that `torchrun` would set.
 
-        Args:
-            size: number of ranks.
+        They are those of "Environment Variables" in the documentation of `torchrun` and those that its agent adds
+        (`LocalElasticAgent`), and CUDA_VISIBLE_DEVICES where each rank was given one GPU; see `rank_places`.
 
         Raises:
             ProgramStopped: the node is being ended, perhaps because another rank has failed.
             StartFailed: the ranks are on several hosts, and these have no addresses.
         """
-        at = self._host.rendezvous(self.unit)
+        at, size = self._host.rendezvous(self.unit), self.replicas
         return {
-            "RANK": str(self.replica),
+            "RANK": str(at.rank),
             "WORLD_SIZE": str(size),
             "LOCAL_RANK": str(at.local_rank),
             "LOCAL_WORLD_SIZE": str(at.local_size),
+            "GROUP_RANK": str(at.group_rank),
+            "GROUP_WORLD_SIZE": str(at.num_groups),
+            "ROLE_NAME": self.name,
+            "ROLE_RANK": str(at.rank),
+            "ROLE_WORLD_SIZE": str(size),
             "MASTER_ADDR": at.address,
             "MASTER_PORT": str(at.port),
-        }
+            "TORCHELASTIC_RESTART_COUNT": str(self.generation),
+            "TORCHELASTIC_MAX_RESTARTS": str(at.max_restarts),
+            "TORCHELASTIC_RUN_ID": self._host.run_id,
+            "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 opens the store, as MASTER_ADDR and MASTER_PORT say
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        } | ({VISIBLE: at.visible_gpus} if at.visible_gpus else {})
 
     def ask_to_stop(self) -> None:
         """Handle the launcher's request to end; may be called twice."""

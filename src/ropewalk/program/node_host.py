@@ -32,6 +32,7 @@ from ropewalk.calls.payloads import Handover
 from ropewalk.calls.server import CallServer
 from ropewalk.calls.threads import Threads
 from ropewalk.errors import CallCycle, ProgramStopped, StartFailed
+from ropewalk.processes.gpus import VISIBLE
 from ropewalk.processes.messages import Retired
 from ropewalk.processes.notifier import Notifier
 from ropewalk.program import node_context, stacks
@@ -135,7 +136,7 @@ class NodeHost:
         self._handover = handover
         self.loop: Loop = Loop()
         self.server: CallServer = CallServer(self.loop)
-        self._run_id, self._host_id = run_id, host_id
+        self.run_id, self._host_id = run_id, host_id
         self._passport = passport
         self.leave: Callable[[], object] = lambda: None
         """Ends a process in which a unit has failed but whose first node does not end; does nothing in threads mode."""
@@ -288,7 +289,7 @@ class NodeHost:
             self._store = FolderStore(Path(start.checkpoints))
         view = DirectoryView(lambda name: self.say(Locate(name)), self.loop.hand_over)
         stream = f"{start.name.unit}.{start.name.replica}#{start.name.generation}"
-        caller = Caller(self.loop, view, self._run_id, self._host_id, self._handover, self._passport, stream)
+        caller = Caller(self.loop, view, self.run_id, self._host_id, self._handover, self._passport, stream)
         unit = RunningUnit(start.name, view, caller)
         unit.nodes = [
             RunningNode(node, NodeContext(self, unit.caller, start.name, facts, start.program))
@@ -299,7 +300,7 @@ class NodeHost:
             wish = self._early_wishes.pop(start.name, None)
         if wish:
             self._told_to_stop(wish)
-        self.say(UnitUp(start.name, str(self._listener.address)))
+        self.say(UnitUp(start.name, str(self._listener.address), os.environ.get(VISIBLE, "")))
         return unit
 
     def run_unit(self, unit: RunningUnit) -> bool:
@@ -397,6 +398,8 @@ class NodeHost:
         if isinstance(error, SystemExit) and error.code in (None, 0):
             return
         running.failure = failure_of(error, _PACKAGE)
+        if isinstance(error, SystemExit) and isinstance(error.code, int):
+            running.exit_code = error.code & 0xFF
         with unit.lock:
             unit.failed_first = unit.failed_first or running
         if unit.failed_first is not running:  # the launcher learns of the first failure, and prints it

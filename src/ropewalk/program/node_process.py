@@ -63,11 +63,12 @@ def main(context: ProcessContext) -> None:
     host.loop.call_soon(
         lambda: host.loop.add_link(link, lambda each: host.hear(each.message, each.parts), host.launcher_lost)
     )
-    well = False
+    well, code = False, 1
     try:
         unit = host.prepare(start, load_nodes(start, received, lambda blob: parts_of_host(context, blob)))
         signal.signal(signal.SIGTERM, lambda _number, _frame: _terminate(unit))
         well = host.run_unit(unit)
+        code = unit.failed_first.exit_code if unit.failed_first else 1
         host.see_callers_off(unit)
     except SystemExit:
         pass  # SIGTERM, while the unit was being stopped
@@ -76,7 +77,7 @@ def main(context: ProcessContext) -> None:
     _say_farewell(link)
     host.close()
     if not well:
-        sys.exit(1)
+        sys.exit(code)
 
 
 def _say_farewell(link: Link) -> None:

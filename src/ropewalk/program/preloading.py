@@ -11,11 +11,12 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
 
 from ropewalk.processes.messages import IF_THERE
+from ropewalk.program.script import Script
 
 SLOW_IMPORTS = ("torch", "scipy", "sklearn", "pandas", "gymnasium", "numpy")
 """Top-level modules that take 0.1 s or more to import, and start no threads."""
@@ -23,13 +24,25 @@ SLOW_IMPORTS = ("torch", "scipy", "sklearn", "pandas", "gymnasium", "numpy")
 
 def found_preload(values: Iterable[Any]) -> tuple[str, ...]:
     """Return the slow imports that the functions and classes among `values` need; skipped on hosts that lack them."""
-    needed = {name for value in values for name in _needed(value)}
+    return _slow({name for value in values for name in _needed(value)})
+
+
+def preload_of(code: CodeType) -> tuple[str, ...]:
+    """Return the slow imports that code needs, such as that of a script."""
+    return _slow(set(_names_in(code)))
+
+
+def _slow(needed: Collection[str]) -> tuple[str, ...]:
     return tuple(f"{name}{IF_THERE}" for name in SLOW_IMPORTS if name in needed)
 
 
 def _needed(value: Any) -> Iterator[str]:
     while isinstance(value, functools.partial):
         value = value.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if isinstance(value, Script):
+        code = value.code()
+        if code is not None:
+            yield from _names_in(code)
     if inspect.isclass(value) or inspect.isroutine(value):
         home = sys.modules.get(getattr(value, "__module__", "") or "")
         if home is not None:
@@ -56,4 +69,4 @@ def _names_in(code: CodeType) -> Iterator[str]:
             yield from _names_in(constant)
 
 
-__all__ = ["SLOW_IMPORTS", "found_preload"]
+__all__ = ["SLOW_IMPORTS", "found_preload", "preload_of"]

@@ -35,7 +35,8 @@ class Restart:
     max_restarts: int = 5
     """Number of failures within `window_s` that are followed by a restart; one more is final."""
     window_s: float = 60.0
-    """Seconds after which a failure no longer counts, provided the node has become ready since."""
+    """Seconds after which a failure no longer counts, provided the node has become ready since; `math.inf`: all
+    count."""
     backoff_s: float = 0.1
     """Seconds of wait before the second restart within the window, and before each restart after a completion."""
     backoff_max_s: float = 10.0

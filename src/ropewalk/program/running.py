@@ -203,7 +203,11 @@ class RunningProgram(ControlTarget):
         """
         spec = self._spec(name)
         unit = spec.unit
-        if spec.node.num_replicas is not None:
+        least, most = spec.node.least_replicas, spec.node.num_replicas
+        if least is not None and most is not None:
+            if not least <= replicas <= most:
+                raise ValueError(f"{spec} has {least} to {most} ranks, and cannot be scaled to {replicas}")
+        elif most is not None:
             raise ValueError(
                 f"{spec} is {spec.node.num_replicas} processes that know of each other, and cannot be scaled to "
                 f"{replicas}; launch the program anew with another size"

@@ -26,6 +26,8 @@ class RunningNode:
         self.waits_for_stop = False
         """Whether its own work goes on until it is asked to end."""
         self.failure: Failure | None = None
+        self.exit_code = 1
+        """The exit code of its process if it is the first of its unit to fail."""
         self.ended: threading.Event = threading.Event()
 
 

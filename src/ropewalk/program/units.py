@@ -20,10 +20,14 @@ class UnitReplica:
         self.started = time.monotonic()
         self.address = ""
         """The address on which its host listens; empty until it is up."""
+        self.gpus = ""
+        """The GPUs that its process was given, as in CUDA_VISIBLE_DEVICES."""
         self.missing = {spec.name for spec in nodes}
         """Its nodes that are not ready yet."""
         self.ending: UnitEnded | None = None
         """Its final report."""
+        self.reported = 0.0
+        """Monotonic time of the final report."""
         self.asked: float | None = None
         """Monotonic time of the first question for its status that its host has not answered; None if it has."""
         self.timer: Timer | None = None

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ropewalk.program.program import Program
 
 Mode = Literal["processes", "threads"]
+"""Whether each node of a program is a process, or all are threads of the launcher, for a debugger."""
 
 
 @dataclass(frozen=True, slots=True)

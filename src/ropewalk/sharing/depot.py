@@ -22,6 +22,7 @@ from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Answer, Call, Raised
 from ropewalk.calls.payloads import unpack
 from ropewalk.calls.server import CallServer
+from ropewalk.sharing.recorded_state import RECORDED, DepotDesk, RecordedState
 from ropewalk.sharing.refcounts import RefCounts
 from ropewalk.sharing.states import KINDS
 from ropewalk.sharing.states.memory import MemoryState
@@ -37,7 +38,7 @@ DEPOT_TARGET = 1
 """The target of the depot itself."""
 _LOOK_S = 5.0
 """Seconds between checks for references that have expired."""
-_WHICH = ("create", "num_objects", "ping")
+_WHICH = ("create", "num_objects", "ping", "sit")
 
 
 @dataclass(slots=True, eq=False)
@@ -100,8 +101,10 @@ class Depot:
 
     def __init__(self, loop: Loop, server: CallServer, host: str = "") -> None:
         words = {"introduce": DepotCaller.rename} | {
-            word.__name__: word for word in (self.hold, self.drop, self.lend, self.take_back)
+            word.__name__: word for word in (self.hold, self.drop, self.lend, self.take_back, self.ring)
         }
+        self.records = DepotDesk()
+        """The states in memory that it shares with the processes of its host."""
         self.desk = _DepotCalls(loop, server, self._gone, words)
         self.lock = self.desk.lock
         """Held wherever a state or a reference changes."""
@@ -121,12 +124,16 @@ class Depot:
 
     # Methods of the depot itself
 
-    def create(self, kind: str, *args: Any) -> tuple[str, list[int]]:
-        """Make an object, held by the caller; returns this host and the object's target, for a pipe those of both ends.
+    def create(self, kind: str, *args: Any) -> tuple[str, list[int], int, int]:
+        """Make an object, held by the caller.
 
         Args:
             kind: a member of the family in `sharing/states`.
             args: arguments of its constructor.
+
+        Returns:
+            This host; the object's target, for a pipe those of both ends; the place of its record in memory that this
+            host shares, 0 if it has none, and which of the states there it is.
 
         Raises:
             ValueError, TypeError: the state does not accept the arguments.
@@ -137,9 +144,37 @@ class Depot:
             if kind == "pipe":
                 state = make_pipe(self._loop, self.desk, *args)
             else:
-                state = KINDS[kind](needs.state) if needs else KINDS[kind](*args)
+                recorded = self._recorded(kind, needs)
+                state = recorded or (KINDS[kind](needs.state) if needs else KINDS[kind](*args))
+                if recorded and not needs:
+                    return self._begun(recorded, kind, args)
             ends = (0, 1) if isinstance(state, PipeState) else (None,)
-            return self._host, [self.keep(Stored(state=state, end=end, needs=needs)) for end in ends]
+            targets = [self.keep(Stored(state=state, end=end, needs=needs)) for end in ends]
+            return self._host, targets, *_place_of(state)
+
+    def _recorded(self, kind: str, needs: Stored | None) -> RecordedState | None:
+        """Return a new state in shared memory; None where the depot has to keep it."""
+        if needs:
+            lock = needs.state
+            return RecordedState(self.records, kind, lock.slot, lock) if isinstance(lock, RecordedState) else None
+        arena = self.records.opened() if kind in RECORDED else None
+        slot = arena.take_record() if arena else 0
+        return RecordedState(self.records, kind, slot) if slot else None
+
+    def _begun(self, state: RecordedState, kind: str, args: tuple[Any, ...]) -> tuple[str, list[int], int, int]:
+        try:
+            first = state.first_form(kind, args)
+        except BaseException:
+            state.close()
+            raise
+        target = self.keep(Stored(state=state))
+        state.begin(target, first)
+        return self._host, [target], *_place_of(state)
+
+    def sit(self) -> tuple[int, str, bytes, int]:
+        """Return the seat of the caller in the shared memory of this host, 0 if it has none, and where that is."""
+        with self.lock:
+            return self.records.sit(_caller(self))
 
     def keep(self, stored: Stored) -> int:
         """Add an object, held by the present caller; returns its target."""
@@ -191,8 +226,15 @@ class Depot:
             stored.kept.arrive(ticket, time.monotonic())
             self._reap(target, stored)
 
+    def ring(self, _: DepotCaller, target: int) -> None:
+        """Answer calls to an object that a process of this host has ended."""
+        stored = self.stored.get(target)
+        if stored and isinstance(stored.state, RecordedState):
+            self.desk.end_all(stored.state.rung())
+
     def _gone(self, caller: DepotCaller) -> None:
         """Handle the end of a process or its connection, after its calls have ended."""
+        self.records.gone(caller)
         now = time.monotonic()
         for target, stored in list(self.stored.items()):
             stored.kept.gone(caller, now)
@@ -212,7 +254,7 @@ class Depot:
         if stored.served:
             self._server.withdraw(stored.served)
         self.desk.shut(target)
-        if isinstance(stored.state, MemoryState):
+        if isinstance(stored.state, MemoryState | RecordedState):
             stored.state.close()
         if isinstance(stored.state, PipeState) and stored.end is not None:
             self.desk.end_all(stored.state.end_closed(stored.end, " and ".join(stored.kept.last) or "nobody"))
@@ -221,6 +263,10 @@ class Depot:
             for other, needed in list(self.stored.items()):
                 if needed is stored.needs:
                     self._reap(other, needed)
+
+
+def _place_of(state: SharedState) -> tuple[int, int]:
+    return (state.slot, state.part) if isinstance(state, RecordedState) else (0, 0)
 
 
 def _caller(depot: Depot) -> DepotCaller:

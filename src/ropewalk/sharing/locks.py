@@ -1,14 +1,16 @@
 """Locks and semaphores between any processes of a run, as in `multiprocessing`.
 
-    with lock: ─ acquire ─▶ depot: one owner, the others queued ─ release ─▶ the next
+    with lock: ─ acquire ─▶ state: one owner, the others queued ─ release ─▶ the next
+                              ├ of this host: in memory that its processes share   (host_desk.py)
+                              └ of another one: in its depot
 
-Each is a handle of a state in a depot, so waiting costs no processor time, and ends if the waiting process dies.
-Unlike in `multiprocessing`, acquirers are served in turn, and a lock whose owner dies becomes free; the next
-owner logs a warning about that.
+Waiting ends if the waiting process dies. Unlike in `multiprocessing`, acquirers are served in turn, and a lock whose
+owner dies becomes free; the next owner logs a warning about that.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from multiprocessing.process import current_process
@@ -18,6 +20,9 @@ from typing import Any, Self
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
+from ropewalk.sharing.host_desk import HostCalls, calls_to, desk_of
+from ropewalk.sharing.membership import member_of_run, shown
+from ropewalk.sharing.resting_calls import acquire_lock, add, release_lock
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create
 
 logger = logging.getLogger(__name__)
@@ -39,6 +44,45 @@ class Synchronizer(SharedObject):
         made.__dict__.update(facts)
         return made
 
+    _calls: HostCalls | None = None
+    """Its calls in memory that this host shares, if it is of this host."""
+
+    def _ask(self, method: str, *args: Any, timeout: float | None = None, **options: Any) -> Any:
+        calls = self._calls_here()
+        if calls is None:
+            return super()._ask(method, *args, timeout=timeout, **options)
+        return calls.ask(method, args, limited(timeout), functools.partial(self._gone, calls))
+
+    def _gone(self, calls: HostCalls) -> PeerLost:
+        reference = self._reference
+        why = f"nobody answers at {shown(reference.address)} any more: {calls.connection.closed}"
+        return PeerLost(f"the {reference.label} is gone: {why}", peer=reference.address)
+
+    def _record_owner(self) -> int:
+        """Return the number of the object whose record its state is in."""
+        return self._reference.target
+
+    def _ask_depot(self, method: str) -> Any:
+        """Call a method that needs to know names of processes."""
+        return super()._ask(method)
+
+    def _calls_here(self) -> HostCalls | None:
+        """Return the calls to it in shared memory; None if its depot has to make them."""
+        known = self._calls
+        if known and not known.connection.closed:
+            return known
+        self._calls = None
+        reference = self._reference
+        if not reference.slot:
+            return None
+        connection = self._conversation()
+        member = member_of_run(reference.run_id)
+        desk = desk_of(member, reference.address, connection)
+        if desk:
+            ring = functools.partial(member.tell, connection, "ring", reference.target)
+            self._calls = calls_to(desk, self._record_owner(), reference.slot, reference.part, ring)
+        return self._calls
+
 
 class _Acquirable(Synchronizer):
     """A synchronizer with `acquire` and `release`, which `with` calls."""
@@ -56,7 +100,7 @@ class _Acquirable(Synchronizer):
         Raises:
             PeerLost: its depot is gone.
         """
-        return owned(self, self._ask("acquire", timeout=timeout if block else 0.0))
+        return self._acquire_here() or owned(self, self._ask("acquire", timeout=timeout if block else 0.0))
 
     def release(self) -> None:
         """Release it, for the next in the queue.
@@ -66,10 +110,19 @@ class _Acquirable(Synchronizer):
             AssertionError: it is a recursive lock, and this thread does not own it.
             PeerLost: its depot is gone.
         """
-        self._ask("release")
+        if not self._release_here():
+            self._ask("release")
+
+    def _acquire_here(self) -> bool:
+        """Acquire it if that needs neither the states nor the depot; returns whether that was done."""
+        raise NotImplementedError
+
+    def _release_here(self) -> bool:
+        """Release it in the same way."""
+        raise NotImplementedError
 
     def __enter__(self) -> bool:
-        return self.acquire()
+        return self._acquire_here() or self.acquire()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -95,13 +148,21 @@ class Lock(_Acquirable):
         (reference,) = create("lock", self._RECURSIVE, label=type(self).__name__, session=session)
         SharedObject.__init__(self, reference, is_new=True)
 
+    def _acquire_here(self) -> bool:
+        calls = self._calls
+        return calls is not None and not calls.connection.closed and acquire_lock(calls, self._RECURSIVE)
+
+    def _release_here(self) -> bool:
+        calls = self._calls
+        return calls is not None and not calls.connection.closed and release_lock(calls, self._RECURSIVE)
+
     def locked(self) -> bool:
         """Whether it has an owner at this moment."""
         return self._ask("locked")
 
     def holder(self) -> str:
         """Return the description of its present owner; "" if there is none."""
-        return self._ask("holder")
+        return self._ask_depot("holder")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(owner={self._standing()[0]})>"
@@ -160,6 +221,14 @@ class Semaphore(_Acquirable):
         (reference,) = create("semaphore", value, bound, label=type(self).__name__, session=session)
         SharedObject.__init__(self, reference, is_new=True)
 
+    def _acquire_here(self) -> bool:
+        calls = self._calls
+        return calls is not None and not calls.connection.closed and add(calls, -1)
+
+    def _release_here(self) -> bool:
+        calls = self._calls
+        return calls is not None and not calls.connection.closed and add(calls, 1)
+
     def get_value(self) -> int:
         """Return the present count."""
         return self._ask("get_value")
@@ -198,6 +267,11 @@ class BoundedSemaphore(Semaphore):
         return f"<{type(self).__name__}(value={self._shown_value()}, maxvalue={self._bound})>"
 
 
+def limited(timeout: float | None) -> float | None:
+    """Return a timeout that is not negative; NaN counts as zero."""
+    return None if timeout is None else max(0.0, float(timeout))
+
+
 def owned(what: SharedObject, outcome: bool | str) -> bool:
     """Return whether an acquire succeeded; logs a warning if the previous owner died with the lock."""
     if isinstance(outcome, str):
@@ -207,4 +281,4 @@ def owned(what: SharedObject, outcome: bool | str) -> bool:
     return outcome
 
 
-__all__ = ["BoundedSemaphore", "Lock", "RLock", "Semaphore", "Synchronizer", "owned"]
+__all__ = ["BoundedSemaphore", "Lock", "RLock", "Semaphore", "Synchronizer", "limited", "owned"]

@@ -43,6 +43,10 @@ class ObjectLocation:
     """Its name in messages: "Queue 12 on n17"."""
     ticket: int = field(default=0, compare=False)
     """The ticket of the pickle that it came in; see `refcounts.py`."""
+    slot: int = field(default=0, compare=False)
+    """The place of its record in memory that its host shares; 0 if it has none."""
+    part: int = field(default=0, compare=False)
+    """Which of the states in that record it is."""
 
 
 class SharedObject:
@@ -220,8 +224,11 @@ def create(kind: str, *args: Any, label: str = "", session: Session | None = Non
 
 def create_at(member: SharingMember, address: str, kind: str, *args: Any, label: str = "") -> list[ObjectLocation]:
     """Make an object in a depot or manager at an address; otherwise like `create`."""
-    host, targets = member.ask(address, "create", kind, *args)
-    return [ObjectLocation(member.run_id, address, target, f"{label or kind} {target} on {host}") for target in targets]
+    host, targets, slot, part = member.ask(address, "create", kind, *args)
+    return [
+        ObjectLocation(member.run_id, address, target, f"{label or kind} {target} on {host}", slot=slot, part=part)
+        for target in targets
+    ]
 
 
 # The handles that this process has, and those that are under way

@@ -6,6 +6,7 @@ names the party that broke it.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -14,7 +15,8 @@ from typing import Any
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
-from ropewalk.sharing.locks import BoundedSemaphore, Lock, RLock, Semaphore, Synchronizer, owned
+from ropewalk.sharing.locks import BoundedSemaphore, Lock, RLock, Semaphore, Synchronizer, limited, owned
+from ropewalk.sharing.resting_calls import is_set, put
 from ropewalk.sharing.shared_object import SharedObject, create
 
 
@@ -45,6 +47,9 @@ class Condition(Synchronizer):
 
     def _facts(self) -> dict[str, Any]:
         return {"_lock": self._lock}
+
+    def _record_owner(self) -> int:
+        return self._lock._reference.target  # pyright: ignore[reportPrivateUsage]
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
         """Acquire its lock; see `Lock.acquire`."""
@@ -142,15 +147,27 @@ class Event(Synchronizer):
 
     def is_set(self) -> bool:
         """Whether the flag is set."""
-        return self._ask("is_set")
+        known = self._known()
+        return self._ask("is_set") if known is None else known
+
+    def _known(self) -> bool | None:
+        calls = self._calls
+        return None if calls is None or calls.connection.closed else is_set(calls)
+
+    def _put(self, is_set: bool) -> bool:
+        calls = self._calls
+        return calls is not None and not calls.connection.closed and put(calls, is_set)
 
     def set(self) -> None:
         """Set the flag. All waiting threads go on, even if it is cleared immediately afterwards."""
-        self._ask("set")
+        if not self._put(True):
+            calls = self._calls_here()
+            calls.set_event() if calls else self._ask("set")
 
     def clear(self) -> None:
         """Clear the flag."""
-        self._ask("clear")
+        if not self._put(False):
+            self._ask("clear")
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the flag is set.
@@ -164,7 +181,12 @@ class Event(Synchronizer):
         Raises:
             PeerLost: the depot of the event is gone.
         """
-        return self._ask("wait", timeout=timeout)
+        if self._known():
+            return True
+        calls = self._calls_here()
+        if calls is None:
+            return self._ask("wait", timeout=timeout)
+        return calls.wait_for_event(limited(timeout), functools.partial(self._gone, calls))
 
     def __repr__(self) -> str:
         try:

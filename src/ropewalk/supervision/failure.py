@@ -73,10 +73,20 @@ class DeathRecord:
         return f"{phrase}, out of memory ({escaped(self.out_of_memory)})" if self.out_of_memory else phrase
 
     @property
+    def shell_code(self) -> int:
+        """The exit code that a shell would report: 128 and the number of the signal; 1 if nobody saw how it ended."""
+        if self.signal is not None:
+            return 128 + self.signal
+        return 1 if self.exit_code is None else self.exit_code
+
+    @property
     def ending(self) -> str:
         """How the process ended, in words that follow its name, with its last output."""
         after = "" if self.ran_s is None else f" after {self.ran_s:.1f} s"
         return f"{self.exit_phrase}{after} (pid {self.pid} on host {self.host}); {self._last_words}"
+
+    def __str__(self) -> str:
+        return self.describe()
 
     def describe(self) -> str:
         """Return the record as one line of text.

@@ -38,7 +38,8 @@ class RestartPolicy:
     max_restarts: int = 5
     """Restarts after failed starts within `window_s`; one more failure gives up. With 0 nothing is started again."""
     window_s: float = 60.0
-    """Seconds after which a failed start no longer counts, provided a process has become ready since."""
+    """Seconds after which a failed start no longer counts, provided a process has become ready since; `math.inf`: all
+    count."""
     backoff_s: float = 0.1
     """Seconds to wait after the first failed start; each further failure doubles the wait, until a start succeeds."""
     backoff_max_s: float = 10.0
@@ -49,7 +50,7 @@ class RestartPolicy:
     def __post_init__(self) -> None:
         if self.max_restarts < 0:
             raise ValueError(f"max_restarts must be 0 or more, not {self.max_restarts}")
-        if not (math.isfinite(self.window_s) and self.window_s > 0):
+        if not self.window_s > 0:
             raise ValueError(f"window_s must be a number of seconds above 0, not {self.window_s}")
         if not 0 <= self.backoff_s <= self.backoff_max_s < math.inf:
             raise ValueError(
@@ -58,6 +59,11 @@ class RestartPolicy:
             )
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"jitter must be between 0 and 1, not {self.jitter}")
+
+    @property
+    def span(self) -> str:
+        """The window in words that follow a number of restarts; empty if all failures count."""
+        return f" in {self.window_s:g} s" if math.isfinite(self.window_s) else ""
 
     def wait_s(self, doublings: int, chance: random.Random) -> float:
         """Return the first wait doubled `doublings` times, capped at `backoff_max_s`, less the jitter; in seconds."""
@@ -148,7 +154,7 @@ class RestartBudget:
         span_s = now - self._failed[0][0]
         return (
             f"{starts} failed before the process was ready, within {span_s:.1f} s; "
-            f"max_restarts={self.policy.max_restarts} in {self.policy.window_s:g} s are allowed"
+            f"max_restarts={self.policy.max_restarts}{self.policy.span} are allowed"
         )
 
 
@@ -181,7 +187,7 @@ class RestartIntensity:
         num_failures = len(self._failures)
         if num_failures > policy.max_restarts:
             times = "once" if num_failures == 1 else f"{num_failures} times within {now - self._failures[0][0]:.1f} s"
-            reason = f"it failed {times}; max_restarts={policy.max_restarts} in {policy.window_s:g} s are allowed"
+            reason = f"it failed {times}; max_restarts={policy.max_restarts}{policy.span} are allowed"
             return GiveUp(reason, tuple(cause for _, cause in self._failures))
         if num_failures == 1:
             return StartAgain(0.0)  # in the usual case, one kill after a long life, clients need not wait

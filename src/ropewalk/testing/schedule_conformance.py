@@ -27,6 +27,7 @@ from ropewalk.pipeline.transfers import UNITS
 from ropewalk.pipeline.verifier import verify
 
 Lists = dict[PlanWorker, list[Action]]
+"""The actions of each worker of a plan, in their order."""
 
 
 class ScheduleConformance:

@@ -22,6 +22,7 @@ from ropewalk.search.schedulers.scheduler import FINISHED, Scheduler, StartTrial
 from ropewalk.testing.simulated_search import SimulatedSearch, SimulatedState, replay
 
 Score = Callable[[int, float], float | None]
+"""The score of a trial at a budget: from the number of the trial and its budget; None for a failure."""
 
 
 class SchedulerConformance:

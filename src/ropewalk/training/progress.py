@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from ropewalk.quantities import shown_duration
+
 
 class ProgressLine:
     """Prints the progress of training, at most once in `every_s` seconds, and in the first step.
 
         step 120: loss 0.2314, 35.2 steps/s, 1126 samples/s
+        step 120 of 1000: loss 0.2314, 35.2 steps/s, 1126 samples/s, 25.0 s left
 
     Rates and the loss cover the steps since the last line; the loss is their mean, weighted by samples.
 
@@ -17,6 +20,7 @@ class ProgressLine:
         every_s: seconds between lines.
         write: called with each line.
         clock: returns the time in seconds.
+        total_steps: number of steps of the whole training; None: it is not known.
     """
 
     def __init__(
@@ -24,10 +28,12 @@ class ProgressLine:
         every_s: float = 1.0,
         write: Callable[[str], object] = print,
         clock: Callable[[], float] = time.monotonic,
+        total_steps: int | None = None,
     ) -> None:
         self._every_s = every_s
         self._write = write
         self._clock = clock
+        self._total_steps = total_steps
         self._since_s = clock()
         self._said_any = False
         self._begin()
@@ -56,6 +62,10 @@ class ProgressLine:
         rates = ""
         if elapsed_s > 0:
             rates = f", {self._num_steps / elapsed_s:.3g} steps/s, {self._num_samples / elapsed_s:.4g} samples/s"
-        self._write(f"step {step}: loss {loss:.4g}{rates}")
+            if self._total_steps:
+                left_s = max(0, self._total_steps - step - 1) * elapsed_s / self._num_steps
+                rates += f", {shown_duration(left_s)} left"
+        total = f" of {self._total_steps}" if self._total_steps else ""
+        self._write(f"step {step}{total}: loss {loss:.4g}{rates}")
         self._said_any, self._since_s = True, now_s
         self._begin()

@@ -38,14 +38,16 @@ class TrainerTarget(ControlTarget):
     Args:
         name: of the trainer.
         losses: of its steps.
+        total_steps: number of steps of the whole training; None: it is not known.
     """
 
     kind: Kind = "trainer"
 
-    def __init__(self, name: str, losses: LossHistory) -> None:
+    def __init__(self, name: str, losses: LossHistory, total_steps: int | None = None) -> None:
         self.id: str = new_id()
         self._name = name
         self._losses = losses
+        self._total_steps = total_steps
         self._run: TrainingRun | None = None
         self._tracked = ""
         self._state = "starting"
@@ -156,6 +158,7 @@ class TrainerTarget(ControlTarget):
             plan=plan,
             schedule=schedule.name,
             num_steps=run.num_steps,
+            total_steps=self._total_steps,
             loss=self._losses.last(),
             rates=self._losses.rates(at) if is_live else None,
             samples=timed,

@@ -109,6 +109,9 @@ class Trainer:
             `Snapshots`. None: no snapshots are taken, and the death of a process ends the training.
         timeouts: the timeouts of the training, and how many deaths end it; see `TrainerTimeouts`.
         progress: print a line each second: step, loss, rates.
+        total_steps: the number of steps that you mean to train for, those of a loaded state included: the page,
+            `ropewalk top` and the line of `progress` then show the share that is done, and the time left. It limits
+            nothing.
         track: True, or the name of a project: the plan, losses, deaths, checkpoints, the last report and the end are
             kept as a run, in the current one of this process or in one of its own; see `ropewalk.tracking`.
     """
@@ -140,8 +143,11 @@ class Trainer:
         snapshots: Snapshots | None = _DEFAULT_SNAPSHOTS,
         timeouts: TrainerTimeouts | None = None,
         progress: bool = False,
+        total_steps: int | None = None,
         track: Track = False,
     ) -> None:
+        if total_steps is not None and (isinstance(total_steps, bool) or total_steps < 1):
+            raise ValueError(f"total_steps is the number of steps of the whole training, 1 or more, not {total_steps}")
         _check_arguments(plan, micro_batches, weights, processes, snapshots, timeouts)
         check_exchange(exchange)
         self._setup = TrainingSetup(
@@ -167,10 +173,10 @@ class Trainer:
         self._graph: ModelGraph | None = None
         self._num_samples = self._num_counted = 0
         """Over the steps that were counted."""
-        self._progress = ProgressLine() if progress else None
+        self._progress = ProgressLine(total_steps=total_steps) if progress else None
         self._observer = TrainingObserver(track)
         self._losses = LossHistory()
-        self._target = TrainerTarget(self._setup.processes.name, self._losses)
+        self._target = TrainerTarget(self._setup.processes.name, self._losses, total_steps)
         self._watched: deque[tuple[StepHandle, int]] = deque()
         self._has_ended = False
 

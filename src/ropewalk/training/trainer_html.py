@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import html
-
+from ropewalk.control.facts import shown_facts
 from ropewalk.control.view import View
+from ropewalk.html_table import StateCell, html_box, html_failure, html_headline, html_table
 from ropewalk.quantities import shown_duration, shown_size
 
 
 def trainer_html(view: View) -> str:
     """Return the view of a trainer as HTML, in which all of its texts are escaped."""
-    facts = "".join(
-        f"<tr><th>{_safe(name)}</th><td>{_safe(_shown(name, value))}</td></tr>" for name, value in view.facts.items()
-    )
-    headings = "".join(f"<th>{name}</th>" for name in ("process", "stage", "state", "doing", "memory"))
-    rows = "".join(
-        "<tr>"
-        + "".join(
-            f"<td>{_safe(cell)}</td>"
-            for cell in (one.name, one.group, one.state, one.doing, shown_size(one.memory_bytes))
-        )
-        + "</tr>"
-        for one in view.processes
-    )
-    processes = f"<table><tr>{headings}</tr>{rows}</table>" if rows else ""
-    failure = f"<p>{_safe(view.last_failure)}</p>" if view.last_failure else ""
-    return f"<b>{_safe(view.name)}</b> {_safe(view.state)}<table>{facts}</table>{processes}{failure}"
-
-
-def _shown(name: str, value: float | int | str) -> str:
-    if isinstance(value, str | int):
-        return str(value)
-    if name.endswith("_s") and not name.endswith("_per_s"):
-        return shown_duration(value)
-    return f"{100 * value:.0f} %" if name in ("goodput", "bubble") else f"{value:.4g}"
-
-
-def _safe(text: str) -> str:
-    return html.escape(text)
+    facts = shown_facts(view.facts)
+    if view.progress is not None:
+        left = "" if view.left_s is None else f", {shown_duration(float(round(view.left_s)))} left"
+        facts.insert(0, ("progress", f"{100 * view.progress:.0f} %{left}"))
+    rows = [
+        (one.name, one.group, StateCell(one.state), one.doing, shown_size(one.memory_bytes)) for one in view.processes
+    ]
+    processes = html_table(("process", "stage", "state", "doing", "memory"), rows, right={4}) if rows else ""
+    headline = html_headline(view.name, view.state)
+    return html_box(headline, html_table(("", ""), facts), processes, html_failure(view.last_failure))

@@ -45,6 +45,7 @@ class TrainerMoment:
         plan: that runs; None before it is known.
         schedule: name of the schedule.
         num_steps: that were admitted.
+        total_steps: of the whole training; None: it is not known.
         loss: the newest that is known.
         rates: steps and samples per second, if they are known.
         samples: the newest of each worker of the plan.
@@ -66,6 +67,7 @@ class TrainerMoment:
     plan: Plan | None = None
     schedule: str = ""
     num_steps: int = 0
+    total_steps: int | None = None
     loss: StepLoss | None = None
     rates: tuple[float, float] | None = None
     samples: Mapping[PlanWorker, TimedSample] = field(default_factory=dict[PlanWorker, TimedSample])
@@ -89,6 +91,8 @@ def trainer_view(moment: TrainerMoment) -> View:
         started=moment.at if history is None else history.began,
         at=moment.at,
         run=moment.run,
+        progress=_progress(moment),
+        left_s=_left_s(moment),
         facts=_facts(moment),
         last_failure="" if history is None else history.last_failure,
         processes=_processes(moment),
@@ -100,11 +104,22 @@ def trainer_view(moment: TrainerMoment) -> View:
     )
 
 
+def _progress(moment: TrainerMoment) -> float | None:
+    return min(1.0, moment.num_steps / moment.total_steps) if moment.total_steps else None
+
+
+def _left_s(moment: TrainerMoment) -> float | None:
+    if not moment.total_steps or not moment.rates or not moment.rates[0]:
+        return None
+    return max(0, moment.total_steps - moment.num_steps) / moment.rates[0]
+
+
 def _facts(moment: TrainerMoment) -> dict[str, float | int | str]:
     history, measured, rates = moment.history, moment.measured, moment.rates
     snapshot = None if history is None else history.snapshots.newest_whole()
     known: dict[str, float | int | str | None] = {
         "step": moment.num_steps,
+        "total_steps": moment.total_steps,
         "loss": None if moment.loss is None else moment.loss.loss,
         "samples_per_s": rates[1] if rates and rates[1] else None,
         "steps_per_s": rates[0] if rates else None,

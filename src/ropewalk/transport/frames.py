@@ -20,6 +20,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from ropewalk.errors import FrameError
 from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
@@ -28,12 +30,16 @@ PROTOCOL = 2
 """Changes whenever the bytes of a frame or of the handshake change."""
 _PREFIX = struct.Struct("<2sBBHI")
 _PREFIX_OF_ONE = struct.Struct("<2sBBHIQ")
+_PREFIX_OF_TWO = struct.Struct("<2sBBHIQQ")
 _SIZE = struct.Struct("<Q")
+_SIZES_OF_TWO = struct.Struct("<QQ")
 _BUFFER_BYTES = 64 * 1024
 MAX_FDS = 253
 """Linux passes at most this many descriptors at once (SCM_MAX_FD)."""
 _PAGES_MIN_BYTES = 1 << 20
 """Parts of this size and more are read into pages that cost nothing before bytes arrive in them."""
+_HEAD_BYTES = 2048
+"""After a large frame, this much is read of the next one before its parts are read straight into place."""
 _DIRECT_MIN_BYTES = 16 << 10
 """Parts of this size and more are read straight into place; smaller ones are read together, and copied."""
 _AHEAD_BYTES = 8 << 20
@@ -63,8 +69,7 @@ MEMBER = Limits(
 """Limits afterwards. The size of a frame is bounded by the memory of this host, not by the format."""
 
 
-@dataclass(slots=True)
-class Frame:
+class Frame(msgspec.Struct, eq=False):
     """One received frame; the receiver owns the parts and the descriptors."""
 
     header: Part
@@ -112,6 +117,14 @@ def encode_with_one(header: bytes, part: Part) -> bytes:
     return b"".join((_PREFIX_OF_ONE.pack(MAGIC, PROTOCOL, 0, 1, len(header), len(part)), header, part))
 
 
+def encode_with_two(header: bytes, first: Part, second: Part) -> bytes:
+    """Encode a frame with two small parts, as one piece: a pickle and one array, as a rule."""
+    if len(header) > MEMBER.header_bytes:
+        return encode_head(header, (first, second), 0)  # type: ignore[arg-type]
+    prefix = _PREFIX_OF_TWO.pack(MAGIC, PROTOCOL, 0, 2, len(header), len(first), len(second))
+    return b"".join((prefix, header, first, second))
+
+
 class FrameReader:
     """Reads frames from a stream; keeps the received bytes of the next frame between calls."""
 
@@ -125,7 +138,10 @@ class FrameReader:
         self._fds: list[int] = []
         self._large: _LargeFrame | None = None
         self._filled = False
-        self._dry = False  # True: the stream has nothing until the kernel announces more
+        self._expects_large = False
+        """Whether the last frame was large: then only the head of the next one is read into the buffer."""
+        self.may_hold_more: bool = not stream.carries_fds
+        """Whether there may be another frame that the kernel will not announce."""
         self.num_bytes = 0
         """Number of bytes received so far; a large frame in transit counts as a sign of life."""
 
@@ -142,38 +158,43 @@ class FrameReader:
         while frame is None:
             large = self._large
             direct = large is not None and large.direct
-            target = large.left if large and direct else self._room()
-            self._dry = True
+            target = (
+                large.left if large and direct else self._room() if self._end or self._expects_large else self._view
+            )
+            self.may_hold_more = False  # unless something comes, the stream has nothing until the kernel announces more
+            if not self._end:
+                self._buffer[0] = 0  # no frame begins with it; see `has_begun`
             count = self._stream.receive_into(target, wait=wait)
-            self._dry = False
             self.num_bytes += count
             if count == 0:
                 if large or self._start != self._end:
                     raise FrameError("the peer closed in the middle of a frame")
                 return None
-            if self._stream.carries_fds and (fds := self._stream.take_fds()):
-                self._fds += fds
+            if self._stream.arrived_fds:
+                self._fds += self._stream.take_fds()
                 if len(self._fds) > 2 * self.limits.num_fds:  # those of this frame and of the one after it
                     raise FrameError(f"{len(self._fds)} file descriptors came that no frame has announced")
-            self._filled = count == target.nbytes
+            self._filled = count == len(target)
             if large and direct:
                 large.advance(count)
+                if not large.left:
+                    self._filled = False  # it asked for the rest of this frame only; the kernel announces the next one
             else:
                 was_empty = not self._end
                 self._end += count
                 if was_empty and not large and not self._fds and (frame := self._parse_alone(count)):
-                    return frame
+                    break
             frame = self._parse()
             if large:
                 taken += count
                 if frame is None and taken > TURN_BYTES and not wait and not self._filled:
                     # Other links must get their turn; the rest is in the kernel, which announces it again.
-                    self._dry = True
                     raise BlockingIOError
+        self.may_hold_more = self._start != self._end or self._filled or not self._stream.carries_fds
         return frame
 
     def _parse_alone(self, count: int) -> Frame | None:
-        """Parse the bytes if they are a single frame with at most one small part, as most calls and answers are.
+        """Parse the bytes if they are a single frame with at most two small parts, as most calls and answers are.
 
         Returns None for other frames.
         """
@@ -190,15 +211,22 @@ class FrameReader:
             if count != body + header_size + _SIZE.unpack_from(self._buffer, _PREFIX.size)[0]:
                 return None
             parts = [bytes(self._view[body + header_size : count])]
+        elif num_parts == 2 <= self.limits.num_parts and count >= _PREFIX_OF_TWO.size + header_size:
+            body = _PREFIX_OF_TWO.size
+            first, second = _SIZES_OF_TWO.unpack_from(self._buffer, _PREFIX.size)
+            middle = body + header_size + first
+            if count != middle + second:
+                return None
+            parts = [bytes(self._view[body + header_size : middle]), bytearray(self._view[middle:count])]
         else:
             return None
         self._start = self._end = 0
         return Frame(self._view[body : body + header_size], parts, [])
 
     @property
-    def may_hold_more(self) -> bool:
-        """Return whether there may be another frame that the kernel will not announce."""
-        return not self._dry and (self._start != self._end or self._filled or not self._stream.carries_fds)
+    def has_begun(self) -> bool:
+        """Return whether bytes have arrived since `next`, which was interrupted, began to wait with an empty buffer."""
+        return self._end != 0 or self._large is not None or self._buffer[0] != 0
 
     def take_fds(self) -> list[int]:
         """Return the descriptors that no frame has claimed (to be closed when the link ends)."""
@@ -258,6 +286,7 @@ class FrameReader:
         return self._parse()
 
     def _finish(self, frame: Frame, num_fds: int) -> Frame:
+        self._expects_large = self._large is not None and not num_fds
         self._large = None
         if num_fds:
             if len(self._fds) < num_fds:
@@ -274,6 +303,9 @@ class FrameReader:
             if len(self._buffer) > _BUFFER_BYTES:
                 self._buffer = bytearray(_BUFFER_BYTES)
                 self._view = memoryview(self._buffer)
+            if self._expects_large:
+                self._expects_large = False
+                return self._view[:_HEAD_BYTES]
             return self._view
         if len(self._buffer) - self._end < 4096 and self._start:
             count = self._end - self._start

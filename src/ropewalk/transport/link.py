@@ -21,7 +21,16 @@ import msgspec
 from ropewalk import injection
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.transport.descriptors import NONE, Descriptors
-from ropewalk.transport.frames import MEMBER, FrameReader, Limits, Part, encode_alone, encode_head, encode_with_one
+from ropewalk.transport.frames import (
+    MEMBER,
+    FrameReader,
+    Limits,
+    Part,
+    encode_alone,
+    encode_head,
+    encode_with_one,
+    encode_with_two,
+)
 from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
 HIGH_WATER_BYTES = 16 << 20
@@ -43,18 +52,15 @@ class Codec:
         self.decode: Callable[[Part], Any] = msgspec.msgpack.Decoder(messages).decode
 
 
-class Received:
+class Received(msgspec.Struct, eq=False):  # made without a step of the interpreter, as it is made for each message
     """A message with the parts and file descriptors that came with it.
 
     Descriptors that are not taken are closed with it.
     """
 
-    __slots__ = ("fds", "message", "parts")
-
-    def __init__(self, message: Any, parts: list[Part], fds: Descriptors = NONE) -> None:
-        self.message: Any = message
-        self.parts: list[Part] = parts
-        self.fds: Descriptors = fds
+    message: Any
+    parts: list[Part]
+    fds: Descriptors = NONE
 
 
 class Link:
@@ -91,7 +97,15 @@ class Link:
         self.codec = codec
         self.limits = self._reader.limits = limits
 
-    def send(self, message: Any, parts: Sequence[Part] = (), fds: Sequence[int] = (), *, patient: bool = False) -> None:
+    def send(
+        self,
+        message: Any,
+        parts: Sequence[Part] = (),
+        fds: Sequence[int] = (),
+        *,
+        patient: bool = False,
+        copies: bool = False,
+    ) -> None:
         """Send one message. The descriptors are duplicated if they have to wait; the caller keeps its own.
 
         Args:
@@ -99,14 +113,18 @@ class Link:
             parts: bytes-like and contiguous; they must not change until they are sent.
             fds: descriptors to pass along (plain streams only).
             patient: whether to wait while more than `HIGH_WATER_BYTES` are unsent (never from the loop's thread).
+            copies: whether to copy what has to wait for the peer, so that the parts may change after this.
 
         Raises:
             LinkClosed: the peer is gone.
         """
         if injection.visit and injection.visit("link.send", type(message).__name__):
             return
-        head, parts = self._frame(message, parts, len(fds))
-        if not parts and not fds and self.want_write and self._send_at_once(head):
+        if parts or fds:
+            head, parts = self._frame(message, parts, len(fds))
+        else:
+            head = encode_alone(self.codec.encode(message))
+        if not (parts or fds) and self.want_write and self._send_at_once(head):
             return
         buffers = [memoryview(head)]
         for part in parts:
@@ -122,23 +140,21 @@ class Link:
                 buffers.insert(0, memoryview(b"".join(self._held)))
                 fds = (*self._held_fds, *fds)
                 self._held, self._held_fds = [], []
-            if self._unsent:
-                self._keep(buffers, fds)
-            else:
-                sent = self.stream.send(buffers, fds)
-                self._keep_rest(buffers, sent, fds)
+            sent = 0 if self._unsent else self.stream.send(buffers, fds)
+            self._keep_rest(buffers, sent, fds, copies=copies)
             if self.want_write is None:
                 self._drain()
             elif self._unsent or not self.stream.flush():
                 self.want_write()
 
-    def hold(self, message: Any, parts: Sequence[Part] = (), fds: Sequence[int] = ()) -> int:
+    def hold(self, message: Any, parts: Sequence[Part] = (), fds: Sequence[int] = (), *, copies: bool = False) -> int:
         """Hold one message, to be sent with the next one or at `flush`, which must follow. Returns how many are held.
 
         Args:
             message: a struct of this link's protocol.
             parts: bytes-like, contiguous.
             fds: descriptors to pass along; they must stay open until they are sent.
+            copies: as for `send`.
 
         Raises:
             LinkClosed: the peer is gone.
@@ -146,7 +162,7 @@ class Link:
         head, rest = self._frame(message, parts, len(fds))
         too_many = len(self._held_fds) + len(fds) > _MOST_HELD_FDS
         if rest or too_many or injection.visit:  # too large to gain by it, or fault injection must see every message
-            self.send(message, parts, fds)
+            self.send(message, parts, fds, copies=copies)
             return 0
         with self._sending:
             if self.closed:
@@ -188,6 +204,8 @@ class Link:
                 return encode_alone(header), ()
             if len(parts) == 1 and len(parts[0]) < _JOIN_BYTES:
                 return encode_with_one(header, parts[0]), ()
+            if len(parts) == 2 and len(parts[0]) + len(parts[1]) < _JOIN_BYTES:
+                return encode_with_two(header, *parts), ()
         head = encode_head(header, parts, num_fds)  # type: ignore[arg-type]
         if sum(map(len, parts)) < _JOIN_BYTES:
             return b"".join((head, *parts)), ()  # copying a little is cheaper than handing over many pieces
@@ -201,17 +219,30 @@ class Link:
             if self._held:
                 head = b"".join((*self._held, head))
                 self._held = []
-            sent = self.stream.send_bytes(head)
-            if sent == len(head) and (not self.stream.keeps_bytes or self.stream.flush()):
+            stream = self.stream
+            sent = stream.send_bytes(head)
+            if sent == len(head) and (not stream.keeps_bytes or stream.flush()):
                 return True
             self._keep_rest([memoryview(head)], sent, ())
             assert self.want_write
             self.want_write()
             return True
 
-    def receive(self) -> Received | None:
-        """Wait for the next message; None when the peer has closed. For links without a loop."""
-        return self._received(wait=True)
+    def receive(self, *, wait: bool = True) -> Received | None:
+        """Wait for the next message; None when the peer has closed. For a thread that is the only one to read.
+
+        Args:
+            wait: False to return only what has arrived, as `read_ready` does.
+        """
+        frame = self._reader.next(wait=wait)
+        if frame is None:
+            return None
+        fds = Descriptors(frame.fds) if frame.fds else NONE
+        try:
+            message = self.codec.decode(frame.header)
+        except (ValueError, RecursionError) as error:  # not of this protocol, or nested too deep
+            raise FrameError(f"{self.peer} sent a header that is no message of this link: {error}") from error
+        return Received(message, frame.parts, fds)
 
     def read_ready(self) -> Received | None:
         """Return the next message that has arrived; None when the peer has closed.
@@ -219,12 +250,17 @@ class Link:
         Raises:
             BlockingIOError: no whole message is here.
         """
-        return self._received(wait=False)
+        return self.receive(wait=False)
 
     @property
     def may_hold_more(self) -> bool:
         """Return whether `read_ready` may find another message that the kernel will not announce."""
         return self._reader.may_hold_more
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether an interrupted `receive` may have taken bytes that are lost to the next one."""
+        return self._reader.has_begun
 
     def write_ready(self) -> bool:
         """Send waiting bytes until the kernel takes no more or other links must get their turn.
@@ -275,23 +311,13 @@ class Link:
         self.closed = True
         self.stream.close_copy()
 
-    def _received(self, *, wait: bool) -> Received | None:
-        frame = self._reader.next(wait=wait)
-        if frame is None:
-            return None
-        fds = Descriptors(frame.fds) if frame.fds else NONE
-        try:
-            message = self.codec.decode(frame.header)
-        except (ValueError, RecursionError) as error:  # not of this protocol, or nested too deep
-            raise FrameError(f"{self.peer} sent a header that is no message of this link: {error}") from error
-        return Received(message, frame.parts, fds)
-
-    def _keep_rest(self, buffers: list[memoryview], sent: int, fds: Sequence[int]) -> None:
+    def _keep_rest(self, buffers: list[memoryview], sent: int, fds: Sequence[int], *, copies: bool = False) -> None:
         if sent:
             fds = ()
         for index, view in enumerate(buffers):
             if sent < view.nbytes:
-                self._keep([view[sent:], *buffers[index + 1 :]], fds)
+                rest = [view[sent:], *buffers[index + 1 :]]
+                self._keep([memoryview(bytes(each)) for each in rest] if copies else rest, fds)
                 return
             sent -= view.nbytes
 

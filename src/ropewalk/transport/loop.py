@@ -14,6 +14,7 @@ and `leave` lasts longer than `DEPUTY_S`, or announces that it will (`hand_over`
 from __future__ import annotations
 
 import contextlib
+import functools
 import heapq
 import itertools
 import logging
@@ -178,7 +179,7 @@ class Loop:
             self._guard(lambda: on_closed("the link was closed here"))
             return
         try:
-            self._register(fd, lambda: self._read(link))
+            self._register(fd, functools.partial(self._read, link))
         except OSError:  # or is just closing it
             self._guard(lambda: on_closed("the link was closed here"))
             return
@@ -251,7 +252,7 @@ class Loop:
 
     def hand_over(self) -> None:
         """Note that this thread is going to wait: if it runs the loop, inside `enter`, a deputy takes over at once."""
-        if not self.is_entered_here:
+        if not self._entered or self._owner != threading.get_ident():
             return
         with self._succession:
             self._wanted = self._entered != 0
@@ -272,7 +273,7 @@ class Loop:
 
         Held messages are sent afterwards.
         """
-        return self._reading is link and self._owner == threading.get_ident() and link.may_hold_more
+        return link.may_hold_more and self._reading is link and self._owner == threading.get_ident()
 
     def _raise_alarm(self) -> None:
         self._deputy_sleeps = False
@@ -525,7 +526,7 @@ class Loop:
 
     def _read(self, link: Link, *, everything: bool = False) -> bool:
         """Handle messages of a link, for one turn; True if there may be more."""
-        role = self._roles.get(link)
+        role = self._roles.get(link) if self._roles else None
         if role is None:
             return self._read_turn(link, everything)
         if not role.acquire():
@@ -537,12 +538,14 @@ class Loop:
 
     def _read_turn(self, link: Link, everything: bool) -> bool:
         tenure = self._tenure
-        link.flush()  # messages held by a predecessor that lost the loop while it read
+        if link.num_held:
+            link.flush()  # messages held by a predecessor that lost the loop while it read
         self._reading = link
         more = self._read_messages(link, everything, tenure)
         if self._tenure == tenure:
             self._reading = None
-            link.flush()
+            if link.num_held:
+                link.flush()
         return more
 
     def _read_messages(self, link: Link, everything: bool, tenure: int) -> bool:
@@ -552,7 +555,7 @@ class Loop:
         enough = link.received_bytes + TURN_BYTES
         for _ in range(_TURN):
             try:
-                received = link.read_ready()
+                received = link.receive(wait=False)
             except BlockingIOError:
                 return False
             except (LinkClosed, FrameError, ValueError) as error:  # ValueError: a header that cannot be decoded

@@ -110,7 +110,8 @@ def _is_of(frame: TracebackType, modules: tuple[str, ...]) -> bool:
 def _remote_text(cause: BaseException | None) -> str:
     """Return the text of a remote traceback, if the cause is one."""
     pool = sys.modules.get("multiprocessing.pool")  # a slow import; without it there is none
-    if pool is None or not isinstance(cause, pool.RemoteTraceback):  # type: ignore[attr-defined]
+    kind = getattr(pool, "RemoteTraceback", None)  # another thread may be in the middle of that import
+    if kind is None or not isinstance(cause, kind):
         return ""
     return str(cause)
 

@@ -29,6 +29,7 @@ from typing import Any, NoReturn, cast
 import cloudpickle.cloudpickle
 
 from ropewalk.errors import NotPicklable
+from ropewalk.transport.array_pickles import dumps_arrays
 from ropewalk.transport.main_namespace import main_globals, value_of_source
 from ropewalk.transport.main_source import MainSource, main_source
 from ropewalk.transport.pickle_diagnostics import find_culprit, kind_of, refuses_itself
@@ -87,6 +88,9 @@ def dumps(value: Any, *, what: str = "value") -> Payload:
     plain = dumps_plain(value)
     if plain is not None:
         return Payload(plain, (), _NO_NAMES)
+    arrays = dumps_arrays(value)
+    if arrays is not None:
+        return Payload(arrays[0], tuple(arrays[1]), _NO_NAMES)
     if not _by_value_modules:
         try:
             return _dump(FastPickler, value)

@@ -18,9 +18,9 @@ from ropewalk.program.nodes.rank_group import RankGroup
 from tests.program.nodes.stand_in import StandIn
 
 class Context(StandIn):
-    def rendezvous(self, size):
-        rank = str(self.replica)
-        return {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size),
+    def rendezvous(self):
+        rank, size = str(self.replica), str(self.replicas)
+        return {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size,
                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[1]}
 
 def train(scale):

@@ -157,7 +157,7 @@ def test_a_loss_is_raised_if_that_is_asked(made: Any) -> None:
     envs.step(np.array([0]))
     with pytest.raises(EnvironmentLost) as caught:
         envs.step(np.array([0]))
-    assert "environment 0 of group 0, in its step 2 of episode 0" in caught.value.__notes__[0]
+    assert "environment 0 of group 0, in its step 2 of episode 0" in caught.value.__notes__[-1]
 
 
 def test_a_process_that_dies_between_two_steps_is_noticed_in_the_next(made: Any) -> None:

@@ -159,12 +159,15 @@ window.ropewalk = (function () {
       store.tiles.delete(name);
     }
     context.most = Math.max(1, ...[...store.rows.values()].map((row) => row.memory || 0));
-    const severalGroups = new Set([...store.rows.values()].map((row) => row.group)).size > 1;
-    if (severalGroups !== store.severalGroups) {
-      store.severalGroups = severalGroups;
-      grid.api.setColumnsVisible(["group"], severalGroups);
-      grid.api.setColumnsVisible(["pid"], !severalGroups);
-    }
+    const several = (field) => new Set([...store.rows.values()].map((row) => row[field])).size > 1;
+    const showColumn = (column, isShown) => {
+      if (store[column] === isShown) return;
+      store[column] = isShown;
+      grid.api.setColumnsVisible([column], isShown);
+    };
+    showColumn("host", several("host"));
+    showColumn("group", several("group"));
+    showColumn("pid", !several("group"));
     if (changes.all) grid.api.setGridOption("rowData", [...store.rows.values()]);
     else grid.api.applyTransaction({ add, update, remove });
   }

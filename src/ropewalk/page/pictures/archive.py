@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropewalk.page.picture import Picture
-from ropewalk.page.pictures.bands import shades
+from ropewalk.page.pictures.bands import colour_bar
 from ropewalk.page.style import Option, Style
 
 
@@ -39,19 +39,9 @@ def archive(data: Mapping[str, Any], style: Style) -> Option:
         "grid": {"left": 72, "right": 112, "top": 36, "bottom": 52},
         "xAxis": _bins(axes[0], style, "bottom"),
         "yAxis": second,
-        "visualMap": {
-            "min": low,
-            "max": high if high > low else low + 1.0,
-            "dimension": 2 if is_map else 1,
-            "calculable": True,
-            "precision": _digits(low, high),
-            "orient": "vertical",
-            "right": 4,
-            "top": "middle",
-            "text": ["fitness", ""],
-            "textStyle": {"color": style.muted},
-            "inRange": {"color": shades(style)},
-        },
+        "visualMap": colour_bar(
+            "fitness", low, high, style, dimension=2 if is_map else 1, precision=_digits(low, high)
+        ),
         "series": [series],
     }
 

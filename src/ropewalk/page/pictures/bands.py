@@ -21,6 +21,29 @@ def shades(style: Style) -> list[str]:
     return list(_ON_DARK if style.dark else _SHADES)
 
 
+def colour_bar(words: str, low: float, high: float, style: Style, **more: Any) -> Option:
+    """Return the scale of colours beside a picture, which maps values to them.
+
+    Args:
+        words: above it.
+        low: the value of the first colour.
+        high: of the last one; a scale of one value is given a width.
+        style: the theme.
+        more: options of ECharts' `visualMap`, such as the dimension of the values.
+    """
+    return {
+        "min": low,
+        "max": high if high > low else low + 1.0,
+        "calculable": True,
+        "right": 4,
+        "top": "middle",
+        "text": [words, ""],
+        "textStyle": {"color": style.muted},
+        "inRange": {"color": shades(style)},
+        **more,
+    }
+
+
 def band(
     name: str, xs: Sequence[Any], lows: Sequence[Any], highs: Sequence[Any], color: str, opacity: float
 ) -> list[Option]:
@@ -81,4 +104,4 @@ def _channels(color: str) -> list[int]:
     return [int(color[place : place + 2], 16) for place in (1, 3, 5)]
 
 
-__all__ = ["band", "rows_of_grids", "shade", "shades"]
+__all__ = ["band", "colour_bar", "rows_of_grids", "shade", "shades"]

@@ -25,14 +25,14 @@ def lineage(data: Mapping[str, Any], style: Style) -> Option:
     exploits = [copy for copy in copies if copy["donor"] >= 0 and copy["reason"] == "exploit"]
     lost = [copy for copy in copies if copy["reason"] != "exploit"]
     end = max([facts["step"] for facts in members.values()] + [copy["step"] for copy in copies])
-    names = ["trained", "copied a better member", "way of the best state", "state lost"]
+    words = f"{len(left)} of {len(numbers)} members at the beginning have descendants now"
+    series = [_trained(numbers, members, style), _copied(exploits, style), _best(data["best"]["path"], style)]
+    if lost:
+        series.append(_lost(lost, style))
     return {
         **style.base(),
-        "title": {
-            **style.words(f"{len(left)} of {len(numbers)} members at the beginning have descendants now"),
-            "top": 26,
-        },
-        "legend": style.legend(data=names if lost else names[:-1]),
+        "title": {**style.words(words), "top": 26},
+        "legend": style.legend(data=[each["name"] for each in series]),
         "grid": {"left": 64, "right": 24, "top": 52, "bottom": 48},
         "xAxis": style.axis("steps", min=0, max=end, splitLine={"show": False}),
         "yAxis": style.axis(
@@ -44,48 +44,43 @@ def lineage(data: Mapping[str, Any], style: Style) -> Option:
             axisLabel={"color": style.muted, "interval": 0 if len(numbers) <= _MOST_LABELS else "auto"},
         ),
         "dataZoom": [{"type": "inside"}],
-        "series": [
-            {
-                **segments(
-                    "trained", style.line if not style.dark else style.muted, 3, 0.9 if not style.dark else 0.45
-                ),
-                "data": [
-                    {
-                        "name": f"member {number}",
-                        "coords": [[0, str(number)], [members[str(number)]["step"], str(number)]],
-                    }
-                    for number in numbers
-                    if members[str(number)]["step"]
-                ],
-                "z": 1,
-            },
-            {
-                **segments("copied a better member", style.colors[1], 1, 0.85),
-                "symbol": ["circle", "arrow"],
-                "symbolSize": [4, 7],
-                "data": [
-                    {
-                        "name": f"member {copy['member']} copies {copy['donor']}",
-                        "coords": [
-                            [copy["donor_step"], str(copy["donor"])],
-                            [copy["donor_step"], str(copy["member"])],
-                        ],
-                    }
-                    for copy in exploits
-                ],
-                "z": 3,
-            },
-            {
-                **segments("way of the best state", style.colors[0], 3, 1.0),
-                "data": [
-                    {"name": f"member {member}", "coords": [[first, str(member)], [last, str(member)]]}
-                    for member, first, last in data["best"]["path"]
-                ],
-                "z": 2,
-            },
-            *([_lost(lost, style)] if lost else []),
-        ],
+        "series": series,
     }
+
+
+def _trained(numbers: Sequence[int], members: Mapping[str, Mapping[str, Any]], style: Style) -> Option:
+    color, opacity = (style.muted, 0.45) if style.dark else (style.line, 0.9)
+    lines = [
+        {"name": f"member {number}", "coords": [[0, str(number)], [members[str(number)]["step"], str(number)]]}
+        for number in numbers
+        if members[str(number)]["step"]
+    ]
+    return {**segments("trained", color, 3, opacity), "data": lines, "z": 1}
+
+
+def _copied(copies: Sequence[Mapping[str, Any]], style: Style) -> Option:
+    arrows = [
+        {
+            "name": f"member {copy['member']} copies {copy['donor']}",
+            "coords": [[copy["donor_step"], str(copy["donor"])], [copy["donor_step"], str(copy["member"])]],
+        }
+        for copy in copies
+    ]
+    return {
+        **segments("copied a better member", style.colors[1], 1, 0.85),
+        "symbol": ["circle", "arrow"],
+        "symbolSize": [4, 7],
+        "data": arrows,
+        "z": 3,
+    }
+
+
+def _best(path: Sequence[tuple[int, int, int]], style: Style) -> Option:
+    lines = [
+        {"name": f"member {member}", "coords": [[first, str(member)], [last, str(member)]]}
+        for member, first, last in path
+    ]
+    return {**segments("way of the best state", style.colors[0], 3, 1.0), "data": lines, "z": 2}
 
 
 def _lost(copies: Sequence[Mapping[str, Any]], style: Style) -> Option:

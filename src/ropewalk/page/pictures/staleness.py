@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropewalk.page.picture import Picture
-from ropewalk.page.pictures.bands import shades
+from ropewalk.page.pictures.bands import colour_bar
 from ropewalk.page.style import Option, Style
 
 _MOST_LABELS, _MOST_LEVEL = 120, 6
@@ -49,16 +49,7 @@ def staleness(data: Mapping[str, Any], style: Style) -> Option:
             inverse=True,
             nameGap=36,
         ),
-        "visualMap": {
-            "min": 0,
-            "max": 100,
-            "calculable": True,
-            "right": 4,
-            "top": "middle",
-            "text": ["% of blocks", ""],
-            "textStyle": {"color": style.muted},
-            "inRange": {"color": shades(style)},
-        },
+        "visualMap": colour_bar("% of blocks", 0, 100, style),
         "series": [
             {
                 "name": "% of blocks",

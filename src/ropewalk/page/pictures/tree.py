@@ -6,11 +6,11 @@ Data: see `ropewalk.population.panels.tree.EnvironmentTreePanel`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ropewalk.page.picture import Picture
-from ropewalk.page.pictures.bands import shade, shades
+from ropewalk.page.pictures.bands import colour_bar, shade
 from ropewalk.page.style import Option, Style, segments
 from ropewalk.population.tree_rows import tree_rows
 
@@ -27,75 +27,90 @@ def tree(data: Mapping[str, Any], style: Style) -> Option:
     rows, now = tree_rows((node["number"], node["parent"]) for node in nodes), int(data["generation"])
     scores = [node["best"] for node in nodes if node["best"] is not None] or [0.0]
     low, high = min(scores), max(scores)
-    lives = [
-        {
-            "name": str(node["label"]),
-            "coords": [[node["born"], rows[node["number"]]], [_end(node, now), rows[node["number"]]]],
-            "lineStyle": {"color": shade(node["best"], low, high, style)},
-        }
-        for node in nodes
-    ]
-    births = [
-        {"coords": [[node["born"], rows[node["parent"]]], [node["born"], rows[node["number"]]]]}
-        for node in nodes
-        if node["parent"] is not None
-    ]
-    labels = {rows[node["number"]]: str(node["label"])[:_MOST_CHARACTERS] for node in nodes}
     moves = [move for move in data["transfers"] if {move["source"], move["target"]} <= rows.keys()][-_MOST_TRANSFERS:]
     return {
         **style.base(),
         "legend": style.legend(data=["environment", "agent moved as it was", "agent moved after a step", "archived"]),
         "grid": {"left": 24, "right": 92, "top": 44, "bottom": 48, "containLabel": True},
         "xAxis": style.axis("generation", min=0, max=max(now, 1), minInterval=1, splitLine={"show": False}),
-        "yAxis": style.axis(
-            "",
-            type="category",
-            data=[labels[row] for row in range(len(rows))]
-            if len(rows) <= _MOST_LABELS
-            else list(map(str, range(len(rows)))),
-            inverse=True,
-            axisLabel={"show": len(rows) <= _MOST_LABELS, "color": style.muted, "interval": 0},
-            axisTick={"show": False},
-        ),
-        "visualMap": {
-            "min": low,
-            "max": high if high > low else low + 1.0,
-            "dimension": 2,
-            "seriesIndex": 4,
-            "calculable": True,
-            "right": 4,
-            "top": "middle",
-            "text": ["best score", ""],
-            "textStyle": {"color": style.muted},
-            "inRange": {"color": shades(style)},
-        },
+        "yAxis": _labels(nodes, rows, style),
+        "visualMap": colour_bar("best score", low, high, style, dimension=2, seriesIndex=4),
         "dataZoom": [{"type": "inside"}],
         "series": [
-            {**segments("births", style.muted, 1, 0.7), "silent": True, "data": births, "z": 1},
-            {**segments("environment", style.colors[0], 4, 1.0), "data": lives, "z": 2},
+            _births(nodes, rows, style),
+            _lives(nodes, rows, now, lambda score: shade(score, low, high, style), style),
             _moves("agent moved as it was", style.colors[3], [move for move in moves if not move["fine_tuned"]], rows),
             _moves("agent moved after a step", style.colors[4], [move for move in moves if move["fine_tuned"]], rows),
-            {
-                "name": "environment",
-                "type": "scatter",
-                "symbolSize": 8,
-                "dimensions": ["generation", "environment", "best score"],
-                "data": [
-                    {"name": str(node["label"]), "value": [node["born"], rows[node["number"]], node["best"]]}
-                    for node in nodes
-                ],
-                "z": 4,
-            },
-            {
-                "name": "archived",
-                "type": "scatter",
-                "symbol": "rect",
-                "symbolSize": [3, 12],
-                "itemStyle": {"color": style.text},
-                "data": [[node["retired"], rows[node["number"]]] for node in nodes if node["retired"] is not None],
-                "z": 5,
-            },
+            _scores(nodes, rows),
+            _retired(nodes, rows, style),
         ],
+    }
+
+
+def _labels(nodes: Sequence[Node], rows: Mapping[int, int], style: Style) -> Option:
+    """Return the axis of environments, by name or, if there are many, without."""
+    are_few = len(rows) <= _MOST_LABELS
+    labels = {rows[node["number"]]: str(node["label"])[:_MOST_CHARACTERS] for node in nodes}
+    return style.axis(
+        "",
+        type="category",
+        data=[labels[row] if are_few else str(row) for row in range(len(rows))],
+        inverse=True,
+        axisLabel={"show": are_few, "color": style.muted, "interval": 0},
+        axisTick={"show": False},
+    )
+
+
+def _births(nodes: Sequence[Node], rows: Mapping[int, int], style: Style) -> Option:
+    lines = [
+        {"coords": [[node["born"], rows[node["parent"]]], [node["born"], rows[node["number"]]]]}
+        for node in nodes
+        if node["parent"] is not None
+    ]
+    return {**segments("births", style.muted, 1, 0.7), "silent": True, "data": lines, "z": 1}
+
+
+def _lives(
+    nodes: Sequence[Node],
+    rows: Mapping[int, int],
+    now: int,
+    color_of: Callable[[float | None], str],
+    style: Style,
+) -> Option:
+    lines = [
+        {
+            "name": str(node["label"]),
+            "coords": [[node["born"], rows[node["number"]]], [_end(node, now), rows[node["number"]]]],
+            "lineStyle": {"color": color_of(node["best"])},
+        }
+        for node in nodes
+    ]
+    return {**segments("environment", style.colors[0], 4, 1.0), "data": lines, "z": 2}
+
+
+def _scores(nodes: Sequence[Node], rows: Mapping[int, int]) -> Option:
+    """Return a point at each birth, whose colour the scale can filter."""
+    return {
+        "name": "environment",
+        "type": "scatter",
+        "symbolSize": 8,
+        "dimensions": ["generation", "environment", "best score"],
+        "data": [
+            {"name": str(node["label"]), "value": [node["born"], rows[node["number"]], node["best"]]} for node in nodes
+        ],
+        "z": 4,
+    }
+
+
+def _retired(nodes: Sequence[Node], rows: Mapping[int, int], style: Style) -> Option:
+    return {
+        "name": "archived",
+        "type": "scatter",
+        "symbol": "rect",
+        "symbolSize": [3, 12],
+        "itemStyle": {"color": style.text},
+        "data": [[node["retired"], rows[node["number"]]] for node in nodes if node["retired"] is not None],
+        "z": 5,
     }
 
 

@@ -1,21 +1,16 @@
-"""`LogView`: the output of a run's attempts in the page, with search, level and follow.
-
-Lines become text: colours of terminals are taken out, and other control characters are shown as escape sequences.
-"""
+"""`LogView`: the output of a run's attempts in the page, with search, level and follow."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from nicegui import ui
 
-from ropewalk.escaping import escaped_line
 from ropewalk.page.frame import Visit
-from ropewalk.page.runs.log_scan import LEVELS, LogLine, LogScan
+from ropewalk.page.log_scan import LEVELS, LogScan
 from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
 from ropewalk.tracking.kept_output import output_files
 
@@ -120,7 +115,7 @@ class LogView:
 
     async def _read(self, scan: LogScan) -> None:
         try:
-            has_new = await self._reader.read(lambda store: scan is self._scan and scan.read())
+            has_new = bool(await self._reader.read(lambda store: scan.read() if scan is self._scan else []))
         except (StoreUnreadable, OSError):
             return
         if has_new and scan is self._scan:
@@ -130,7 +125,8 @@ class LogView:
         self._area.clear()
         with self._area, ui.column().classes("w-full q-gutter-none").style("gap: 0"):
             for level, group in itertools.groupby(scan.lines, key=lambda line: line.level):
-                ui.label(shown(group)).classes("mono").style(f"color: {self._color(level)}; overflow-wrap: anywhere")
+                text = "\n".join(line.text for line in group)
+                ui.label(text).classes("mono").style(f"color: {self._color(level)}; overflow-wrap: anywhere")
         num = len(scan.lines)
         is_part = scan.num_found > num or not scan.is_whole
         nothing = "no line is like that" if self._text.value or self._level.value != "debug" else "nothing was printed"
@@ -149,9 +145,4 @@ class LogView:
             scan.close()
 
 
-def shown(lines: Iterable[LogLine]) -> str:
-    """Return lines as one text, in which nothing acts."""
-    return "\n".join(escaped_line(line.text, colours=False) for line in lines)
-
-
-__all__ = ["LogView", "shown"]
+__all__ = ["LogView"]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ropewalk.last_line import last_line
 from ropewalk.page.runs.row_selection import CONFIG, METRIC, Row, TableQuery, selected
 from ropewalk.tracking.run_reports import flattened
 from ropewalk.tracking.store.rows import LOST, RunRow
@@ -155,7 +156,7 @@ def row_of(run: RunRow, metrics: Mapping[str, float], now: float) -> Row:
         "labels": ", ".join(run.labels),
         "created": run.created,
         "took": round(max(0.0, end - run.created), 1),
-        "why": run.why.strip().rpartition("\n")[2],
+        "why": last_line(run.why),
         "host": run.owner.host if run.owner else "",
         "parent": run.parent,
         "archived": run.archived,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ropewalk.escaping import escaped
+from ropewalk.last_line import last_line
 from ropewalk.page.runs.row_selection import is_number
 from ropewalk.search.book import Line
 from ropewalk.search.results import SearchResults, TrialResult
@@ -131,7 +132,7 @@ def trial_rows(results: SearchResults) -> list[dict[str, Any]]:
             "step": trial.step,
             "attempts": trial.attempts,
             "bracket": trial.bracket,
-            "why": trial.why.strip().rpartition("\n")[2],
+            "why": last_line(trial.why),
             **{f"metric.{name}": _plain(value) for name, value in trial.values.items()},
             **{f"config.{name}": _plain(value) for name, value in trial.hyperparameters.items()},
         }

@@ -250,6 +250,7 @@ class _SearchView:
         self._actions = actions
         self._reader, self._searches, self._visit, self._read = reader, searches, visit, read
         self._pulse: tuple[Any, ...] = ()
+        self._is_weighed = False
         self._numbers: list[int] = []
         self._brushed: set[int] | None = None
         run = read.report.run
@@ -260,7 +261,7 @@ class _SearchView:
             with panel("History", help="each trial, and the best so far"):
                 self._history = Chart("history", 280)
             with panel("Importance", help="PED-ANOVA; by chance below 8 trials"):
-                self._importance = Chart("importance", 280)
+                self._importance = Chart("importance", 280, waiting="computing…")
             with panel("Rungs", help="who was promoted") as self._rungs_card:
                 self._rungs = Chart("rungs", 300)
             with panel("Pareto front", help="no other trial is better in both") as self._pareto_card:
@@ -309,8 +310,8 @@ class _SearchView:
         """Compute the importances, and draw what shows them."""
         read = self._read
         shares = await self._reader.read(lambda store: self._searches.importances(read))
-        if shares != self._read.shares:
-            self._read = replace(self._read, shares=shares)
+        if shares != self._read.shares or not self._is_weighed:
+            self._read, self._is_weighed = replace(self._read, shares=shares), True
             self._draw_charts()
 
     def _draw(self) -> None:
@@ -327,7 +328,8 @@ class _SearchView:
     def _draw_charts(self) -> None:
         read, style = self._read, self._visit.style
         self._history.show(history(history_data(read.results), style))
-        self._importance.show(importance({"shares": read.shares}, style))
+        if self._is_weighed:
+            self._importance.show(importance({"shares": read.shares}, style))
         self._rungs.show(rungs(read.rungs, style) if read.rungs else {})
         self._rungs_card.set_visibility(bool(read.rungs))
         pairs = pareto_data(read.results)

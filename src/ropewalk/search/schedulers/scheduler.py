@@ -48,7 +48,10 @@ class Wait(enum.Enum):
     """Nothing any more, whatever trials under way still report: those that are paused stay paused."""
 
 
-WAIT, FINISHED = Wait.WAIT, Wait.FINISHED
+WAIT = Wait.WAIT
+"""`Scheduler.next` returns it if there is nothing to begin now."""
+FINISHED = Wait.FINISHED
+"""`Scheduler.next` returns it if there is nothing to begin any more."""
 
 
 class Verdict(enum.Enum):
@@ -59,7 +62,10 @@ class Verdict(enum.Enum):
     """It ends; its last score counts."""
 
 
-GO_ON, STOP = Verdict.GO_ON, Verdict.STOP
+GO_ON = Verdict.GO_ON
+"""`Scheduler.reported` returns it for a trial that goes on."""
+STOP = Verdict.STOP
+"""`Scheduler.reported` returns it for a trial that ends."""
 
 
 class Scheduler(ABC):

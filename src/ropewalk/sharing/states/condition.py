@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ropewalk.sharing.states.lock import LockClaim, LockState
-from ropewalk.sharing.states.waiting import CallOutcome, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Waiter, Waiters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +96,30 @@ class ConditionState:
         return self._withdraw(
             [claim for claim in self._awake if claim.waiter.party.process == process and not claim.granted]
         )
+
+    # The plain form; see `recorded.py`
+
+    @property
+    def resting(self) -> tuple[int, int, int] | None:
+        """Nothing that is to be kept; None while calls wait, or have been interrupted."""
+        is_at_rest = not (self._sleepers or self._interrupted or self._claiming())
+        return (0, 0, 0) if is_at_rest else None
+
+    def plain(self) -> tuple[Any, ...]:
+        """Return everything that is to be kept, as plain values; the claims are those of the lock."""
+        sleepers = [(sleeper.waiter.key, sleeper.depth) for sleeper in self._sleepers]
+        awake = [(self._lock.place_of(claim), told) for claim, told in self._claiming()]
+        return sleepers, awake, list(self._interrupted.items())
+
+    def restore(self, plain: tuple[Any, ...], waiters: Waiters) -> None:
+        """Take the state from its plain form; that of the lock comes before."""
+        sleepers, awake, interrupted = plain
+        self._sleepers = deque(_Sleeper(waiters.waiter(key), depth) for key, depth in sleepers)
+        self._awake = {self._lock.claim_at(place): told for place, told in awake}
+        self._interrupted = dict(interrupted)
+
+    def _claiming(self) -> list[tuple[LockClaim, bool]]:
+        return [(claim, told) for claim, told in self._awake.items() if not claim.granted]
 
     def _wake(self, n: int) -> list[CallOutcome]:
         outcomes: list[CallOutcome] = []

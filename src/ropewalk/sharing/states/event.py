@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ropewalk.sharing.states.waiting import CallOutcome, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Waiter, Waiters
 
 
 class EventState:
@@ -55,3 +55,27 @@ class EventState:
         """Forget the calls of this process."""
         self._waiters = [waiter for waiter in self._waiters if waiter.party.process != process]
         return []
+
+    def is_waiting(self, call: Waiter) -> bool:
+        """Return whether a call waits."""
+        return call in self._waiters
+
+    # The plain form; see `recorded.py`
+
+    @property
+    def resting(self) -> tuple[int, int, int] | None:
+        """Whether it is set; None while calls wait."""
+        return None if self._waiters else (int(self._is_set), 0, 0)
+
+    def rest(self, is_set: int, _thread: int, _depth: int, waiters: Waiters) -> None:
+        """Take the state from its plain form at rest."""
+        self._is_set = bool(is_set)
+
+    def plain(self) -> tuple[Any, ...]:
+        """Return everything that is to be kept, as plain values."""
+        return self._is_set, [waiter.key for waiter in self._waiters]
+
+    def restore(self, plain: tuple[Any, ...], waiters: Waiters) -> None:
+        """Take the state from its plain form."""
+        self._is_set, waiting = plain
+        self._waiters = list(map(waiters.waiter, waiting))

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter, Waiters
 
 
 @dataclass(slots=True, eq=False)
@@ -120,6 +120,40 @@ class LockState:
         self.abandoned.append(record)
         self._untold.append(record)
         return self.free()
+
+    # The plain form; see `recorded.py`
+
+    @property
+    def resting(self) -> tuple[int, int, int] | None:
+        """The number and thread of its owner (0: none) and its depth; None while calls wait, or something is untold."""
+        if self._claims or self._lent or self._untold:
+            return None
+        return (int(self._owner.process), self._owner.thread, self._depth) if self._owner else (0, 0, 0)
+
+    def rest(self, process: int, thread: int, depth: int, waiters: Waiters) -> None:
+        """Take the state from its plain form at rest."""
+        self._owner, self._depth = (waiters.party(process, thread), depth) if process else (None, 0)
+
+    def plain(self) -> tuple[Any, ...]:
+        """Return everything that is to be kept, as plain values."""
+        owner = (int(self._owner.process), self._owner.thread) if self._owner else None
+        claims = [(claim.waiter.key, claim.depth, claim.value, claim.lent) for claim in self._claims]
+        return owner, self._depth, self._lent and self._lent.key, self._untold, claims
+
+    def restore(self, plain: tuple[Any, ...], waiters: Waiters) -> None:
+        """Take the state from its plain form."""
+        owner, self._depth, lent, self._untold, claims = plain
+        self._owner = waiters.party(*owner) if owner else None
+        self._lent = waiters.waiter(lent) if lent else None
+        self._claims = deque(LockClaim(waiters.waiter(key), *rest) for key, *rest in claims)
+
+    def place_of(self, claim: LockClaim) -> int:
+        """Return the place of a claim in the queue."""
+        return self._claims.index(claim)
+
+    def claim_at(self, place: int) -> LockClaim:
+        """Return the claim at a place of the queue."""
+        return self._claims[place]
 
     # Methods for conditions.
 

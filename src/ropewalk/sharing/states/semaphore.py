@@ -7,9 +7,9 @@ acquires, another releases), so only the program knows whether the count has to 
 from __future__ import annotations
 
 from collections import deque
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ropewalk.sharing.states.waiting import CallOutcome, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Waiter, Waiters
 
 
 class SemaphoreState:
@@ -77,6 +77,27 @@ class SemaphoreState:
         self._lent -= unheard
         self._value += len(unheard)
         return self._settle()
+
+    # The plain form; see `recorded.py`
+
+    @property
+    def resting(self) -> tuple[int, int, int] | None:
+        """Its count; None while calls wait, or permits have not arrived."""
+        return None if self._waiters or self._lent else (self._value, 0, 0)
+
+    def rest(self, value: int, _thread: int, _depth: int, waiters: Waiters) -> None:
+        """Take the state from its plain form at rest."""
+        self._value = value
+
+    def plain(self) -> tuple[Any, ...]:
+        """Return everything that is to be kept, as plain values."""
+        return self._value, [waiter.key for waiter in self._waiters], sorted(waiter.key for waiter in self._lent)
+
+    def restore(self, plain: tuple[Any, ...], waiters: Waiters) -> None:
+        """Take the state from its plain form."""
+        self._value, waiting, lent = plain
+        self._waiters = deque(map(waiters.waiter, waiting))
+        self._lent = set(map(waiters.waiter, lent))
 
     def _settle(self) -> list[CallOutcome]:
         outcomes: list[CallOutcome] = []

@@ -30,11 +30,32 @@ class Party:
     """The calling thread, where that matters: locks, conditions and barriers belong to threads."""
 
 
+WaiterKey = tuple[int, int, int]
+"""How a call is known outside of the process that keeps it: the number of its process, a number there, its thread."""
+
+
+class Waiters(Protocol):
+    """Finds calls, and threads that call."""
+
+    def waiter(self, key: WaiterKey) -> Waiter:
+        """Return a call by its key."""
+        ...
+
+    def party(self, process: int, thread: int) -> Party:
+        """Return a thread of a process by the number of the process."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiter:
     """A call under way; equal only to itself."""
 
     party: Party
+
+    @property
+    def key(self) -> WaiterKey:
+        """How it is known outside of this process; calls of `recorded` states have one."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,6 @@ class PlainStream(Stream):
         self.carries_fds = carries_fds
         sock.setblocking(True)  # a wait costs one system call then; MSG_DONTWAIT avoids waiting
         self._sock = sock
-        self._fds: list[int] = []
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -82,17 +81,17 @@ class PlainStream(Stream):
             return 0
         except OSError as error:
             raise LinkClosed(f"the link was closed here: {error}") from error
+        if not ancillary:
+            return count
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds = array.array("i")
                 fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
-                self._fds.extend(fds)
+                self.arrived_fds = [*self.arrived_fds, *fds]
         return count
 
     def take_fds(self) -> list[int]:
-        if not self._fds:
-            return []
-        fds, self._fds = self._fds, []
+        fds, self.arrived_fds = list(self.arrived_fds), ()
         return fds
 
     def close_copy(self) -> None:

@@ -22,6 +22,8 @@ class Stream(abc.ABC):
     """Whether `send` can pass file descriptors (only between processes of one host)."""
     keeps_bytes: bool = True
     """Whether accepted bytes may wait in the stream, so that `flush` is needed."""
+    arrived_fds: Sequence[int] = ()
+    """Descriptors that arrived with the bytes received so far, oldest first, until `take_fds`."""
 
     @abc.abstractmethod
     def fileno(self) -> int:
@@ -61,7 +63,7 @@ class Stream(abc.ABC):
         """
 
     def take_fds(self) -> list[int]:
-        """Return the descriptors that arrived with the bytes received so far, oldest first; the caller owns them."""
+        """Return `arrived_fds`, which the caller owns from now on."""
         return []
 
     @abc.abstractmethod

@@ -1,4 +1,7 @@
-"""`LogScan`: the last lines of a log that match, read by chunks, and those that are added later."""
+"""`LogScan`: the last lines of a log that match, read by chunks, and those that are added later.
+
+Lines become text: colours of terminals are taken out, and other control characters are shown as escape sequences.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,28 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from ropewalk.escaping import escaped_line
+
 LEVELS = ("debug", "info", "warning", "error")
 """Levels, in order; a line without one is "info"."""
 _WORDS = {"DEBUG": "debug", "INFO": "info", "WARNING": "warning", "WARN": "warning", "ERROR": "error",
           "CRITICAL": "error", "FATAL": "error"}  # fmt: skip
 _LEVEL = re.compile(rb"\b(DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\b")
 _CHUNK_BYTES = 1 << 20
-_MOST_LINE_BYTES = 16 << 10
-"""Of a line, more is left out."""
+_MOST_SEARCHED_BYTES = 256 << 20
+"""The end of a file in which lines are searched for."""
+_MOST_LINE_BYTES = 4 << 10
+"""Of a line that is shown, more is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line of a log."""
+    """A line of a log.
+
+    Attributes:
+        text: without control characters.
+        level: one of `LEVELS`.
+    """
 
     text: str
     level: str
@@ -41,7 +53,7 @@ class LogScan:
 
     def __init__(self, path: Path, text: str = "", level: str = "debug", num_lines: int = 500) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._text = text.lower().encode()
+        self._text = text.lower()
         self._least = LEVELS.index(level)
         self._partial = b""
         self._in_traceback = False
@@ -52,7 +64,7 @@ class LogScan:
         size = os.fstat(self._fd).st_size
         is_all = bool(self._text) or self._least > 0
         # Without a filter, the last lines are near the end.
-        self._position = 0 if is_all else max(0, size - max(_CHUNK_BYTES, 200 * num_lines))
+        self._position = max(0, size - (_MOST_SEARCHED_BYTES if is_all else max(_CHUNK_BYTES, 200 * num_lines)))
         self.is_whole: bool = self._position == 0
         """Whether it was read from its beginning."""
         self._skips_first = not self.is_whole
@@ -63,8 +75,12 @@ class LogScan:
         if fd >= 0:
             os.close(fd)
 
-    def read(self) -> bool:
-        """Read what was added; returns whether a line that matches was."""
+    def read(self) -> list[LogLine]:
+        """Read what was added; returns the lines of it that match, the last ones as `lines` has them.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
         before = self.num_found
         if os.fstat(self._fd).st_size < self._position:  # the file was truncated
             self._position, self._partial = 0, b""
@@ -75,14 +91,21 @@ class LogScan:
             for line in lines[1:] if self._skips_first else lines:
                 self._take(line)
             self._skips_first = self._skips_first and not lines
-        return self.num_found > before
+        num_new = min(self.num_found - before, len(self.lines))
+        return list(self.lines)[-num_new:] if num_new else []
 
     def _take(self, line: bytes) -> None:
         level = self._level(line)
-        if LEVELS.index(level) < self._least or (self._text and self._text not in line.lower()):
+        if LEVELS.index(level) < self._least or not self._matches(line):
             return
         self.num_found += 1
-        self.lines.append(LogLine(line[:_MOST_LINE_BYTES].decode(errors="replace"), level))
+        more = "…" if len(line) > _MOST_LINE_BYTES else ""
+        self.lines.append(LogLine(_shown(line[:_MOST_LINE_BYTES]) + more, level))
+
+    def _matches(self, line: bytes) -> bool:
+        if self._text.isascii() and b"\x1b" not in line:  # the usual case, without work for each line
+            return self._text.encode() in line.lower()
+        return self._text in _shown(line).lower()
 
     def _level(self, line: bytes) -> str:
         if self._in_traceback:
@@ -93,6 +116,10 @@ class LogScan:
             return "error"
         found = _LEVEL.search(line, 0, 200)
         return _WORDS[found[1].decode()] if found else "info"
+
+
+def _shown(line: bytes) -> str:
+    return escaped_line(line.decode(errors="replace"), colours=False)
 
 
 __all__ = ["LEVELS", "LogLine", "LogScan"]

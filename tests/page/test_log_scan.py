@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from ropewalk.page.runs import log_scan
-from ropewalk.page.runs.log_scan import LogLine, LogScan
-from ropewalk.page.runs.log_view import shown
+from ropewalk.page import log_scan
+from ropewalk.page.log_scan import LogLine, LogScan
 
 TEXT = b"""begin
 INFO: epoch 1
@@ -61,7 +60,8 @@ def test_what_is_added_is_read_when_its_line_ends(tmp_path: Path, scans: Any) ->
     assert texts(scan) == ["one"] and not scan.read()
     with open(path, "ab") as file:
         file.write(b"o\nthree\n")
-    assert scan.read() and texts(scan) == ["one", "two", "three"]
+    assert scan.read() == [LogLine("two", "info"), LogLine("three", "info")]
+    assert texts(scan) == ["one", "two", "three"] and not scan.read()
 
 
 def test_only_the_last_lines_are_kept_and_the_end_of_a_large_file_is_read(
@@ -81,9 +81,21 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
         LogScan(tmp_path / "1.txt")
 
 
-def test_nothing_in_a_line_acts() -> None:
-    lines = [LogLine("\x1b[31mred\x1b[0m \x1b[2J<b>\x07", "info"), LogLine("next", "info")]
-    assert shown(lines) == "red \\x1b[2J<b>\\x07\nnext"
+def test_lines_are_text_without_terminal_sequences(tmp_path: Path, scans: Any) -> None:
+    (tmp_path / "1.txt").write_bytes(b"\x1b[31mr\x1b[0med \x1b[2J<b>\x07\nnext\n")
+    assert texts(scans(tmp_path / "1.txt")) == ["red \\x1b[2J<b>\\x07", "next"]
+    assert texts(scans(tmp_path / "1.txt", "RED")) == ["red \\x1b[2J<b>\\x07"]  # as it is read, not as it is stored
+
+
+def test_text_beyond_ascii_is_found_in_any_case(tmp_path: Path, scans: Any) -> None:
+    (tmp_path / "1.txt").write_text("Größe\ngrosse\n")
+    assert texts(scans(tmp_path / "1.txt", "GRÖß")) == ["Größe"]
+
+
+def test_more_lines_than_are_kept_are_counted(tmp_path: Path, scans: Any) -> None:
+    (tmp_path / "1.txt").write_text("".join(f"same {number}\n" for number in range(1500)))
+    scan = scans(tmp_path / "1.txt", "same", num_lines=1000)
+    assert (len(scan.lines), scan.num_found, texts(scan)[-1]) == (1000, 1500, "same 1499")
 
 
 def test_line_without_end_is_kept_in_part(tmp_path: Path, scans: Any, monkeypatch: pytest.MonkeyPatch) -> None:

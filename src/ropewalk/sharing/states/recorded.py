@@ -1,0 +1,233 @@
+"""The plain form of states that several processes decide about: what they write into memory that they share.
+
+    memory ─ restored ─▶ LockState, ConditionState, ... ─ one event ─▶ outcomes     each process runs the same machine
+       ▲                                    │                    └─▶ *ended*: kept until each waiting thread has its own
+       └───────────── plain ────────────────┘
+
+A call is known by the number of its process, a number there, and its thread. A state at rest, with no call that waits,
+is three integers, so that a process can acquire a free lock without restoring any of this.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+from ropewalk.sharing.states.condition import ConditionState
+from ropewalk.sharing.states.event import EventState
+from ropewalk.sharing.states.lock import LockState
+from ropewalk.sharing.states.semaphore import SemaphoreState
+from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter, WaiterKey
+
+LOCK, RECURSIVE_LOCK, SEMAPHORE, EVENT = 1, 2, 3, 4
+"""The kinds of states that can be recorded, as numbers."""
+
+Resting = tuple[int, int, int]
+"""A state at rest: of a lock the number and the thread of its owner (0: none), and its depth; of a semaphore its count;
+of an event whether it is set."""
+
+
+class RecordableState(Protocol):
+    """What a state needs for that."""
+
+    @property
+    def resting(self) -> Resting | None:
+        """Its plain form if no call waits and nothing is lent; None otherwise."""
+        ...
+
+    def plain(self) -> tuple[Any, ...]:
+        """Return its plain form, for `restore`."""
+        ...
+
+    def restore(self, plain: tuple[Any, ...], waiters: WaiterTable) -> None:
+        """Take the state from its plain form."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedWaiter(Waiter):
+    """A call that processes of a host know by its key."""
+
+    number: int
+
+    @property
+    def key(self) -> WaiterKey:
+        return int(self.party.process), self.number, self.party.thread
+
+
+class WaiterTable:
+    """The calls of a record, each of them one object.
+
+    Args:
+        name_of: returns the name of a process for messages, by its number.
+    """
+
+    def __init__(self, name_of: Callable[[int], str] = lambda _: "") -> None:
+        self._name_of = name_of
+        self._known: dict[WaiterKey, RecordedWaiter] = {}
+
+    def waiter(self, key: WaiterKey) -> RecordedWaiter:
+        """Return a call by its key."""
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = RecordedWaiter(self.party(key[0], key[2]), key[1])
+        return known
+
+    def party(self, process: int, thread: int) -> Party:
+        """Return a thread of a process."""
+        return Party(str(process), self._name_of(process), thread)
+
+
+class RecordedStates:
+    """The states of one record: a lock with its conditions, a semaphore, or an event; and the calls that have ended.
+
+    Args:
+        kind: of the first state.
+        bound: of a semaphore; -1 if it has none.
+        waiters: the calls.
+    """
+
+    def __init__(self, kind: int, bound: int, waiters: WaiterTable) -> None:
+        self.waiters = waiters
+        self.ended: dict[RecordedWaiter, tuple[int, Any, bool]] = {}
+        """Calls that waited and have ended: the state where each was made, its result, and whether that is lent. Those
+        of an event are not kept: one that does not wait any more has ended with True."""
+        self.woken: list[RecordedWaiter] = []
+        """The calls that have ended now."""
+        self._is_event = kind == EVENT
+        self.parts: list[Any] = [_MAKERS[kind](bound)]
+
+    @classmethod
+    def at_rest(cls, kind: int, bound: int, waiters: WaiterTable, resting: Resting) -> Self:
+        """Return states with no call that waits."""
+        states = cls(kind, bound, waiters)
+        states.parts[0].rest(*resting, waiters)
+        return states
+
+    @classmethod
+    def loaded(cls, kind: int, bound: int, waiters: WaiterTable, blob: bytes) -> Self:
+        """Return states as they were dumped."""
+        states = cls(kind, bound, waiters)
+        plains, ended = marshal.loads(blob)
+        for index, plain in enumerate(plains):
+            states.part(index).restore(plain, waiters)
+        states.ended = {waiters.waiter(key): (part, value, lent) for key, part, value, lent in ended}
+        return states
+
+    def part(self, index: int) -> Any:
+        """Return a state: 0 for the first, 1 and more for the conditions of a lock."""
+        while len(self.parts) <= index:
+            self.parts.append(ConditionState(self.parts[0]))
+        return self.parts[index]
+
+    @property
+    def resting(self) -> Resting | None:
+        """The plain form of the first state if no call waits in any of them; None otherwise."""
+        if self.ended or any(part.resting is None for part in self.parts[1:]):
+            return None
+        return self.parts[0].resting
+
+    def dumped(self) -> bytes:
+        """Return everything, for `loaded`."""
+        ended = [(waiter.key, *rest) for waiter, rest in self.ended.items()]
+        return marshal.dumps(([part.plain() for part in self.parts], ended))
+
+    def decide(self, index: int, method: str, key: WaiterKey, args: Sequence[Any]) -> CallOutcome | None:
+        """Make a call; returns its outcome, or None if it waits."""
+        own = self.waiters.waiter(key)
+        part = self.part(index)
+        return self._end(index, getattr(part, method)(own, *args), own)
+
+    def take(self, key: WaiterKey) -> tuple[int, Any, bool] | None:
+        """Return the state, the result, and whether it is lent, of a call that has waited; None if it waits."""
+        waiter = self.waiters.waiter(key)
+        if self._is_event:
+            return None if self.parts[0].is_waiting(waiter) else (0, True, False)
+        return self.ended.pop(waiter, None)
+
+    def collect(self, key: WaiterKey) -> tuple[Any] | None:
+        """Return the result of a call that has waited, which counts as taken; None if it waits."""
+        taken = self.take(key)
+        if taken is None:
+            return None
+        index, value, lent = taken
+        if lent:
+            self._end(index, self.part(index).taken(self.waiters.waiter(key)))
+        return (value,)
+
+    def give_up(self, index: int, key: WaiterKey, timed_out: bool) -> tuple[Any] | None:
+        """End a call whose time is over, or that is cancelled; returns its result, if it has one.
+
+        A call that has ended in time keeps its result, and one that is cancelled gives it back.
+        """
+        if timed_out and (collected := self.collect(key)):
+            return collected
+        taken = self.take(key)
+        if taken and not taken[2]:
+            return None
+        waiter = self.waiters.waiter(key)
+        outcome = self._end(index, self.part(index).give_up(waiter, timed_out), waiter)
+        return (outcome.value,) if outcome else None
+
+    def taken(self, index: int, key: WaiterKey) -> None:
+        """Record that what a call ended with has arrived."""
+        self._end(index, self.part(index).taken(self.waiters.waiter(key)))
+
+    def party_gone(self, process: int, name: str) -> None:
+        """Handle the end of a process, in all states: claims of the lock are known to its conditions."""
+        for waiter, (index, _, lent) in list(self.ended.items()):
+            if waiter.key[0] == process:
+                del self.ended[waiter]
+                if lent:
+                    self._end(index, self.part(index).give_up(waiter, False))
+        for index, part in enumerate(self.parts):
+            self._end(index, part.party_gone(str(process), name))
+
+    def _end(self, index: int, outcomes: Sequence[CallOutcome], own: Waiter | None = None) -> CallOutcome | None:
+        """Keep the outcomes of the calls that have waited; returns the own one."""
+        found = None
+        for outcome in outcomes:
+            waiter = outcome.waiter
+            assert isinstance(waiter, RecordedWaiter)
+            if waiter is own:
+                found = outcome
+            else:
+                self.woken.append(waiter)
+                if not self._is_event:
+                    self.ended[waiter] = index, outcome.value, outcome.lent
+        return found
+
+
+def event_waiters(blob: bytes) -> list[WaiterKey]:
+    """Return the calls that wait, of a dumped event."""
+    return marshal.loads(blob)[0][0][1]
+
+
+def dumped_event(waiting: list[WaiterKey]) -> bytes:
+    """Return an event that is not set, dumped with the calls that wait."""
+    return marshal.dumps(([(False, waiting)], []))
+
+
+_MAKERS: dict[int, Callable[[int], Any]] = {
+    LOCK: lambda _: LockState(),
+    RECURSIVE_LOCK: lambda _: LockState(recursive=True),
+    SEMAPHORE: lambda bound: SemaphoreState(0, None if bound < 0 else bound),
+    EVENT: lambda _: EventState(),
+}
+
+
+__all__ = [
+    "EVENT",
+    "LOCK",
+    "RECURSIVE_LOCK",
+    "SEMAPHORE",
+    "RecordableState",
+    "RecordedStates",
+    "RecordedWaiter",
+    "Resting",
+    "WaiterTable",
+    "dumped_event",
+    "event_waiters",
+]

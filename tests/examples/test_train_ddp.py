@@ -1,0 +1,58 @@
+"""The DDP script runs under `ropewalk run --ranks` and under `torchrun`, and survives the death of a rank."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cli.command import environment, start_ropewalk
+
+pytest.importorskip("torch")
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "train_ddp.py"
+EPOCHS = 40
+
+
+def losses(output: str) -> list[tuple[str, str]]:
+    """Number and loss of each epoch that was printed."""
+    return re.findall(r"epoch (\d+): loss (\S+),", output)
+
+
+def test_a_killed_rank_starts_the_group_again_from_its_checkpoint_and_training_ends(tmp_path: Path) -> None:
+    process = start_ropewalk(
+        "run", "--ranks", "2", "--max-restarts", "1", str(EXAMPLE), "--", "--epochs", str(EPOCHS), folder=tmp_path
+    )
+    assert process.stdout
+    first = process.stdout.readline()
+    ranks = [each for each in psutil.Process(process.pid).children(recursive=True) if each.name() == "rw:train_ddp.1"]
+    assert len(ranks) == 1
+    ranks[0].send_signal(signal.SIGKILL)
+    output, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    assert "[train_ddp 1@" in errors and "this rank was killed by SIGKILL" in errors
+    told = losses(first + output)
+    numbers = [int(number) for number, _ in told]
+    assert numbers == sorted(numbers) and numbers[-1] == EPOCHS, "it went on where it was"
+    # The last line before the death may be lost with its process, or an epoch be computed again whose line was printed.
+    assert EPOCHS - 1 <= len(numbers) <= EPOCHS + 1
+    assert float(told[-1][1]) < 0.5 * float(told[0][1])
+    assert "2 ranks, restart 1" in output.splitlines()[-1]
+
+
+@pytest.mark.soak
+def test_torchrun_launches_the_same_file_to_the_same_losses(tmp_path: Path) -> None:
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(EXAMPLE)]
+    theirs = subprocess.run(
+        [sys.executable, *command, "--checkpoint", "theirs.pt"],
+        cwd=tmp_path, env=environment(OMP_NUM_THREADS="1", TMPDIR=str(tmp_path)), capture_output=True, text=True, timeout=240, check=True,
+    )  # fmt: skip
+    ours = start_ropewalk("run", "--ranks", "2", str(EXAMPLE), "--", "--checkpoint", "ours.pt", folder=tmp_path)
+    output, errors = ours.communicate(timeout=240)
+    assert ours.returncode == 0, errors
+    assert losses(output) == losses(theirs.stdout) and len(losses(output)) == 4

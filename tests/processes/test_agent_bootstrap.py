@@ -1,0 +1,20 @@
+"""What is said of an agent that did not come up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from ropewalk.processes.agent_bootstrap import remedy_for
+from ropewalk.version import VERSION
+
+
+def test_a_python_without_ropewalk_is_told_how_to_get_it() -> None:
+    command = [sys.executable, "-S", "-I", "-m", "ropewalk.processes.agent"]  # without installed packages
+    said = subprocess.run(command, capture_output=True, text=True).stderr
+    assert f"pip install ropewalk=={VERSION}" in remedy_for(said) and "`python`" in remedy_for(said)
+
+
+def test_other_missing_modules_are_the_users_own() -> None:
+    assert remedy_for("ModuleNotFoundError: No module named 'ropewalker'") == ""
+    assert remedy_for("") == ""
