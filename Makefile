@@ -45,9 +45,9 @@ $(STAMPS)/venv:
 
 # What CI needs, by one resolution of versions instead of three.
 everything: pyproject.toml | $(STAMPS)/venv
-	@echo "installing ropewalk[dev,lab] into $(VENV)"
-	@$(PIP) --editable '.[dev,lab]'
-	@touch $(addprefix $(STAMPS)/,dev lab test mutants)
+	@echo "installing ropewalk[dev,lab,docs] into $(VENV)"
+	@$(PIP) --editable '.[dev,lab,docs]'
+	@touch $(addprefix $(STAMPS)/,dev lab docs test mutants)
 
 # One stamp per extra: es, test, lab, dev, docs, bench, mutants.
 $(STAMPS)/%: pyproject.toml | $(STAMPS)/venv
