@@ -88,7 +88,9 @@ def test_one_wrong_host_among_good_ones_is_passed_over_and_named_once(
     ssh_hosts: SshHosts, caplog: pytest.LogCaptureFixture
 ) -> None:
     # One machine of a lab that was switched off ended every run on the others.
-    good, wrong = ssh_hosts.options["hosts"][0], "127.0.0.1:1"
+    hosts = ssh_hosts.options["hosts"]
+    assert isinstance(hosts, list)
+    good, wrong = str(hosts[0]), "127.0.0.1:1"
     with engine_of({**ssh_hosts.options, "hosts": [wrong, good], "connect_timeout": 1}) as engine:
         assert engine.per_job(Resources()) >= 1
         run = new_run()

@@ -188,7 +188,8 @@ def test_signals_at_any_moment_lose_no_permit(arena: DepotArena) -> None:
     num_handled = num_done = 0
 
     def add_one() -> None:
-        resting_calls.add(calls, 1) or record.change(lambda states: states.decide(0, "release", OTHER, ()))
+        if not resting_calls.add(calls, 1):
+            record.change(lambda states: states.decide(0, "release", OTHER, ()))
 
     def handler(*_: object) -> None:
         nonlocal num_handled

@@ -181,7 +181,7 @@ def test_a_trainer_in_this_thread_shows_the_same(job: Job) -> None:
         if job.replicas == 2:
             (row,) = view.panels["exchange"]["rows"]
             assert row[2] == pytest.approx(row[3]) and row[2] > 0, "nothing is compressed"
-        assert json.dumps(view.to_json()) and "<b>trainer</b>" in _html(trainer)
+        assert json.dumps(view.to_json()) and "<strong>trainer</strong>" in _html(trainer)
 
 
 def _html(trainer: Any) -> str:

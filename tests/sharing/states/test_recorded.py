@@ -58,7 +58,8 @@ class Both:
 
     def do(self, method: str, *args: Any) -> Any:
         if self.kind == RECURSIVE_LOCK:
-            self.stay.part(2), self.go.part(2)  # conditions at rest are made when they are needed
+            for states in (self.stay, self.go):
+                states.part(2)  # conditions at rest are made when they are needed
         results = [getattr(states, method)(*args) for states in (self.stay, self.go)]
         shown = [
             (repr(result.value), repr(result.error), result.lent) if hasattr(result, "lent") else result
