@@ -60,7 +60,7 @@ def places() -> tuple[dict[int, str], dict[int, str]]:
 def _turn_of(frame: FrameType | None) -> Turn | None:
     """The turn that a thread runs."""
     while frame:
-        if frame.f_code.co_name == "run":
+        if frame.f_code.co_name in ("run", "answer"):
             turn: Any = frame.f_locals.get("self")
             if isinstance(turn, Turn):
                 return turn
