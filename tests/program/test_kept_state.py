@@ -119,6 +119,15 @@ def test_what_is_saved_of_an_object_says_which_calls_are_in_it(tmp_path: Path, v
     assert second.once.arrive(CallName("actor", 0, 2), 1) is CallStanding.NEW
 
 
+@pytest.mark.parametrize(("generation", "checkpoint_s", "notes"), [(0, 1.0, 0), (1, 1.0, 1), (1, None, 0)])
+def test_a_restart_before_the_first_checkpoint_is_noted(
+    tmp_path: Path, generation: int, checkpoint_s: float | None, notes: int
+) -> None:
+    kept = Kept(tmp_path, generation=generation, checkpoint_s=checkpoint_s)
+    kept.state.restore()
+    assert len(kept.notes) == notes and all("before its first checkpoint was written" in note for note in kept.notes)
+
+
 def test_a_damaged_state_gives_way_to_the_one_before_it_with_a_note(tmp_path: Path) -> None:
     first = Kept(tmp_path)
     for value in (1, 2):

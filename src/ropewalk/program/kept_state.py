@@ -128,6 +128,11 @@ class KeptState:
             if saved.note:
                 self._note(f"{context.label}: {saved.note}")
             self._whole.load_state_dict(saved.unpickled())
+        elif context.generation and context.checkpoint_s is not None:
+            self._note(
+                f"{context.label} starts again without a saved state: it ended before its first checkpoint was written "
+                f"(checkpoint_s={context.checkpoint_s:g})"
+            )
 
     def is_due(self, num_done: int, now: float) -> bool:
         """Whether to save now, in a turn or, if it takes none, at any moment; then `begin` must follow.
