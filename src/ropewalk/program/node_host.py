@@ -136,7 +136,8 @@ class NodeHost:
         self._handover = handover
         self.loop: Loop = Loop()
         self.server: CallServer = CallServer(self.loop)
-        self.run_id, self._host_id = run_id, host_id
+        self.run_id: str = run_id
+        self._host_id = host_id
         self._passport = passport
         self.leave: Callable[[], object] = lambda: None
         """Ends a process in which a unit has failed but whose first node does not end; does nothing in threads mode."""

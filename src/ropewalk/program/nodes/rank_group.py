@@ -44,6 +44,8 @@ class RankGroup(Node[Any]):
         if not callable(function):
             raise TypeError(f"RankGroup needs a function that each rank runs, not {function!r}")
         self.function = function
+        self.least: int
+        self.size: int
         self.least, self.size = _checked_bounds(size)
         self.args = args
         self.kwargs = kwargs
