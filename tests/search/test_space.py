@@ -86,7 +86,7 @@ def test_configurations_that_cannot_be_are_refused(changes: dict[str, Any], mess
 
 
 def test_what_is_missing_is_listed() -> None:
-    with pytest.raises(SearchInvalid, match=r"lacks model.layers, model.width, optimizer$"):
+    with pytest.raises(SearchInvalid, match=r"lacks model.layers, model.width, optimizer\n"):
         SPACE.validate({"rate": 1e-3})
 
 

@@ -21,6 +21,7 @@ import ropewalk as rw
 from ropewalk import settings
 from ropewalk.calls.rpc_connection import MAX_IN_FLIGHT
 from ropewalk.sharing import membership
+from ropewalk.sharing.arena import NUM_BERTHS
 from ropewalk.sharing.locks import Lock
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import Queue
@@ -66,13 +67,13 @@ def test_threads_that_wait_leave_room_for_what_they_wait_for(session: rw.Session
     event, items = Event(session=session), Queue(session=session)
     size = threading.stack_size(256 << 10)
     try:
-        waiting = [threading.Thread(target=event.wait, daemon=True) for _ in range(MAX_IN_FLIGHT + 50)]
+        waiting = [threading.Thread(target=event.wait, daemon=True) for _ in range(MAX_IN_FLIGHT + NUM_BERTHS + 50)]
         for thread in waiting:
             thread.start()
     finally:
         threading.stack_size(size)
     conversation = member_of(session).converse(member_of(session).depot())
-    wait_until(lambda: conversation.num_pending >= len(waiting) - 1, timeout_s=30)
+    wait_until(lambda: conversation.num_pending >= MAX_IN_FLIGHT - 1, timeout_s=30)
     done = threading.Event()
 
     def go_on() -> None:
@@ -207,7 +208,7 @@ def asleep(conversation: Any) -> set[int]:
 def take_two_in_one_slot(first: Queue, second: Queue, ready: Queue) -> None:
     conversation = link_to_depot()
     threading.Thread(target=Queue().get, daemon=True).start()  # so that the others are not alone
-    wait_until(lambda: conversation._reader and not conversation._alone and not conversation._armed)
+    wait_until(lambda: conversation._reading_thread and not conversation._alone and not conversation._armed)
     others = asleep(conversation)
     threads = [threading.Thread(target=items.get) for items in (first, second)]
     threads[0].start()

@@ -211,7 +211,7 @@ def test_signals_at_any_moment_lose_no_permit(arena: DepotArena) -> None:
 
 def test_more_threads_than_a_record_holds_are_refused_and_harm_nobody(arena: DepotArena) -> None:
     record = record_of(arena, EVENT)
-    waiting = [(7, number, 1 << 40) for number in range(3000)]
+    waiting = [(7, number, 1 << 40) for number in range(12_000)]
     record.wait_at_event(waiting[0])
     with pytest.raises(OverflowError, match="are needed for the calls that wait"):
         record.change(lambda states: [states.decide(0, "wait", each, ()) for each in waiting[1:]])

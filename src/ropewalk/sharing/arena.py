@@ -23,7 +23,7 @@ NUM_BERTHS = 64
 """Threads of a process that can sleep at records at a time."""
 NUM_RECORDS = 512
 """Objects that have a record, at most; further ones are served by calls."""
-RECORD_BYTES = 64 << 10
+RECORD_BYTES = 256 << 10
 """Bytes of a record, which is enough for about a thousand waiting threads."""
 _HEAD = mmap.PAGESIZE
 _SEAT_BYTES = NUM_BERTHS * SEMAPHORE_BYTES

@@ -30,6 +30,10 @@ _CHUNK_S = 1.0
 """Seconds after which a sleeping thread sees whether its depot is still there, and whether a signal came."""
 
 
+class BerthsTaken(Exception):
+    """As many threads of this process sleep as there are berths: the depot has to make the call."""
+
+
 class HostDesk:
     """This process at the depot of its host, over one link.
 
@@ -77,6 +81,9 @@ class HostCalls:
             args: plain values.
             timeout: seconds that the call may wait; the state decides how it ends then.
             lost: returns the error to raise if the depot is gone.
+
+        Raises:
+            BerthsTaken: there is no place to sleep; nothing has happened.
         """
         number = self._berth()
         try:
@@ -84,12 +91,17 @@ class HostCalls:
         finally:
             self._desk.free.append(number)
 
+    def release(self) -> None:
+        """Release a lock or semaphore once, which waits for nothing."""
+        key = self.seat, NUM_BERTHS, threading.get_ident()
+        self._change(lambda states: states.decide(self._part, "release", key, ()))
+
     def set_event(self) -> None:
         """Set the event, and wake the threads that wait."""
         self._wake(self.record.set_event())
 
     def wait_for_event(self, timeout: float | None, lost: Callable[[], Exception]) -> bool:
-        """Wait until the event is set; returns whether it was. Arguments as in `ask`."""
+        """Wait until the event is set; returns whether it was. Arguments and errors as in `ask`."""
         number = self._berth()
         key = self.seat, number, threading.get_ident()
         try:
@@ -102,11 +114,10 @@ class HostCalls:
             self._desk.free.append(number)
 
     def _berth(self) -> int:
-        while True:
-            try:
-                return self._desk.free.pop()
-            except IndexError:  # as many threads of this process sleep as there are berths
-                time.sleep(0.001)
+        try:
+            return self._desk.free.pop()
+        except IndexError:
+            raise BerthsTaken from None
 
     def _ask(
         self, key: WaiterKey, method: str, args: Sequence[Any], timeout: float | None, lost: Callable[[], Exception]
@@ -239,4 +250,4 @@ def _leave_desks() -> None:
 on_fork.append(_leave_desks)
 
 
-__all__ = ["HostCalls", "HostDesk", "calls_to", "desk_of"]
+__all__ = ["BerthsTaken", "HostCalls", "HostDesk", "calls_to", "desk_of"]

@@ -10,6 +10,7 @@ owner dies becomes free; the next owner logs a warning about that.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
@@ -20,7 +21,7 @@ from typing import Any, Self
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
-from ropewalk.sharing.host_desk import HostCalls, calls_to, desk_of
+from ropewalk.sharing.host_desk import BerthsTaken, HostCalls, calls_to, desk_of
 from ropewalk.sharing.membership import member_of_run, shown
 from ropewalk.sharing.resting_calls import acquire_lock, add, release_lock
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create
@@ -49,9 +50,10 @@ class Synchronizer(SharedObject):
 
     def _ask(self, method: str, *args: Any, timeout: float | None = None, **options: Any) -> Any:
         calls = self._calls_here()
-        if calls is None:
-            return super()._ask(method, *args, timeout=timeout, **options)
-        return calls.ask(method, args, limited(timeout), functools.partial(self._gone, calls))
+        if calls is not None:
+            with contextlib.suppress(BerthsTaken):
+                return calls.ask(method, args, limited(timeout), functools.partial(self._gone, calls))
+        return super()._ask(method, *args, timeout=timeout, **options)
 
     def _gone(self, calls: HostCalls) -> PeerLost:
         reference = self._reference

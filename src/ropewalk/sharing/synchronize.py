@@ -6,6 +6,7 @@ names the party that broke it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
+from ropewalk.sharing.host_desk import BerthsTaken
 from ropewalk.sharing.locks import BoundedSemaphore, Lock, RLock, Semaphore, Synchronizer, limited, owned
 from ropewalk.sharing.resting_calls import is_set, put
 from ropewalk.sharing.shared_object import SharedObject, create
@@ -184,9 +186,10 @@ class Event(Synchronizer):
         if self._known():
             return True
         calls = self._calls_here()
-        if calls is None:
-            return self._ask("wait", timeout=timeout)
-        return calls.wait_for_event(limited(timeout), functools.partial(self._gone, calls))
+        if calls is not None:
+            with contextlib.suppress(BerthsTaken):
+                return calls.wait_for_event(limited(timeout), functools.partial(self._gone, calls))
+        return self._ask("wait", timeout=timeout)
 
     def __repr__(self) -> str:
         try:
