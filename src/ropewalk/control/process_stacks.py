@@ -29,6 +29,8 @@ _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call f
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 _IDLE = "(none of its threads runs code of yours)\n"
 _BEGINNINGS = ("<frozen ", threading.__file__)
+_NUM_INNER = 3
+"""How many of Ropewalk's frames are shown below the user's code that waits in them: they say what it called."""
 
 
 def of_processes(files: Mapping[str, Path], ask: Callable[[str], object], timeout_s: float) -> dict[str, str]:
@@ -63,7 +65,7 @@ def of_processes(files: Mapping[str, Path], ask: Callable[[str], object], timeou
 
 def of_output(text: str) -> str:
     """Return the stacks that a process printed, for a signal or in a crash, without Ropewalk's outer frames."""
-    return described([("", stack) for stack in parse(text)])
+    return described([("", stack) for stack in parse(text)], whole=True)
 
 
 def parse(text: str) -> list[Stack]:
@@ -82,17 +84,20 @@ def is_whole(stacks: Sequence[Stack]) -> bool:
     return bool(stacks and stacks[-1] and stacks[-1][0].name == _LAST_FRAME)
 
 
-def described(threads: Iterable[tuple[str, Stack]]) -> str:
-    """The threads that run user code, each under its heading."""
-    shown = [(heading, _from_user_code(stack)) for heading, stack in threads]
+def described(threads: Iterable[tuple[str, Stack]], *, whole: bool = False) -> str:
+    """Show the threads that run user code, each under its heading.
+
+    Args:
+        threads: headings and stacks.
+        whole: whether to show all of Ropewalk's frames below user code, as in a crash, which may be in the last one.
+    """
+    shown = [(heading, _from_user_code(stack, whole)) for heading, stack in threads]
     return "\n".join(heading + "".join(traceback.format_list(stack)) for heading, stack in shown if stack) or _IDLE
 
 
-def _from_user_code(stack: Stack) -> Stack:
-    for index, frame in enumerate(stack):
-        if not frame.filename.startswith((OUR_FOLDER, *_BEGINNINGS)):
-            return stack[index:]
-    return []
+def _from_user_code(stack: Stack, whole: bool) -> Stack:
+    users = [index for index, frame in enumerate(stack) if not frame.filename.startswith((OUR_FOLDER, *_BEGINNINGS))]
+    return stack[users[0] : None if whole else users[-1] + 1 + _NUM_INNER] if users else []
 
 
 def _read_from(path: Path, offset: int) -> str:
