@@ -212,7 +212,7 @@ def test_nothing_is_left_of_a_watched_call(limited: Any) -> None:
     until(lambda: served.running)
     computing.cancel()
     until(lambda: not served.running)
-    assert call_context.watched == {}
+    assert call_context._watchers == {}
 
 
 def test_outside_of_a_call_only_the_limits_count() -> None:

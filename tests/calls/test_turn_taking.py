@@ -584,7 +584,7 @@ def test_calls_that_wait_for_others_and_for_their_turn_are_known_at_both_ends(re
     assert (inner.chain[-1].key, inner.number) == (running.key, running.number)
     gate.set()
     assert (outer.result(), waiting.result()) == ("x", "y")
-    assert a.server.waits() == [] and running.key not in call_context.watched
+    assert a.server.waits() == [] and running.key not in call_context._watchers
 
 
 def test_waits_with_a_limit_are_none(relays: Any) -> None:

@@ -110,7 +110,7 @@ class _Block(CallContext):
 
 current: ContextVar[CallContext | None] = ContextVar("ropewalk_call", default=None)
 
-watched: dict[int, list[Callable[[], object]]] = {}
+_watchers: dict[int, list[Callable[[], object]]] = {}
 """Callbacks for calls that end while they still run, by the keys of the calls. They are stored beside the calls,
 because few calls are watched and a field would cost memory in all of them."""
 
@@ -118,29 +118,29 @@ because few calls are watched and a field would cost memory in all of them."""
 def watch(frame: CallContext, callback: Callable[[], object]) -> None:
     """Have a function called, in a thread of its own, when a call is over; perhaps more than once."""
     for key in frame.watched:
-        watched.setdefault(key, []).append(callback)
+        _watchers.setdefault(key, []).append(callback)
 
 
 def unwatch(frame: CallContext, callback: Callable[[], object]) -> None:
     """Cancel a `watch`."""
     for key in frame.watched:
-        callbacks = watched.get(key, [])
+        callbacks = _watchers.get(key, [])
         with contextlib.suppress(ValueError):
             callbacks.remove(callback)
         if not callbacks:
-            watched.pop(key, None)
+            _watchers.pop(key, None)
 
 
 def forget_watchers(frame: CallContext) -> None:
     """Remove the watchers of a call that has returned."""
-    if watched:
+    if _watchers:
         for key in frame.watched:
-            watched.pop(key, None)
+            _watchers.pop(key, None)
 
 
 def watchers(key: int) -> list[Callable[[], object]]:
     """The callbacks to run when a call is over."""
-    return list(watched.get(key, ()))
+    return list(_watchers.get(key, ()))
 
 
 @contextlib.contextmanager

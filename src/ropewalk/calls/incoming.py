@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ropewalk.calls.call_context import CallContext, current, forget_watchers, new_key, watched
+from ropewalk.calls.call_context import CallContext, current, forget_watchers, new_key
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Answer, Call, Gone, OnceCall, Raised, StreamItem
 from ropewalk.calls.once import CallName, Done, OnceTable
@@ -177,13 +177,12 @@ class Incoming(Turn):
                 value = self.way.method(*unpack(received, message.shared))  # type: ignore[arg-type]
             else:
                 value = self.way.method()
-            return (self, Answer(self.number, ()), None) if value is None else self.reply(value, Answer)
+            return self.reply(value, Answer)
         except BaseException as error:
             return self, self.failed(error), None
         finally:
             current.reset(token)
-            if watched:
-                forget_watchers(self)
+            forget_watchers(self)
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Unpickle the arguments; called once."""

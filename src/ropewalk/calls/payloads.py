@@ -17,7 +17,7 @@ from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from ropewalk.calls.frozen import Frozen
-from ropewalk.transport.array_pickles import dumps_arrays, learn, loads_arrays
+from ropewalk.transport.array_pickles import learn, loads_arrays
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, descriptors_are_scarce, open_parts, pack, total_bytes
 from ropewalk.transport.descriptors import Descriptors
 from ropewalk.transport.frames import Part
@@ -168,9 +168,7 @@ def pack_arguments(
     assert not isinstance(link, Handover)
     if shared and not with_code:
         return _pack_frozen(link, shared, "arguments")
-    if with_code:
-        return _packed(link, dumps_with_code(value, what="arguments"), keep)
-    return _packed_arrays(value, keep) or _packed(link, dumps(value, what="arguments"), keep)
+    return _packed(link, (dumps_with_code if with_code else dumps)(value, what="arguments"), keep)
 
 
 def shared_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Frozen[Any]:
@@ -215,9 +213,7 @@ def pack_value(link: Link, value: Any, *, with_code: bool = False, keep: bool = 
         value = frozen.value
     if handover:
         return handover.put(value)
-    if with_code:
-        return _packed(link, dumps_with_code(value, what="result"), keep)
-    return _packed_arrays(value, keep) or _packed(link, dumps(value, what="result"), keep)
+    return _packed(link, (dumps_with_code if with_code else dumps)(value, what="result"), keep)
 
 
 def unpack(received: Received, shared: tuple[int, ...]) -> Any:
@@ -253,17 +249,6 @@ def _pack_frozen(link: Link | None, frozen: Frozen[Any], what: str) -> PackedVal
                 return packed if link is None or link.stream.carries_fds else packed.unfolded()
             frozen.packed = packed
     return packed.again(link)
-
-
-def _packed_arrays(value: Any, keep: bool) -> PackedValue | None:
-    """Pack arrays that are small enough for a frame; None for any other value."""
-    arrays = dumps_arrays(value)
-    if arrays is None:
-        return None
-    pickled, views = arrays
-    if sum(map(len, views)) >= SHARED_MIN_BYTES:
-        return None
-    return PackedValue((pickled, *map(bytes, views)) if keep else (pickled, *views))
 
 
 def _packed(link: Link | None, payload: Payload, keep: bool) -> PackedValue:

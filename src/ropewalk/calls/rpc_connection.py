@@ -526,7 +526,7 @@ class RpcConnection:
         found, link = None, self.link
         try:
             while True:
-                received = link.receive() if wait else link.read_ready()
+                received = link.receive(wait=wait)
                 wait = False
                 if received is None:
                     raise LinkClosed("the peer closed the link")

@@ -1,7 +1,7 @@
 """Mutexes and semaphores of the C library in memory that processes share.
 
     trylock ─▶ 0 │ EBUSY │ EOWNERDEAD: its owner died with it          robust, recursive, shared between processes
-    wait_at ─▶ sem_clockwait ◀─ sem_post of any process                a wake-up; one that comes too early is not lost
+    wait_at ─▶ sem_timedwait ◀─ sem_post of any process                a wake-up; one that comes too early is not lost
 
 Both are futexes: an operation that finds nobody waiting makes no system call. The functions that cannot block keep the
 interpreter lock, because giving it up takes longer than they do. See pthread_mutexattr_setrobust(3), sem_wait(3).
