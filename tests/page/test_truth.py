@@ -134,6 +134,12 @@ def test_page_of_an_experiment_tells_its_last_row(browser: Browser, served: Serv
     assert len(seen) >= 20
 
 
+def trial_curves(browser: Browser) -> dict[int, list[float]]:
+    """The scores of each trial whose curve is drawn; a point is (step, score, trial)."""
+    lines = [each for chart in browser.charts() for each in chart["series"] if each.get("type") == "line"]
+    return {line["data"][0][2]: [point[1] for point in line["data"]] for line in lines if line["data"]}
+
+
 def climb_until_told(run: Any, x: float, folder: str) -> None:
     """Climbs; the third trial waits for a file."""
     Path(folder, f"trial {x}").touch()
@@ -157,16 +163,16 @@ def test_page_of_a_search_tells_its_trials(browser: Browser, served: ServedPage,
         open_kind(browser, served, "search")
         expected = {"metric": "score", "trials": "3", "trials in all": "4", "running": "1", "done": "2"}
         wait_for_facts(browser, expected)
-        facts, text = browser.facts(), browser.text
-        curves = [each for chart in browser.charts() for each in chart["series"] if each.get("type") == "line"]
+        browser.until(lambda: "trial 1 has ended" in browser.text, "the end of the second trial among the events")
+        browser.until(lambda: [len(points) for points in trial_curves(browser).values()] == [3, 3], "two whole curves")
+        facts, drawn = browser.facts(), trial_curves(browser)
     finally:
         (tmp_path / "go").touch()
         thread.join()
     trials = [results[0][number] for number in range(2)]
     best = max(trials, key=lambda trial: trial.best)
     assert (facts["best"], facts["best trial"]) == (shown_number(best.best), str(best.number))
-    assert facts["progress"].startswith("50 %") and "trial 1 has ended" in text
-    drawn = {each["data"][0][2]: [point[1] for point in each["data"]] for each in curves if each["data"]}
+    assert facts["progress"].startswith("50 %")
     assert drawn == {trial.number: pytest.approx([trial.scores[step] for step in (1, 2, 3)]) for trial in trials}
 
 
