@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
+from ropewalk.calls import batcher
 from ropewalk.pool.pool import Pool
 from ropewalk.sharing.queues import JoinableQueue, Queue
 from ropewalk.sharing.shared_object import SharedObject
@@ -66,6 +67,17 @@ def take_all(items: Queue, taken: Queue, most: int) -> None:
     while (item := items.get()) is not None:
         assert items.qsize() <= most
         taken.put((os.getpid(), *item))
+
+
+handles: list[Queue] = []
+
+
+def put_without_a_timer(items: Queue, num: int) -> None:
+    """While the first items are on their way, others are gathered; the end of the task has to send these."""
+    batcher._WAIT_S = 1e6
+    handles.append(items)  # the last handle of a process sends as well
+    for number in range(num):
+        items.put(number)
 
 
 def take_when_told(items: Queue, told: Queue, go: Queue) -> None:
@@ -174,6 +186,15 @@ def test_each_item_comes_once_and_in_order_and_there_are_never_too_many(session:
     for reader, who in itertools.product({by for by, _, _ in seen}, range(3)):
         mine = [number for by, of, number in seen if (by, of) == (reader, who)]
         assert mine == sorted(mine)
+
+
+def test_what_a_task_has_put_outlives_a_worker_that_is_killed_once_its_result_is_there(session: rw.Session) -> None:
+    items = Queue(session=session)
+    with Pool(1, session=session) as pool:
+        pool.apply(put_without_a_timer, (items, 50))
+        (worker,) = pool.status().workers
+        os.kill(worker.pid, signal.SIGKILL)
+    assert [items.get(timeout=120) for _ in range(50)] == list(range(50))
 
 
 def test_threads_of_a_putter_share_its_room(session: rw.Session) -> None:

@@ -340,7 +340,7 @@ class PoolWorker:
         count = len(self._results)
         if not count:
             return
-        flush_output()  # once the launcher has the results, it may end this worker at once
+        flush_output()  # once the launcher has the results, it may kill this worker
         now = time.monotonic_ns()
         done = TasksDone(self._base, now - self._flushed_ns, self._results, self._nested, ())
         if injection.visit:

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -93,15 +94,22 @@ def leave(code: int) -> NoReturn:
         threading._shutdown()  # type: ignore[attr-defined]
     with contextlib.suppress(BaseException):
         atexit._run_exitfuncs()  # type: ignore[attr-defined]
-    flush_output()
+    with contextlib.suppress(BaseException):
+        flush_output()
     os._exit(code)
 
 
+on_flush: list[Callable[[], object]] = []
+"""Called by `flush_output`: to wait until what this process has sent to others has arrived."""
+
+
 def flush_output() -> None:
-    """Flush stdout and stderr."""
+    """Hand to others what this process has printed and put, so that it lasts even if the process is killed now."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the user may have closed or replaced it
             stream.flush()
+    for flush in on_flush:
+        flush()
 
 
 def _exit_code(stop: SystemExit) -> int:

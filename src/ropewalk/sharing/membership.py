@@ -143,7 +143,7 @@ class SharingMember:
         except (Lost, NotServed) as error:
             if isinstance(error, Lost):
                 self.caller.lose(address, str(error))  # otherwise the next call would try the same link again
-            raise PeerLost(f"the depot at {shown(address)} is gone: {error}", peer=address) from None
+            raise PeerLost(f"the depot is gone: {_silence(address, str(error))}", peer=address) from None
 
     def tell(self, conversation: RpcConnection, method: str, *args: object) -> None:
         """Call a method of a depot itself without waiting, not even for room; dropped if it cannot be sent any more."""
@@ -430,6 +430,8 @@ def _settle_all() -> None:
         member.settle()
 
 
+# What a task has put is there when its result is: before anything that its caller puts then, and if it is killed.
+bootstrap.on_flush.append(_settle_all)
 os.register_at_fork(after_in_child=_forget_all)
 atexit.register(_settle_all)
 # A child that multiprocessing has forked ends without atexit, and runs only finalizers that it has registered itself.

@@ -286,6 +286,26 @@ def test_another_putter_gets_the_places_that_were_not_begun_and_no_more() -> Non
     assert waiter in desk.ended, "and free again when it never comes"
 
 
+@pytest.mark.parametrize("num_looks", range(8))
+def test_a_place_that_is_begun_between_two_looks_is_not_given_twice(num_looks: int) -> None:
+    class BegunMeanwhile(Lot):
+        looks = 0
+
+        @property
+        def num_begun(self) -> int:
+            if self.is_open and self.closed_at is None:
+                self.looks += 1
+                if self.looks > num_looks:
+                    self.begun = 2
+            return super().num_begun
+
+    desk, lot = Desk(QueueState(maxsize=2)), BegunMeanwhile()
+    desk.call(desk.states[0], "put", A, Parcel("a"), lot)
+    other = desk.call(desk.states[0], "put", B, Parcel("b"))
+    num_inside = 1 + (lot.num_begun - 1) + (other in desk.ended)
+    assert num_inside <= 2
+
+
 def test_whoever_waits_for_room_comes_before_room_for_others() -> None:
     desk = Desk(QueueState(maxsize=2))
     lots = [Lot() for _ in range(4)]

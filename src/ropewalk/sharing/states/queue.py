@@ -72,6 +72,14 @@ class _LeasedPlaces:
         """The number of places that may still be begun."""
         return self.num - self.num_begun
 
+    @property
+    def num_open(self) -> int:
+        """The number of places whose item has not arrived, begun or not.
+
+        The putter may begin one at any moment, also between two reads, so this is not the sum of the two above.
+        """
+        return self.num - self.num_arrived
+
     def close(self) -> int:
         """Take back the places that were not begun; returns their number."""
         self.lot.close()
@@ -220,13 +228,17 @@ class QueueState:
 
     @property
     def _num_inside(self) -> int:
-        num_under_way = sum(room.num_under_way for room in self._rooms)
-        return len(self._line) + num_under_way + (self._loan.num_left if self._loan else 0)
+        return self._num_here + sum(room.num_under_way for room in self._rooms)
+
+    @property
+    def _num_here(self) -> int:
+        """The number of items that have arrived, and that no reader has begun."""
+        return len(self._line) + (self._loan.num_left if self._loan else 0)
 
     @property
     def _num_free(self) -> int:
         """The number of places that are neither filled nor promised."""
-        return self._maxsize - self._num_inside - sum(room.num_left for room in self._rooms)
+        return self._maxsize - self._num_here - sum(room.num_open for room in self._rooms)
 
     def _settle(self) -> list[CallOutcome]:
         """Serve getters and putters while either is possible."""
