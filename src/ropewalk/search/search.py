@@ -29,6 +29,7 @@ from ropewalk.errors import RopewalkError, SearchFailed
 from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased
+from ropewalk.quantities import counted
 from ropewalk.search.arguments import objectives, places_here, sampler_of
 from ropewalk.search.book import Mode, SearchBook
 from ropewalk.search.claimed_search import begun_book, claimed_search
@@ -237,7 +238,8 @@ class Search:
             keeper.told = running.line
             stack.enter_context(self._shown(running))
             progress = stack.enter_context(SearchProgress(book, self.name, self._settings.trials, self._progress))
-            progress.note(f"{len(book.trials)} trials so far; run {keeper.run} in {store.where}")
+            goes_on = f"goes on after {counted(len(book.trials), 'trial')}; " if book.trials else ""
+            progress.note(f"{goes_on}run {keeper.run} in {store.where}")
             stack.callback(writer.every(_HEARTBEAT_S, keeper.heartbeat))
             why_stopping = self._carry_through(book, keeper, writer, progress, running)
         if why_stopping == "Ctrl-C":

@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -101,14 +101,15 @@ class Problem(abc.ABC):
         num_outputs: number of columns of theta, which is flat in all arguments: (p * num_outputs,).
     """
 
-    steepest: float
+    steepest: ClassVar[float]
     """The largest eigenvalue that the second derivative of the loss of one row can have."""
 
     def __init__(self, shards: Shards, ridge: float = 0.0, num_outputs: int = 1) -> None:
         self.shards = shards
         self.ridge = ridge
         self.num_outputs = num_outputs
-        self.num_workers, _, self.num_features = shards.features.shape
+        self.num_workers: int = shards.features.shape[0]
+        self.num_features: int = shards.features.shape[2]
 
     @property
     def num_weights(self) -> int:
@@ -201,7 +202,7 @@ class Problem(abc.ABC):
 class LinearRegression(Problem):
     """Half the squared error; targets are numbers."""
 
-    steepest = 1.0
+    steepest: ClassVar[float] = 1.0
 
     def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
         return (scores[..., 0] - targets).square() / 2
@@ -216,7 +217,7 @@ class LinearRegression(Problem):
 class LogisticRegression(Problem):
     """`log(1 + exp(-y x theta))`; targets are -1 and 1."""
 
-    steepest = 0.25
+    steepest: ClassVar[float] = 0.25
 
     def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
         return torch.nn.functional.softplus(-targets * scores[..., 0])
@@ -232,7 +233,7 @@ class LogisticRegression(Problem):
 class SoftmaxRegression(Problem):
     """Cross-entropy over `num_outputs` classes; targets are classes, from 0."""
 
-    steepest = 0.5
+    steepest: ClassVar[float] = 0.5
 
     def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
         return -scores.log_softmax(-1).gather(-1, targets[..., None])[..., 0]

@@ -104,12 +104,13 @@ class Federation:
             raise ExchangeInvalid("a federation has one threshold for all weights; leave out factors")
         self.problem = problem
         self.compressor = compressor
-        self.alpha = 1 / problem.smoothness if alpha is None else alpha
-        self.theta = problem.start()
-        self.memories, self.errors = torch.zeros(2, problem.num_workers, problem.num_weights, dtype=torch.float64)
+        self.alpha: float = 1 / problem.smoothness if alpha is None else alpha
+        self.theta: Tensor = problem.start()
+        self.memories: Tensor = torch.zeros(problem.num_workers, problem.num_weights, dtype=torch.float64)
+        self.errors: Tensor = torch.zeros_like(self.memories)
         """h_m and e_m by row, and h."""
-        self.memory = torch.zeros_like(self.theta)
-        self.step = 0
+        self.memory: Tensor = torch.zeros_like(self.theta)
+        self.step: int = 0
         self.applied: Tensor | None = None
         """The last applied update, and the change of the weights by it; None before the first round."""
         self.moved: Tensor | None = None
