@@ -92,13 +92,15 @@ def test_ps_watches_until_it_is_interrupted(tmp_path: Path) -> None:
 def test_ps_draws_a_table_on_a_terminal() -> None:
     with controlled(Pretence("walk-table")):
         master, slave = pty.openpty()
+        shown = ""
         try:
             surroundings = environment(TERM="xterm")
             subprocess.run([sys.executable, "-m", "ropewalk", "ps"], env=surroundings, stdout=slave, check=True)
-            shown = os.read(master, 1 << 16).decode()
         finally:
-            os.close(master)
             os.close(slave)
+        with open(master, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # EIO is its end
+            while part := terminal.read(1 << 16):
+                shown += part.decode()
     assert "walk-table running" in shown and "waiting" in shown and "4711" in shown
 
 

@@ -147,7 +147,9 @@ def test_a_server_for_strangers_is_refused_when_it_is_asked_for_and_not_in_a_thr
 def test_what_a_manager_prints_has_no_name_in_front_as_that_of_a_process(capfd: pytest.CaptureFixture[str]) -> None:
     with types.SimulatorManager() as manager:
         manager.Simulator().say("you called Foo.f()")  # type: ignore[attr-defined]
-    assert capfd.readouterr().out == "you called Foo.f()\n"
+        printed: list[str] = []
+        wait_until(lambda: printed.append(capfd.readouterr().out) or "".join(printed).endswith("\n"))
+    assert "".join(printed) == "you called Foo.f()\n"
 
 
 def test_a_type_that_cannot_be_sent_fails_the_start_and_says_which() -> None:

@@ -23,6 +23,7 @@ from typing import Any
 
 from ropewalk.control.view import EventView
 from ropewalk.errors import CrashLoop, PoolClosed, ProcessLimit, RopewalkError, StartFailed
+from ropewalk.escaping import escaped
 from ropewalk.pool.constant_store import ConstantStore
 from ropewalk.pool.constants import Constant
 from ropewalk.pool.growth import PoolGrowth
@@ -382,6 +383,8 @@ class Dispatcher:
             self.workers.scaling.gone(worker.rank)
         else:
             self.history.died(worker.name, death)
+            if death.retried:  # where it does not start again, the error of the task tells
+                logger.warning(escaped(f"{death.cause}; {death.retried} starts again"))
             self._replace(worker, death.cause, CrashLoop)
 
     def _replace(self, worker: RemoteWorker, cause: str, failure: type[RopewalkError]) -> None:
