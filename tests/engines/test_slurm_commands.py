@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.engines.slurm_commands import advise, ask, is_passing, run_command, words_of
+from ropewalk.engines.cluster_commands import is_passing, words_of
+from ropewalk.engines.slurm_commands import advise, ask, run_command
 from ropewalk.errors import EngineError
 
 

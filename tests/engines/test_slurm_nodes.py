@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ropewalk.engines.batch_sizes import best_share, describe
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.slurm_nodes import (
     SlurmNode,
-    best_share,
-    describe,
     expand_names,
     most_jobs,
     read_sinfo,
