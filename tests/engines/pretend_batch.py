@@ -183,7 +183,7 @@ def qsub(folder: Path, words: list[str]) -> None:
     assert last is None or last > 0, "an array has at least two tasks"
     assert all(re.fullmatch(r"(select=1:ncpus=\d.*|place=pack|walltime=[\d:]+)", word) for word in given["-l"])
     environment = {name: os.environ[name] for name in ("HOME", "USER", "PATH") if name in os.environ}
-    tasks = [None] if last is None else list(range(last + 1))
+    tasks: list[int | None] = [None] if last is None else list(range(last + 1))
     number = submit(folder, given["-N"][0], tasks, environment | {"PBS_ENVIRONMENT": "PBS_BATCH"}, "PBS_ARRAY_INDEX")
     print(f"{number}{'' if last is None else '[]'}.{_SERVER}")
 
@@ -258,7 +258,7 @@ def bsub(folder: Path, words: list[str]) -> None:
         sys.exit(f"{given['-q'][0]}: No such queue. Job not submitted.")
     match = re.fullmatch(r"([^\[]+)(?:\[1-(\d+)\])?", given["-J"][0])
     assert match
-    tasks = [None] if match[2] is None else list(range(1, int(match[2]) + 1))
+    tasks: list[int | None] = [None] if match[2] is None else list(range(1, int(match[2]) + 1))
     environment = {**os.environ, "LSB_JOBINDEX": "0"}  # bsub copies the environment in which it runs
     number = submit(folder, match[1], tasks, environment, "LSB_JOBINDEX")
     print(f"Job <{number}> is submitted to default queue <normal>.")

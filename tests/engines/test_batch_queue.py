@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import ropewalk as rw
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine, JobSpec
 from ropewalk.engines.resources import Resources
@@ -74,6 +75,14 @@ def test_a_job_that_no_host_can_hold_is_refused_before_it_is_submitted(name: str
     assert engine.find("run") == []
     assert engine.per_job(Resources()) == CPUS
     assert make_engine(name, {"processes_per_job": 3}).per_job(Resources(cpus=CPUS + 1)) == 3
+
+
+@pytest.mark.parametrize(("name", "variable"), [("pbs", "PBS_ENVIRONMENT"), ("lsf", "LSB_JOBINDEX")])
+def test_the_workers_of_a_pool_are_in_jobs(name: str, variable: str, shared: Path) -> None:
+    options = {"folder": str(shared)}
+    with rw.Session(engine=name, engine_options=options, hosts=1) as session, rw.Pool(1, session=session) as pool:
+        assert pool.apply(os.getenv, (variable,)) is not None
+    assert list(shared.glob("*")) == []
 
 
 @pytest.mark.parametrize(("name", "first"), [("pbs", "qsub"), ("lsf", "bsub")])

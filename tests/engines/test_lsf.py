@@ -51,7 +51,7 @@ def test_several_jobs_are_an_array_whose_tasks_count_from_one() -> None:
     engine = LsfEngine()
     ids = engine._read_ids("Job <812> is submitted to default queue <normal>.\n", 3)
     assert ids == ["812[1]", "812[2]", "812[3]"]
-    assert [engine._number(id) for id in [*ids, "813"]] == [0, 1, 2, 0]
+    assert [engine._number(id) for id in ("812[1]", "812[2]", "812[3]", "813")] == [0, 1, 2, 0]
     assert engine._read_ids("Job <813> is submitted to queue <gpu>.\n", 1) == ["813"]
     assert engine._read_ids("Request aborted by esub. Job not submitted.\n", 1) is None
 
