@@ -168,7 +168,7 @@ def test_a_cluster_is_ok_only_if_it_answers(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / command).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     rows = {finding.what: finding for finding in findings.cluster()}
-    states = {"Slurm": Severity.ABSENT, "Kubernetes": Severity.OK, "Docker": Severity.ABSENT, "Ray": Severity.ABSENT}
+    states = dict.fromkeys(("Slurm", "PBS", "LSF", "Docker", "Ray"), Severity.ABSENT) | {"Kubernetes": Severity.OK}
     assert {name: row.state for name, row in rows.items()} == states
     assert rows["Docker"].value == f"{tmp_path}/docker is here, and nobody answers it: {DOCKER_SAYS}"
     assert "is DOWN" in rows["Slurm"].value and rows["Ray"].value == "no ray on the path"

@@ -202,7 +202,7 @@ def test_sacct_tells_of_jobs_that_the_queue_has_forgotten(tmp_path: Path, monkey
 def test_an_engine_understands_a_squeue_of_each_version(
     record: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ropewalk.engines.slurm._user", lambda: "ada")
+    monkeypatch.setattr("ropewalk.engines.slurm.user_name", lambda: "ada")
     mine, others = record(1, "RUNNING"), record(2, "RUNNING", user_name="bob")
     _pretend(tmp_path, "squeue", json.dumps({"jobs": [mine, others, record(3, "FAILED", 7 << 8)]}))
     _pretend(tmp_path, "sacct", "")

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ropewalk.engines.batch_sizes import best_share
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.slurm_nodes import (
     SlurmNode,
-    best_share,
-    describe,
     expand_names,
     most_jobs,
     read_sinfo,
@@ -71,14 +70,6 @@ def test_memory_that_a_cluster_does_not_tell_is_no_limit() -> None:
     assert node(16).room.holds(Resources(memory="100G")) == 16
 
 
-def test_one_large_node_among_many_does_not_decide_the_size_of_jobs() -> None:
-    assert best_share([node(4)] * 100 + [node(128)], Resources()) == 4
-    assert best_share([node(4)] + [node(128)] * 2, Resources()) == 128
-    assert best_share([node(8)] * 3, Resources()) == 8
-    assert best_share([node(8)], Resources(cpus=9)) == 0
-    assert best_share([], Resources()) == 0
-
-
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=8), st.integers(1, 8))
 def test_jobs_are_as_large_as_three_quarters_of_the_cluster_allow(sizes: list[int], cpus: int) -> None:
     nodes, process = [node(size) for size in sizes], Resources(cpus=cpus)
@@ -95,11 +86,6 @@ def test_exclusive_jobs_have_one_node_each() -> None:
     assert most_jobs([node(8), node(2), node(1)], Resources(cpus=2)) == 5
     assert most_jobs([node(8), node(2), node(1)], Resources(cpus=2), is_exclusive=True) == 2
     assert most_jobs([node(8, jobs_per_cpu=0), node(8, jobs_per_cpu=3)], Resources(cpus=2)) == 1 + 12
-
-
-def test_what_nodes_have_is_said_in_words() -> None:
-    assert describe([node(1)]) == "1 CPU, no GPU"
-    assert describe([node(8, 2000, 1), node(16, 1000)]) == "16 CPUs, 2000 MiB of memory, 1 GPU"
 
 
 @pytest.mark.parametrize(

@@ -289,6 +289,8 @@ def network() -> Iterator[Finding]:
 
 _CLUSTERS = {
     "Slurm": ("scontrol", "ping"),
+    "PBS": ("qstat", "-B"),
+    "LSF": ("lsid",),
     "Kubernetes": ("kubectl", "version", "--request-timeout=5s"),
     "Docker": ("docker", "version", "--format", "version {{.Server.Version}}"),
     "Ray": ("ray", "status"),

@@ -17,9 +17,10 @@ import contextlib
 import dataclasses
 import json
 import math
+import re
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ropewalk.errors import SettingsError
 from ropewalk.near_names import instead_of
@@ -86,6 +87,21 @@ def words_to_options(words: list[str]) -> dict[str, str]:
             raise SettingsError(f"the option {name} is given twice: {options[name]!r} and {value!r}")
         options[name] = value
     return options
+
+
+def refuse_control_characters(options: Mapping[str, object]) -> None:
+    """Refuse options that would break out of a line of a script or of a request.
+
+    Args:
+        options: the texts and lists of texts, by name.
+
+    Raises:
+        ValueError: an option has a control character.
+    """
+    for name, value in options.items():
+        words = cast(list[object], value) if isinstance(value, list) else [value]
+        if any(re.search(r"[\x00-\x1f\x7f]", str(word)) for word in words):
+            raise ValueError(f"{name} must hold no control characters such as a line break, not {value!r}")
 
 
 def _read(kind: Any, value: object) -> object:

@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
+from ropewalk.engines.batch_sizes import describe
+from ropewalk.engines.cluster_commands import words_of
 from ropewalk.engines.engine import EngineFinding
 from ropewalk.engines.shared_folder import SharedFolder
-from ropewalk.engines.slurm_commands import run_command, words_of
-from ropewalk.engines.slurm_nodes import SlurmNode, describe
+from ropewalk.engines.slurm_commands import run_command
+from ropewalk.engines.slurm_nodes import SlurmNode
 from ropewalk.engines.slurm_script import SlurmOptions
 from ropewalk.errors import EngineError
 

@@ -6,14 +6,12 @@ it is sent, from the configured capacity of the nodes in the output of sinfo, bu
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ropewalk.engines.batch_sizes import hours_and_minutes
 from ropewalk.engines.resources import HostCapacity, Resources
-from ropewalk.quantities import counted
 
 SINFO_FORMAT = "%N|%P|%o|%c|%m|%T|%a|%l|%h|%f|%G"
 """`--format` of sinfo, as `read_sinfo` expects it; no field contains a vertical bar."""
@@ -21,7 +19,6 @@ SINFO_FORMAT = "%N|%P|%o|%c|%m|%T|%a|%l|%h|%f|%G"
 _GPU = re.compile(r"gpu(?::([^:,(]+))??:(\d+)(?:\([^)]*\))?(?:,|$)")
 _UNUSABLE = ("down", "drain", "fail", "maint", "unk", "inval", "perfctrs", "future", "error")
 _MIB = 2**20
-_GOOD_USE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,28 +105,6 @@ def _jobs_per_cpu(sharing: str) -> int:
     return int(count) if kind == "FORCE" and count.isdecimal() else 1
 
 
-def best_share(nodes: Sequence[SlurmNode], process: Resources) -> int:
-    """Choose how many processes one job should host: as many as possible while most of the cluster can be used.
-
-    Large jobs mean few agents. But with one node of 128 CPUs among a hundred of 4, jobs of 128 processes would all wait
-    for that node. So the result is the largest number with which the nodes host three quarters of the processes that
-    they could host at best.
-
-    Args:
-        nodes: the nodes.
-        process: the request of each process.
-
-    Returns:
-        The number of processes, or 0 if no node can host even one.
-    """
-    places = Counter(node.room.holds(process) for node in nodes)
-    at_best = sum(place * count for place, count in places.items())
-    for share in range(max(places, default=0), 0, -1):
-        if sum(place // share * share * count for place, count in places.items()) >= _GOOD_USE * at_best:
-            return share
-    return 0
-
-
 def most_jobs(nodes: Sequence[SlurmNode], job: Resources, is_exclusive: bool = False) -> int:
     """Return how many jobs of one size fit on the nodes at the same time."""
     total = 0
@@ -137,34 +112,6 @@ def most_jobs(nodes: Sequence[SlurmNode], job: Resources, is_exclusive: bool = F
         place = node.room.holds(job)
         total += min(place, 1) if is_exclusive or not node.jobs_per_cpu else place * node.jobs_per_cpu
     return total
-
-
-def describe(nodes: Sequence[SlurmNode]) -> str:
-    """Describe the largest capacity of a node in words."""
-    cpus = max((node.cpus for node in nodes), default=0)
-    words = [counted(cpus, "CPU")]
-    memories = [node.memory_mib for node in nodes if node.memory_mib is not None]
-    if memories:
-        words.append(f"{max(memories)} MiB of memory")
-    gpus = max((node.gpus for node in nodes), default=0)
-    words.append(counted(gpus, "GPU") if gpus else "no GPU")
-    return ", ".join(words)
-
-
-def describe_request(job: Resources) -> str:
-    """Describe the request of a job, in the same form as `describe`."""
-    cpus = math.ceil(job.cpus)
-    words = [counted(cpus, "CPU")]
-    if job.memory_bytes:
-        words.append(f"{mib_of(job)} MiB of memory")
-    if job.gpus:
-        words.append(counted(job.gpus, "GPU"))
-    return ", ".join(words)
-
-
-def mib_of(job: Resources) -> int:
-    """Return the memory request of a job in MiB, Slurm's unit, rounded up; 0 if it has none."""
-    return math.ceil((job.memory_bytes or 0) / _MIB)
 
 
 def read_time(text: str) -> float | None:
@@ -190,9 +137,8 @@ def read_time(text: str) -> float | None:
 
 
 def write_time(seconds: float) -> str:
-    """Write a time as Slurm reads it, in whole minutes, rounded up: Slurm has no finer limits."""
-    minutes = max(1, math.ceil(seconds / 60))
-    return f"{minutes // 60}:{minutes % 60:02}:00"
+    """Write a time as Slurm reads it, in whole minutes, rounded up."""
+    return f"{hours_and_minutes(seconds)}:00"
 
 
 def expand_names(text: str) -> list[str]:

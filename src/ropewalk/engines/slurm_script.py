@@ -4,24 +4,22 @@ Everything here is a pure function, so that the text can be shown (`--dry-run`) 
 Options are passed as flags and not as `#SBATCH` lines: flags win over variables such as SBATCH_EXPORT, and no text of
 a user can break out of them.
 
-The script hands over the credentials and then becomes the agent:
-
-    folder/0.stdin (0600) ── opened, then removed ──▶ standard input ──▶ exec python -m ropewalk.processes.agent
-
-As the agent takes the place of the shell, signals that Slurm sends to the batch shell (`--signal=B:USR1`, SIGTERM)
-reach the agent itself, and its exit code is the job's.
+The script is that of `job_script`: the agent takes the place of the batch shell, so that the signals that Slurm sends
+to that shell (`--signal=B:USR1`, SIGTERM) reach the agent itself.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import shlex
 import sys
 from dataclasses import dataclass, field
 
+from ropewalk.engines.batch_sizes import mib_of
 from ropewalk.engines.engine import JobSpec
-from ropewalk.engines.slurm_nodes import expand_names, mib_of, read_time, write_time
+from ropewalk.engines.job_script import job_script
+from ropewalk.engines.options import refuse_control_characters
+from ropewalk.engines.slurm_nodes import expand_names, read_time, write_time
 
 _OURS = frozenset(
     [
@@ -53,9 +51,8 @@ _OURS = frozenset(
     ]
 )
 """Flags of sbatch that the engine itself sets; another value would break its guarantees."""
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NO_CREDENTIALS = 78
-"""The exit code of a job that finds no credentials (EX_CONFIG of sysexits.h)."""
+_UNSET = ("SLURM_BITSTR_LEN", "SLURM_JWT")
+"""Variables of Slurm's commands, which jobs must not inherit."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +94,7 @@ class SlurmOptions:
     """The timeout of a Slurm command, in seconds."""
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            words = [*self.setup, *self.extra] if isinstance(value, list) else [str(value)]
-            if any(re.search(r"[\x00-\x1f\x7f]", word) for word in words):
-                raise ValueError(f"{name} must hold no control characters such as a line break, not {value!r}")
+        refuse_control_characters(vars(self))
         if "\\" in self.folder:
             raise ValueError(f"folder must hold no backslash, which Slurm would take for its own, not {self.folder!r}")
         if self.inside not in ("auto", "submit"):
@@ -189,13 +183,10 @@ def step_script(options: SlurmOptions, spec: JobSpec, run_id: str, folder: str) 
 
     The output does not flow through srun, so that no output is lost if srun ends.
     """
-    header, *body = batch_script(options, spec, run_id, folder, number="$1").splitlines(keepends=True)
-    return "".join([header, f'exec >>{shlex.quote(folder)}/"$1".log 2>&1\n', *body])
+    return job_script("slurm", spec, run_id, folder, '"$1"', setup=options.setup, unset=_UNSET, writes_log=True)
 
 
-def batch_script(
-    options: SlurmOptions, spec: JobSpec, run_id: str, folder: str, number: str = "${SLURM_ARRAY_TASK_ID:-0}"
-) -> str:
+def batch_script(options: SlurmOptions, spec: JobSpec, run_id: str, folder: str) -> str:
     """Return the script of each job of a request.
 
     Args:
@@ -203,7 +194,6 @@ def batch_script(
         spec: the job; its `stdin` does not appear in the script.
         run_id: the run, for the job's environment.
         folder: the folder with the files of standard inputs, if the job has one.
-        number: the shell expression for the number of the job in its request.
 
     Returns:
         The text of the script.
@@ -211,43 +201,5 @@ def batch_script(
     Raises:
         ValueError: the environment has a name or value that no shell can set.
     """
-    lines = [
-        "#!/bin/bash -l" if options.setup else "#!/bin/bash",
-        f"# A job of Ropewalk, run {run_id}. What is secret comes on its standard input and is not part of this text.",
-        "unset LC_ALL SLURM_BITSTR_LEN SLURM_JWT",
-        "# A notice that comes before the agent listens must not end it.",
-        "trap '' USR1",
-        "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin} HOME=${HOME:-~}",
-        *_hand_over(spec, folder, number),
-        *options.setup,
-        *_exports({**spec.environment, "ROPEWALK_RUN_ID": run_id}),
-        f"exec {shlex.join(spec.command)}" + (" <&3 3<&-" if spec.stdin else " </dev/null"),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _hand_over(spec: JobSpec, folder: str, number: str) -> list[str]:
-    if not spec.stdin:
-        return []
-    return [
-        f"credentials={shlex.quote(folder)}/{number}.stdin",
-        'if ! [ -r "$credentials" ]; then',
-        '    echo "ropewalk: $HOSTNAME does not see $credentials. Either hosts do not share that folder (see the option'
-        ' folder of the engine slurm), or this job was started before, which needs a fresh submission." >&2',
-        f"    exit {_NO_CREDENTIALS}",
-        "fi",
-        'exec 3<"$credentials"',
-        'rm -f -- "$credentials"',
-    ]
-
-
-def _exports(environment: dict[str, str]) -> list[str]:
-    for name, value in environment.items():
-        if not _NAME.fullmatch(name) or "\0" in value:
-            raise ValueError(f"the variable {name!r}, or its value, is nothing that a shell can set")
-    return [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
-
-
-def shown(flags: list[str], script: str) -> str:
-    """Return flags and script as one command that could be typed."""
-    return f"{shlex.join(['sbatch', *flags])} <<'END'\n{script}END\n"
+    number = "${SLURM_ARRAY_TASK_ID:-0}"
+    return job_script("slurm", spec, run_id, folder, number, setup=options.setup, unset=_UNSET)

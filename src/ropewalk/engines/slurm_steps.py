@@ -27,6 +27,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ropewalk.engines.batch_sizes import describe, describe_request
+from ropewalk.engines.cluster_commands import is_passing, words_of
 from ropewalk.engines.engine import Engine, EngineFinding, HostSlots, JobSpec, JobState, JobStatus
 from ropewalk.engines.host_addresses import resolve
 from ropewalk.engines.options import read_options
@@ -45,9 +47,9 @@ from ropewalk.engines.slurm_allocation import (
     read_steps,
 )
 from ropewalk.engines.slurm_check import check_cluster
-from ropewalk.engines.slurm_commands import ask, is_passing, start_command, words_of
+from ropewalk.engines.slurm_commands import ask, start_command
 from ropewalk.engines.slurm_jobs import SlurmJob, status_of
-from ropewalk.engines.slurm_nodes import SINFO_FORMAT, SlurmNode, describe, describe_request, expand_names, read_sinfo
+from ropewalk.engines.slurm_nodes import SINFO_FORMAT, SlurmNode, expand_names, read_sinfo
 from ropewalk.engines.slurm_script import SlurmOptions, step_flags, step_script
 from ropewalk.errors import EngineError
 from ropewalk.quantities import counted

@@ -1,0 +1,92 @@
+"""The shell script of a batch job: it hands over the credentials and then becomes the agent.
+
+    folder/0.stdin (0600) ── opened, then removed ──▶ standard input ──▶ exec python -m ropewalk.processes.agent
+
+As the agent takes the place of the shell, signals for the batch shell reach the agent itself, and its exit code is the
+job's. A job that its batch system starts a second time finds no credentials and ends: a restart is always a fresh
+submission.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+from ropewalk.engines.engine import JobSpec
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NO_CREDENTIALS = 78
+"""The exit code of a job that finds no credentials (EX_CONFIG of sysexits.h)."""
+
+
+def job_script(
+    engine: str,
+    spec: JobSpec,
+    run_id: str,
+    folder: str,
+    number: str,
+    *,
+    setup: Sequence[str] = (),
+    unset: Sequence[str] = (),
+    writes_log: bool = False,
+) -> str:
+    """Return the script of each job of a request.
+
+    Args:
+        engine: the name of the engine, for messages.
+        spec: the job; its `stdin` does not appear in the script.
+        run_id: the run, for the job's environment.
+        folder: the folder with the files of standard inputs, if the job has one.
+        number: the shell expression for the number of the job in its request.
+        setup: lines of shell before the agent starts; the script is then a login shell.
+        unset: variables of the batch system's commands that jobs must not inherit.
+        writes_log: whether the job writes its output to the folder itself; otherwise the batch system does.
+
+    Returns:
+        The text of the script.
+
+    Raises:
+        ValueError: the environment has a name or value that no shell can set.
+    """
+    lines = [
+        "#!/bin/bash -l" if setup else "#!/bin/bash",
+        *([f"exec >>{shlex.quote(folder)}/{number}.log 2>&1"] if writes_log else []),
+        f"# A job of Ropewalk, run {run_id}. What is secret comes on its standard input and is not part of this text.",
+        f"unset LC_ALL {' '.join(unset)}".rstrip(),
+        "# A notice that comes before the agent listens must not end it.",
+        "trap '' USR1",
+        "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin} HOME=${HOME:-~}",
+        *_hand_over(engine, spec, folder, number),
+        *setup,
+        *_exports({**spec.environment, "ROPEWALK_RUN_ID": run_id}),
+        f"exec {shlex.join(spec.command)}" + (" <&3 3<&-" if spec.stdin else " </dev/null"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _hand_over(engine: str, spec: JobSpec, folder: str, number: str) -> list[str]:
+    if not spec.stdin:
+        return []
+    return [
+        f"credentials={shlex.quote(folder)}/{number}.stdin",
+        'if ! [ -r "$credentials" ]; then',
+        '    echo "ropewalk: $HOSTNAME does not see $credentials. Either hosts do not share that folder (see the option'
+        f' folder of the engine {engine}), or this job was started before, which needs a fresh submission." >&2',
+        f"    exit {_NO_CREDENTIALS}",
+        "fi",
+        'exec 3<"$credentials"',
+        'rm -f -- "$credentials"',
+    ]
+
+
+def _exports(environment: dict[str, str]) -> list[str]:
+    for name, value in environment.items():
+        if not _NAME.fullmatch(name) or "\0" in value:
+            raise ValueError(f"the variable {name!r}, or its value, is nothing that a shell can set")
+    return [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
+
+
+def shown(argv: Sequence[str], script: str) -> str:
+    """Return a command and the script on its standard input as one command that could be typed."""
+    return f"{shlex.join(argv)} <<'END'\n{script}END\n"

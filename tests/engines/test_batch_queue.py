@@ -1,0 +1,114 @@
+"""The engines of PBS and LSF pass the public suite with stand-ins for the commands, and check what they need."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.engines import make_engine
+from ropewalk.engines.engine import Engine, JobSpec
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import EngineError, SettingsError
+from ropewalk.testing.engine_conformance import EngineConformance
+from tests.engines.pretend_batch import CPUS, install, wait_for_supervisors
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder that the hosts of the pretended cluster share; its commands are on the PATH."""
+    install(tmp_path / "bin", tmp_path / "state")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    yield tmp_path / "shared"
+    wait_for_supervisors(tmp_path / "state")
+
+
+class _Pretended:
+    """What the suite is told of both pretended clusters."""
+
+    num_jobs = 8
+    shared: Path
+
+    @pytest.fixture(autouse=True)
+    def _cluster(self, shared: Path) -> None:
+        self.shared = shared
+
+    def engine_options(self) -> Mapping[str, object]:
+        return {"folder": str(self.shared)}
+
+    def leftovers(self) -> list[str]:
+        return [str(path) for path in self.shared.glob("*")]
+
+
+class TestPbs(_Pretended, EngineConformance):
+    engine_name = "pbs"
+
+    def lose(self, engine: Engine, id: str) -> None:
+        subprocess.run(["qsig", "-s", "SIGKILL", id], check=True)
+
+
+class TestLsf(_Pretended, EngineConformance):
+    engine_name = "lsf"
+
+    def lose(self, engine: Engine, id: str) -> None:
+        subprocess.run(["bkill", "-s", "KILL", id], check=True)
+
+
+@pytest.mark.parametrize("name", ["pbs", "lsf"])
+def test_a_refusal_of_the_queue_says_which_option_chooses_it_and_leaves_no_files(name: str, shared: Path) -> None:
+    engine = make_engine(name, {"folder": str(shared), "queue": "nosuch"})
+    with pytest.raises(EngineError, match=r"refused the job: .*[Qq]ueue.*option queue"):
+        engine.submit(JobSpec(["true"]), 1, "run", "a")
+    assert list(shared.glob("*")) == []
+
+
+@pytest.mark.parametrize("name", ["pbs", "lsf"])
+def test_a_job_that_no_host_can_hold_is_refused_before_it_is_submitted(name: str, shared: Path) -> None:
+    engine = make_engine(name, {"folder": str(shared)})
+    too_many = JobSpec(["true"], resources=Resources(cpus=CPUS + 1))
+    with pytest.raises(EngineError, match=f"can hold a job of {CPUS + 1} CPUs: the largest have {CPUS} CPUs"):
+        engine.submit(too_many, 1, "run", "a")
+    assert engine.find("run") == []
+    assert engine.per_job(Resources()) == CPUS
+    assert make_engine(name, {"processes_per_job": 3}).per_job(Resources(cpus=CPUS + 1)) == 3
+
+
+@pytest.mark.parametrize(("name", "variable"), [("pbs", "PBS_ENVIRONMENT"), ("lsf", "LSB_JOBINDEX")])
+def test_the_workers_of_a_pool_are_in_jobs(name: str, variable: str, shared: Path) -> None:
+    options = {"folder": str(shared)}
+    with rw.Session(engine=name, engine_options=options, hosts=1) as session, rw.Pool(1, session=session) as pool:
+        assert pool.apply(os.getenv, (variable,)) is not None
+    assert list(shared.glob("*")) == []
+
+
+@pytest.mark.parametrize(("name", "first"), [("pbs", "qsub"), ("lsf", "bsub")])
+def test_missing_commands_are_named_by_the_check(
+    name: str, first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine(name, {"folder": str(tmp_path / "shared")})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    finding = engine.check()[0]
+    assert not finding.ok
+    assert first in finding.detail and "login node" in finding.detail
+    with pytest.raises(EngineError, match=r"there is no \w+ on the PATH.*processes_per_job"):
+        engine.per_job(Resources())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("pbs", {"extra": ["-J", "0-3"]}, "extra must not hold -J: the engine sets this flag of qsub itself"),
+        ("pbs", {"time": "1 day"}, "time is written seconds"),
+        ("lsf", {"extra": ["-K"]}, "extra must not hold -K: the engine sets this flag of bsub itself"),
+        ("lsf", {"time": "1:00:00"}, "time is written minutes"),
+        ("lsf", {"setup": ["a\nb"]}, "control characters"),
+        ("pbs", {"processes_per_job": 0}, "above 0"),
+    ],
+)
+def test_options_that_would_break_the_engine_are_refused(name: str, options: dict[str, object], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        make_engine(name, options)
