@@ -20,6 +20,7 @@ from ropewalk.engines.kubernetes_manifests import MOST_STDIN_BYTES
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
 from tests.lab.kubernetes import NAMESPACE, Cluster
+from tests.lab.kubernetes_store import Refused
 from tests.lab.plugin import require_packages
 
 SLEEP = JobSpec([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"])
@@ -72,6 +73,7 @@ def test_a_quota_that_is_used_up(kubernetes: Cluster, engine: KubernetesEngine) 
     said = refusal(engine, count=3)
     assert "exceeded quota" in said and "limited: pods=2" in said
     assert "describe resourcequota" in said and "end something" in said
+    assert "create 3 pods like" in said and "which asks for 1 CPUs" in said
     wait_for(lambda: not kubernetes.pods(), "what had been created to be removed: all or none")
     kubernetes.store.quota = {"requests.memory": 2**30}
     assert "memory=4G" in refusal(engine)
@@ -85,6 +87,24 @@ def test_missing_rights(kubernetes: Cluster) -> None:
         assert "deploy/kubernetes/rbac.yaml" in said and f"-n {NAMESPACE} auth can-i --list" in said
         with pytest.raises(EngineError, match="cannot list resource"):
             engine.find("run")
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ('admission webhook "labels.example" denied the request: label team is missing', "admission policy"),
+        ("pods is forbidden: maximum cpu usage per container is 2, but limit is 4", "describe limitrange"),
+    ],
+)
+def test_a_pod_that_admission_refuses(
+    kubernetes: Cluster, engine: KubernetesEngine, monkeypatch: pytest.MonkeyPatch, message: str, words: str
+) -> None:
+    def refuse(kind: str, namespace: str, body: dict[str, object]) -> None:
+        raise Refused(403, "Forbidden", message)
+
+    monkeypatch.setattr(kubernetes.store, "_admit", refuse)
+    said = refusal(engine)
+    assert message in said and words in said and "asks for 1 CPUs" in said
 
 
 def test_a_namespace_that_does_not_exist(kubernetes: Cluster) -> None:
@@ -190,8 +210,28 @@ def test_a_pod_that_fits_nowhere_is_told_by_the_state(engine: KubernetesEngine) 
     id = engine.submit(spec, 1, "run", "a")[0]
     status = status_when(engine, id, "Unschedulable")
     assert status.state is JobState.PENDING
-    assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu." in status.reason
+    assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu" in status.reason
+    assert status.hopeless and "can ever hold it: it asks for 1 CPUs, 4 nvidia.com/gpu; 2 nodes" in status.reason
     engine.cancel([id])
+
+
+def test_a_pod_that_waits_for_room_is_no_pod_that_fits_nowhere(kubernetes: Cluster, engine: KubernetesEngine) -> None:
+    spec = JobSpec(SLEEP.command, resources=Resources(cpus=60))
+    ids = engine.submit(spec, 3, "run", "a")
+    wait_for(lambda: any("no room now" in each.reason for each in engine.poll(ids).values()), "one to wait")
+    [waits] = [each for each in engine.poll(ids).values() if "no room now" in each.reason]
+    assert waits.state is JobState.PENDING and not waits.hopeless
+    engine.cancel(ids)
+
+
+def test_a_pod_that_fits_nowhere_is_given_up_later_without_the_right_to_list_nodes(kubernetes: Cluster) -> None:
+    rules = [{"verbs": ["create", "list", "watch", "get", "delete"], "resources": ["pods", "pods/log", "secrets"]}]
+    config = kubernetes.kubeconfig(kubernetes.add_user("mouse", rules))
+    with engine_of(kubernetes, kubeconfig=str(config), unschedulable_s=1) as engine:
+        id = engine.submit(JobSpec(["a"], resources=Resources(gpus=4)), 1, "run", "a")[0]
+        wait_for(lambda: engine.poll([id])[id].hopeless, "it to be given up")
+        assert "for 1 s is given up" in engine.poll([id])[id].reason
+        engine.cancel([id])
 
 
 # --- failures that nobody should notice -------------------------------------------------------------------------------

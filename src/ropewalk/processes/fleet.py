@@ -70,7 +70,10 @@ class FleetListener(Protocol):
         """Called with each message of an agent."""
 
     def on_agent_lost(self, agent: AgentRecord, why: str) -> None:
-        """Called when an agent is gone, with all its processes; one event."""
+        """Called when an agent is gone, with all its processes; one event.
+
+        `why` is empty if the user was told of the cause with another agent.
+        """
 
     def on_happened(self, text: str) -> None:
         """Called with an event that the user should know; waiting processes may be placed now."""
@@ -110,6 +113,9 @@ class Fleet:
         self._closed = False
         self._paused_until = 0.0
         self._last_loss = -_ONE_EVENT_S
+        self._last_cause = ""
+        self._is_refused = False
+        """Whether the user was told that the engine refuses agents, and it has accepted none since."""
         self._last_news = time.monotonic()
         """When an agent was last submitted or came up."""
         self._here = engine.reach is Reach.HERE
@@ -272,10 +278,11 @@ class Fleet:
         self._paused_until = time.monotonic() + _REFUSED_S
         if self._closed:
             return
-        if any(agent.link for agent in list(self.agents.values())):
-            self._crew.on_happened(f"no more agents can be had: {error}")
-        elif not self.agents:
+        if not self.agents:
             self._crew.on_no_agents(StartFailed(f"no agent could be submitted: {error}"))
+        elif not self._is_refused:  # it is asked again every few seconds
+            self._is_refused = True
+            self._crew.on_happened(f"no more agents can be had: {error}")
 
     def _submit(self, share: Share) -> None:
         """Submit one agent; in any thread.
@@ -294,6 +301,7 @@ class Fleet:
         self._loop.call_soon(lambda: self._submitted(agent))
 
     def _submitted(self, agent: AgentRecord) -> None:
+        self._is_refused = False
         self._last_news = time.monotonic()
         if agent.share in self._submitting:
             self._submitting.remove(agent.share)
@@ -408,10 +416,14 @@ class Fleet:
         if agent.link is link:
             self.lost(agent, why)
 
-    def lost(self, agent: AgentRecord, why: str, *, hopeless: bool = False) -> None:
+    def lost(self, agent: AgentRecord, why: str, *, hopeless: bool = False, cause: str = "") -> None:
         """Handle the loss of an agent: one event for all of its processes.
 
-        `hopeless`: another agent would fail likewise.
+        Args:
+            agent: the agent.
+            why: what is known of its end.
+            hopeless: whether another agent would fail likewise.
+            cause: the part of `why` that the losses of several agents have in common: the user is told once.
         """
         if self.agents.pop(agent.id, None) is None:
             return
@@ -427,7 +439,9 @@ class Fleet:
         else:
             where = f" (pid {agent.pid})" if agent.pid else ""
             what = f"the agent on {agent.host}" if agent.host else f"the agent {agent.id}"
-            self._crew.on_agent_lost(agent, f"{what}{where} is gone: {why}")
+            is_known = bool(cause) and cause == self._last_cause
+            self._last_cause = cause or self._last_cause
+            self._crew.on_agent_lost(agent, "" if is_known else f"{what}{where} is gone: {why}")
         self._desk.in_thread(lambda: self._desk.end(agent.job, was_told=planned))
         if planned:
             return
