@@ -402,6 +402,36 @@ def test_a_lost_node_is_told_and_its_pods_can_be_ended(
     assert engine.poll([id])[id] == JobStatus(JobState.ENDED, -9, "cancelled")
 
 
+def node_of(cluster: Cluster, id: str) -> str:
+    return str(cluster.store.get("pods", NAMESPACE, id)["spec"]["nodeName"])
+
+
+def test_a_replacement_avoids_the_node_that_was_lost(kubernetes: Cluster, engine: KubernetesEngine) -> None:
+    id = engine.submit(SLEEP, 1, "run", "a")[0]
+    wait_for(lambda: is_running(engine, id), "it to run")
+    lost = node_of(kubernetes, id)
+    kubernetes.kubelet.lose_node(lost, noticed_after_s=3.0)  # the launcher notices earlier than the cluster
+    new = engine.submit(JobSpec(SLEEP.command, away_from=[id]), 1, "run", "b")[0]
+    wait_for(lambda: is_running(engine, new), "its replacement to run")
+    assert node_of(kubernetes, new) != lost
+    engine.cancel([new])
+
+
+def test_a_node_is_not_avoided_if_there_is_no_other_or_a_job_has_ended_on_it(
+    kubernetes: Cluster, engine: KubernetesEngine
+) -> None:
+    ended = engine.submit(JobSpec(["true"]), 1, "run", "a")[0]
+    wait_for(lambda: engine.poll([ended])[ended].exit_code == 0, "it to end")
+    large = JobSpec(SLEEP.command, resources=Resources(cpus=99))
+    ids = engine.submit(large, 2, "run", "b")
+    wait_for(lambda: is_running(engine, *ids), "one to run on each node")
+    new = engine.submit(JobSpec(SLEEP.command, away_from=[ended, *ids]), 1, "run", "c")[0]
+    wait_for(lambda: is_running(engine, new), "a job with no node that it likes to run")
+    assert engine._nodes_of([ended, "unknown"]) == []
+    assert engine._nodes_of(ids) == ["node-a", "node-b"]
+    engine.cancel([*ids, new])
+
+
 def test_a_job_that_uses_more_memory_than_it_asked_for(engine: KubernetesEngine) -> None:
     spec = JobSpec([sys.executable, "-c", "x = bytearray(300 << 20)\nimport time; time.sleep(600)"],
                    resources=Resources(memory="100Mi"))  # fmt: skip

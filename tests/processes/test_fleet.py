@@ -149,3 +149,24 @@ def test_a_refusal_of_the_first_agent_ends_the_wait(scene: Scene) -> None:
     scene.submit(3)
     assert [str(failure) for failure in scene.told.failures] == ["no agent could be submitted: exceeded quota"]
     assert not scene.told.happened
+
+
+def test_new_jobs_are_kept_away_from_hosts_that_were_lost_a_short_time_ago(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, drained, never_up, _ = scene.submit(4)
+    for pid, agent in enumerate((lost, drained), start=100):
+        agent.pid = pid
+    drained.draining = "preempted"
+    for agent in (lost, drained, never_up):
+        scene.fleet.lost(agent, "nothing was heard of it")
+    scene.submit(1)
+    assert [list(spec.away_from) for spec in scene.engine.specs[-2:]] == [[], [lost.job]]
+    for agent in scene.submit(20):
+        agent.pid = 1
+        scene.fleet.lost(agent, "nothing was heard of it")
+    scene.submit(1)
+    assert len(scene.engine.specs[-1].away_from) == 16, "the list is bounded"
+    monkeypatch.setattr("ropewalk.processes.fleet._AWAY_S", 0.0)
+    scene.submit(1)
+    assert not scene.engine.specs[-1].away_from, "the engine knows by now which hosts are gone"

@@ -76,6 +76,8 @@ class JobSpec:
     """Seconds after which the engine ends the job; None leaves it to the engine's own limit."""
     place: str = ""
     """The host on which the job has to run, one of `Engine.places`; empty leaves the choice to the engine."""
+    away_from: Sequence[str] = ()
+    """Jobs whose hosts may have been lost a short time ago: an engine that chooses hosts prefers other ones."""
     door: bool = False
     """For `Reach.CARRIED`: whether the job listens at a unix socket that `Engine.door` leads to.
 

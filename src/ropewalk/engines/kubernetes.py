@@ -213,7 +213,7 @@ class KubernetesEngine(Engine):
 
     def _create(self, spec: JobSpec, name: str, run_id: str, request_id: str) -> Manifest:
         labels = manifests.labels(run_id, request_id, self._user)
-        manifest = manifests.pod(self.options, spec, name, labels, run_id)
+        manifest = manifests.pod(self.options, spec, name, labels, run_id, self._nodes_of(spec.away_from))
         try:
             pod = retrying(lambda: self._api.create_pod(manifest))
         except ApiError as error:
@@ -232,6 +232,14 @@ class KubernetesEngine(Engine):
                 if error.reason != "AlreadyExists":
                     raise
         return pod
+
+    def _nodes_of(self, ids: Sequence[str]) -> list[str]:
+        """Return the nodes of jobs that have not ended on them: a node that reports an end is alive."""
+        known = dict(self._known)
+        for watch in list(self._watches.values()):
+            known.update(watch.last_known())
+        pods = [known[id].pod for id in ids if id in known]
+        return sorted({pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName") and not is_over(pod)})
 
     def _remove_forgotten(self) -> None:
         """Remove pods that ended long ago and were not removed by their launchers, and with them their Secrets."""

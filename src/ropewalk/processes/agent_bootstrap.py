@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
@@ -100,8 +101,13 @@ class AgentBootstrap:
         self._waiting: dict[str, list[AgentRecord]] = {}
         """Agents whose wait is about to be reported, by its reason."""
 
-    def prepare(self, share: Share) -> tuple[AgentRecord, JobSpec]:
-        """Make an agent with the job that starts it, and admit it to the run. From any thread."""
+    def prepare(self, share: Share, away_from: Sequence[str] = ()) -> tuple[AgentRecord, JobSpec]:
+        """Make an agent with the job that starts it, and admit it to the run. From any thread.
+
+        Args:
+            share: the part of a host that the agent may use.
+            away_from: the jobs of agents that were lost a short time ago.
+        """
         home, settings = self._home, self._home.settings
         id = f"agent-{next(self._numbers)}"
         credentials = Credentials.create(home.run_id, id)
@@ -146,6 +152,7 @@ class AgentBootstrap:
             resources=share.resources,
             time_limit_s=settings.time_limit_s,
             place=share.place,
+            away_from=away_from,
             door=agent.dialled,
         )
         return agent, spec

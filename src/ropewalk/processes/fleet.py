@@ -15,6 +15,7 @@ import math
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -49,6 +50,10 @@ _SPREAD_S = 5.0
 """Agents that come up within this time (seconds) of the one before share the processes evenly."""
 _ONE_EVENT_S = 1.0
 """Losses within this time (seconds) count as one event."""
+_AWAY_S, _MOST_AWAY = 600.0, 16
+"""New jobs avoid the hosts of agents that were lost within this time (seconds), up to the stated number. After that
+time the engine knows itself which hosts are gone.
+"""
 _CROWD_S = 0.2
 """Processes are placed one by one; a warning of too many on one host waits this long (seconds), until all are placed.
 """
@@ -113,6 +118,8 @@ class Fleet:
         self._closed = False
         self._paused_until = 0.0
         self._last_loss = -_ONE_EVENT_S
+        self._lost_jobs: deque[tuple[float, str]] = deque(maxlen=_MOST_AWAY)
+        """The jobs of agents that were up and were lost without notice, with the time."""
         self._last_cause = ""
         self._is_refused = False
         """Whether the user was told that the engine refuses agents, and it has accepted none since."""
@@ -290,7 +297,9 @@ class Fleet:
         Raises:
             EngineError: the engine refused.
         """
-        agent, spec = self._boarding.prepare(share)
+        now = time.monotonic()
+        lost = [job for when, job in list(self._lost_jobs) if now - when < _AWAY_S]
+        agent, spec = self._boarding.prepare(share, lost)
         self.agents[agent.id] = agent
         try:
             agent.job = self._desk.submit(spec, self._home.run_id, agent.id)
@@ -433,6 +442,8 @@ class Fleet:
         if self._closed:
             return
         planned = bool(agent.draining)
+        if agent.pid and not planned:  # its replacement may be submitted while the loss is reported
+            self._lost_jobs.append((time.monotonic(), agent.job))
         if planned:
             if agent.processes:
                 self._crew.on_agent_lost(agent, agent.draining)
