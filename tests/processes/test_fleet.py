@@ -132,6 +132,15 @@ def test_the_reason_why_no_job_will_ever_run_is_reported_once_and_ends_the_wait(
     assert isinstance(failure, StartFailed) and "will never run: no node holds it" in str(failure)
 
 
+def test_the_first_job_whose_node_does_not_see_the_launchers_folder_ends_the_wait(scene: Scene) -> None:
+    scene.submit(1)
+    scene.engine.status = JobStatus(JobState.ENDED, reason="node n1 cannot open /home/ada/jobs", hopeless=True)
+    scene.look(1.0)
+    words = "its job job-of-agent-1 could not begin: node n1 cannot open /home/ada/jobs"
+    assert scene.told.lost == [f"the agent agent-1 is gone: {words}"]
+    assert [str(failure) for failure in scene.told.failures] == [f"no agent could join this run. The last one: {words}"]
+
+
 def test_a_refusal_that_repeats_is_reported_once_until_an_agent_is_accepted(scene: Scene) -> None:
     scene.submit(1)
     for refusals in (1, 2):

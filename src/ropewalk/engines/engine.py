@@ -54,7 +54,8 @@ class JobStatus:
     reason: str = ""
     """The engine's own explanation, if it has one (why the job is pending, why it was ended)."""
     hopeless: bool = False
-    """Whether a pending job can never run as it is, for example because its image does not exist."""
+    """Whether this job can never run as it is, nor one like it: its image does not exist, its node does not see the
+    launcher's folder. For pending jobs, and for jobs that ended before they had begun."""
 
 
 @dataclass(frozen=True, slots=True)

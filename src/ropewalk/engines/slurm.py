@@ -233,7 +233,7 @@ class SlurmEngine(Engine):
             if id in self._cancelled:  # Slurm forgets a cancelled job at once if it had not started
                 return JobStatus(JobState.ENDED, reason="CANCELLED: before it started")
             return JobStatus(JobState.LOST, reason="Slurm does not know this job, or no longer")
-        status = status_of(job)
+        status = status_of(job, str(self._folder.path))
         if status.state is JobState.ENDED and id in self._cancelled and status.exit_code in (None, -9, -15):
             return JobStatus(JobState.ENDED, status.exit_code, "CANCELLED: by its launcher")
         return status

@@ -26,6 +26,8 @@ SACCT_FIELDS = "JobID,JobName,User,State,ExitCode,NodeList"
 
 _PENDING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT", "CONFIGURING"}
 _ALIVE = {"RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING", "EXPEDITING"}
+NO_CREDENTIALS = 78
+"""The exit code of a job that finds no credentials (EX_CONFIG of sysexits.h)."""
 _NO_FILES = 53
 """The signal that Slurm reports instead of an exit code when it could not even open the job's files."""
 
@@ -107,8 +109,13 @@ class SlurmJob:
         return self.state in _PENDING
 
 
-def status_of(job: SlurmJob) -> JobStatus:
-    """Return the status of a job, with a reason that users understand."""
+def status_of(job: SlurmJob, folder: str = "") -> JobStatus:
+    """Return the status of a job, with a reason that users understand.
+
+    Args:
+        job: the job.
+        folder: the folder of its files, as the launcher names it, for the reason of a job whose node does not see it.
+    """
     where = f" on {job.nodes}" if job.nodes else ""
     words = _WORDS_OF_STATES.get(job.state, "")
     if job.is_pending:
@@ -117,10 +124,24 @@ def status_of(job: SlurmJob) -> JobStatus:
         return JobStatus(JobState.RUNNING, reason=f"{job.state}{where}: {words}" if words else "")
     if job.state == "COMPLETED":
         return JobStatus(JobState.ENDED, job.exit_code or 0)
-    if job.has_no_files:
-        words = "the node could not open the job's files: the option folder must name a folder that all hosts share"
+    if job.has_no_files or job.exit_code == NO_CREDENTIALS:
+        return _unshared(job, folder)
     exit_code = -9 if job.state == "OUT_OF_MEMORY" else job.exit_code or None
     return JobStatus(JobState.ENDED, exit_code, f"{job.state}{where}" + (f": {words}" if words else ""))
+
+
+def _unshared(job: SlurmJob, folder: str) -> JobStatus:
+    """Return the status of a job that did not find its files on its node: others would not find theirs."""
+    node = f"node {job.nodes}" if job.nodes else "its node"
+    return JobStatus(
+        JobState.ENDED,
+        job.exit_code or None,
+        f"{node} cannot open the job's files in the folder {folder or '(see the option folder)'}, through which the "
+        "launcher and the nodes exchange scripts, credentials and output: set the option folder of the engine slurm to "
+        f"one that all nodes share, or leave out {job.nodes or 'that node'} with the option exclude",
+        # A job that was started a second time finds no credentials either, and may be replaced.
+        hopeless=job.has_no_files,
+    )
 
 
 def _pending(job: SlurmJob) -> str:

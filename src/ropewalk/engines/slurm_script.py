@@ -21,6 +21,7 @@ import sys
 from dataclasses import dataclass, field
 
 from ropewalk.engines.engine import JobSpec
+from ropewalk.engines.slurm_jobs import NO_CREDENTIALS
 from ropewalk.engines.slurm_nodes import expand_names, mib_of, read_time, write_time
 
 _OURS = frozenset(
@@ -54,8 +55,6 @@ _OURS = frozenset(
 )
 """Flags of sbatch that the engine itself sets; another value would break its guarantees."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NO_CREDENTIALS = 78
-"""The exit code of a job that finds no credentials (EX_CONFIG of sysexits.h)."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +233,7 @@ def _hand_over(spec: JobSpec, folder: str, number: str) -> list[str]:
         'if ! [ -r "$credentials" ]; then',
         '    echo "ropewalk: $HOSTNAME does not see $credentials. Either hosts do not share that folder (see the option'
         ' folder of the engine slurm), or this job was started before, which needs a fresh submission." >&2',
-        f"    exit {_NO_CREDENTIALS}",
+        f"    exit {NO_CREDENTIALS}",
         "fi",
         'exec 3<"$credentials"',
         'rm -f -- "$credentials"',

@@ -207,6 +207,10 @@ class AgentBootstrap:
             self._port.happened(f"{first.id} (job {first.job}){whose}: {reason}")
 
     def _ended(self, agent: AgentRecord, status: JobStatus, said: str) -> None:
+        if status.hopeless:
+            words = f"its job {agent.job} could not begin: {status.reason}"
+            self._port.lost(agent, words, hopeless=True, cause=status.reason)
+            return
         reason = f" ({status.reason})" if status.reason else ""
         what = f"ended with exit code {status.exit_code}" if status.exit_code is not None else "is gone"
         words = f"its job {agent.job} {what}{reason} before it was up. It said: {said or 'nothing'}{remedy_for(said)}"
