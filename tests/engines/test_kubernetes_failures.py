@@ -20,6 +20,7 @@ from ropewalk.engines.kubernetes_manifests import MOST_STDIN_BYTES
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
 from tests.lab.kubernetes import NAMESPACE, Cluster
+from tests.lab.kubernetes_store import Refused
 from tests.lab.plugin import require_packages
 
 SLEEP = JobSpec([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"])
@@ -72,6 +73,7 @@ def test_a_quota_that_is_used_up(kubernetes: Cluster, engine: KubernetesEngine) 
     said = refusal(engine, count=3)
     assert "exceeded quota" in said and "limited: pods=2" in said
     assert "describe resourcequota" in said and "end something" in said
+    assert "create 3 pods like" in said and "which asks for 1 CPUs" in said
     wait_for(lambda: not kubernetes.pods(), "what had been created to be removed: all or none")
     kubernetes.store.quota = {"requests.memory": 2**30}
     assert "memory=4G" in refusal(engine)
@@ -85,6 +87,24 @@ def test_missing_rights(kubernetes: Cluster) -> None:
         assert "deploy/kubernetes/rbac.yaml" in said and f"-n {NAMESPACE} auth can-i --list" in said
         with pytest.raises(EngineError, match="cannot list resource"):
             engine.find("run")
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ('admission webhook "labels.example" denied the request: label team is missing', "admission policy"),
+        ("pods is forbidden: maximum cpu usage per container is 2, but limit is 4", "describe limitrange"),
+    ],
+)
+def test_a_pod_that_admission_refuses(
+    kubernetes: Cluster, engine: KubernetesEngine, monkeypatch: pytest.MonkeyPatch, message: str, words: str
+) -> None:
+    def refuse(kind: str, namespace: str, body: dict[str, object]) -> None:
+        raise Refused(403, "Forbidden", message)
+
+    monkeypatch.setattr(kubernetes.store, "_admit", refuse)
+    said = refusal(engine)
+    assert message in said and words in said and "asks for 1 CPUs" in said
 
 
 def test_a_namespace_that_does_not_exist(kubernetes: Cluster) -> None:
@@ -190,8 +210,28 @@ def test_a_pod_that_fits_nowhere_is_told_by_the_state(engine: KubernetesEngine) 
     id = engine.submit(spec, 1, "run", "a")[0]
     status = status_when(engine, id, "Unschedulable")
     assert status.state is JobState.PENDING
-    assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu." in status.reason
+    assert "0/2 nodes are available: 2 Insufficient nvidia.com/gpu" in status.reason
+    assert status.hopeless and "can ever hold it: it asks for 1 CPUs, 4 nvidia.com/gpu; 2 nodes" in status.reason
     engine.cancel([id])
+
+
+def test_a_pod_that_waits_for_room_is_no_pod_that_fits_nowhere(kubernetes: Cluster, engine: KubernetesEngine) -> None:
+    spec = JobSpec(SLEEP.command, resources=Resources(cpus=60))
+    ids = engine.submit(spec, 3, "run", "a")
+    wait_for(lambda: any("no room now" in each.reason for each in engine.poll(ids).values()), "one to wait")
+    [waits] = [each for each in engine.poll(ids).values() if "no room now" in each.reason]
+    assert waits.state is JobState.PENDING and not waits.hopeless
+    engine.cancel(ids)
+
+
+def test_a_pod_that_fits_nowhere_is_given_up_later_without_the_right_to_list_nodes(kubernetes: Cluster) -> None:
+    rules = [{"verbs": ["create", "list", "watch", "get", "delete"], "resources": ["pods", "pods/log", "secrets"]}]
+    config = kubernetes.kubeconfig(kubernetes.add_user("mouse", rules))
+    with engine_of(kubernetes, kubeconfig=str(config), unschedulable_s=1) as engine:
+        id = engine.submit(JobSpec(["a"], resources=Resources(gpus=4)), 1, "run", "a")[0]
+        wait_for(lambda: engine.poll([id])[id].hopeless, "it to be given up")
+        assert "for 1 s is given up" in engine.poll([id])[id].reason
+        engine.cancel([id])
 
 
 # --- failures that nobody should notice -------------------------------------------------------------------------------
@@ -360,6 +400,36 @@ def test_a_lost_node_is_told_and_its_pods_can_be_ended(
     assert time.monotonic() - began > 1, "the node was given the time to end it politely"
     assert not kubernetes.pods(), "a node that is gone never says that its pod has ended"
     assert engine.poll([id])[id] == JobStatus(JobState.ENDED, -9, "cancelled")
+
+
+def node_of(cluster: Cluster, id: str) -> str:
+    return str(cluster.store.get("pods", NAMESPACE, id)["spec"]["nodeName"])
+
+
+def test_a_replacement_avoids_the_node_that_was_lost(kubernetes: Cluster, engine: KubernetesEngine) -> None:
+    id = engine.submit(SLEEP, 1, "run", "a")[0]
+    wait_for(lambda: is_running(engine, id), "it to run")
+    lost = node_of(kubernetes, id)
+    kubernetes.kubelet.lose_node(lost, noticed_after_s=3.0)  # the launcher notices earlier than the cluster
+    new = engine.submit(JobSpec(SLEEP.command, away_from=[id]), 1, "run", "b")[0]
+    wait_for(lambda: is_running(engine, new), "its replacement to run")
+    assert node_of(kubernetes, new) != lost
+    engine.cancel([new])
+
+
+def test_a_node_is_not_avoided_if_there_is_no_other_or_a_job_has_ended_on_it(
+    kubernetes: Cluster, engine: KubernetesEngine
+) -> None:
+    ended = engine.submit(JobSpec(["true"]), 1, "run", "a")[0]
+    wait_for(lambda: engine.poll([ended])[ended].exit_code == 0, "it to end")
+    large = JobSpec(SLEEP.command, resources=Resources(cpus=99))
+    ids = engine.submit(large, 2, "run", "b")
+    wait_for(lambda: is_running(engine, *ids), "one to run on each node")
+    new = engine.submit(JobSpec(SLEEP.command, away_from=[ended, *ids]), 1, "run", "c")[0]
+    wait_for(lambda: is_running(engine, new), "a job with no node that it likes to run")
+    assert engine._nodes_of([ended, "unknown"]) == []
+    assert engine._nodes_of(ids) == ["node-a", "node-b"]
+    engine.cancel([*ids, new])
 
 
 def test_a_job_that_uses_more_memory_than_it_asked_for(engine: KubernetesEngine) -> None:

@@ -57,6 +57,19 @@ def test_a_pod_with_every_option_is_valid() -> None:
     assert {"name": "volume-0", "mountPath": "/data", "readOnly": True} in container(made)["volumeMounts"]
 
 
+def test_nodes_are_avoided_by_a_preference_and_not_by_a_requirement() -> None:
+    require_packages("kubernetes_validate")
+    made = manifests.pod(KubernetesOptions(image="i"), JobSpec(["a"]), "p", LABELS, "run", ["node-b", "node-a"])
+    validate(made)
+    affinity = made["spec"]["affinity"]["nodeAffinity"]
+    assert "requiredDuringSchedulingIgnoredDuringExecution" not in affinity
+    [term] = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["preference"]["matchExpressions"] == [
+        {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node-a", "node-b"]}
+    ]
+    assert "affinity" not in pod()["spec"]
+
+
 def test_a_pod_is_careful_by_default() -> None:
     spec = pod()["spec"]
     assert spec["automountServiceAccountToken"] is False

@@ -67,5 +67,10 @@ def test_a_process_that_fits_nowhere_is_refused_with_what_the_largest_node_has()
         per_pod([node("a")], Resources(), node_selector={"pool": "c"})
 
 
+def test_an_autoscaler_may_add_the_node_that_a_process_needs() -> None:
+    assert per_pod([node("a", "2")], Resources(cpus=4), unschedulable_s=300) == 1
+    assert per_pod([], Resources(cpus=4), unschedulable_s=300) == 1
+
+
 def test_a_launcher_that_may_not_look_at_nodes_makes_small_pods() -> None:
     assert per_pod(None, Resources()) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -253,7 +254,9 @@ def test_a_folder_that_nodes_do_not_share_is_named(slurm: SlurmCluster, run: str
     engine = SlurmEngine({**slurm.options, "folder": "/dev/shm/ropewalk-test"})
     try:
         [id] = engine.submit(python("pass", stdin=b"secret"), 1, run, "a")
-        assert "the option folder must name a folder that all hosts share" in end_of(engine, id).reason
+        ended = end_of(engine, id)
+        assert re.match(r"node \S+ cannot open the job's files in the folder /dev/shm/ropewalk-test,", ended.reason)
+        assert "set the option folder" in ended.reason and ended.hopeless
     finally:
         _end(engine, run)
         Path("/dev/shm/ropewalk-test").rmdir()

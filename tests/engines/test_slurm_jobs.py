@@ -133,9 +133,18 @@ def test_reasons_of_waiting_are_said_in_words(reason: str, words: str) -> None:
 
 def test_files_that_a_node_cannot_open_are_told_from_signals() -> None:
     for job in (read(record_22(1, "FAILED", 53))[0], read_sacct("1|n|ada|FAILED|0:53|n1")[0]):
-        status = status_of(job)
-        assert status.exit_code is None
-        assert "option folder" in status.reason
+        status = status_of(job, "/home/ada/.ropewalk/slurm")
+        assert status.exit_code is None and status.hopeless
+        where = f"node {job.nodes}" if job.nodes else "its node"
+        assert status.reason.startswith(f"{where} cannot open the job's files in the folder /home/ada/.ropewalk/slurm,")
+        assert "set the option folder of the engine slurm" in status.reason and "exclude" in status.reason
+
+
+def test_a_job_that_finds_no_credentials_names_the_folder_and_may_be_replaced() -> None:
+    """Its output may be in the node's own folder, where the launcher does not see it."""
+    status = status_of(read_sacct("1|n|ada|FAILED|78:0|n1")[0], "/scratch/jobs")
+    assert (status.exit_code, status.hopeless) == (78, False)
+    assert "node n1 cannot open the job's files in the folder /scratch/jobs" in status.reason
 
 
 def test_a_new_state_counts_as_an_end_that_is_named() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -242,6 +243,20 @@ def test_what_slurm_says_of_an_end_is_told(engine: SlurmSteps) -> None:
     status = end_of(engine, large)
     assert status.exit_code == -9 and status.reason.startswith("OUT_OF_MEMORY on n"), status
     assert end_of(engine, odd).exit_code == 137, "which a shell could not tell from a signal"
+
+
+def test_a_node_that_does_not_see_the_launchers_folder_is_named_with_it(two: str) -> None:
+    # Each machine has its own /dev/shm, so this one is seen by the launcher only.
+    engine = slurm_engine({"folder": "/dev/shm/ropewalk-steps"})
+    assert isinstance(engine, SlurmSteps) and engine.allocation == two
+    try:
+        [id] = engine.submit(python("pass", stdin=b"secret"), 1, RUN, "unseen")
+        status = end_of(engine, id)
+        assert re.match(r"node n\S+ cannot open the job's files in the folder /dev/shm/ropewalk-steps,", status.reason)
+        assert status.hopeless, "others would not find theirs"
+    finally:
+        engine.close()
+        shutil.rmtree("/dev/shm/ropewalk-steps")
 
 
 def test_a_step_whose_srun_is_killed_is_still_ended_by_cancel(slurm: SlurmCluster, engine: SlurmSteps) -> None:

@@ -118,7 +118,7 @@ class Kubelet:
 
     def _place(self, pod: Object) -> None:
         reasons: dict[str, int] = {}
-        for name in self.nodes:
+        for name in sorted(self.nodes, key=lambda name: _is_disliked(pod["spec"], name)):
             why = self._why_not(pod["spec"], name)
             if not why:
                 self._update(pod, lambda changed, name=name: _placed(changed, name))
@@ -137,7 +137,7 @@ class Kubelet:
 
     def _why_not(self, spec: Object, name: str) -> str:
         node = self.store.objects["nodes", "", name]
-        if name in self.lost:
+        if name in self.lost and node["status"]["conditions"][0]["status"] != "True":
             return "node(s) had untolerated taint {node.kubernetes.io/unreachable: }"
         labels = node["metadata"]["labels"]
         if any(labels.get(key) != value for key, value in spec.get("nodeSelector", {}).items()):
@@ -178,6 +178,8 @@ class Kubelet:
 
     def _run(self, pod: Object) -> None:
         container = pod["spec"]["containers"][0]
+        if pod["spec"]["nodeName"] in self.lost:  # nobody there learns of the pod
+            return
         if not self._pulled(pod, container):
             return
         files = self._files(pod)
@@ -425,6 +427,16 @@ def expand(text: str, environment: dict[str, str]) -> str:
 def _placed(pod: Object, node: str) -> None:
     pod["spec"]["nodeName"] = node
     pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
+
+
+def _is_disliked(spec: Object, node: str) -> bool:
+    """Whether the pod prefers other nodes, which the scheduler then takes if they have room."""
+    terms = spec.get("affinity", {}).get("nodeAffinity", {}).get("preferredDuringSchedulingIgnoredDuringExecution", [])
+    return any(
+        (each["key"], each["operator"]) == ("kubernetes.io/hostname", "NotIn") and node in each["values"]
+        for term in terms
+        for each in term["preference"]["matchExpressions"]
+    )
 
 
 def _set_state(pod: Object, state: Object) -> None:

@@ -103,7 +103,8 @@ def run(
             script.show_error(error)
         raise SystemExit(signals.exit_code) from None
     except BaseException as error:
-        script.show_error(error)
+        if not script.show_mistake("run", error):
+            script.show_error(error)
         raise SystemExit(1) from None
 
 

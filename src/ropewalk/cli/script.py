@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from ropewalk.errors import EngineError, RopewalkError
+from ropewalk.errors import EngineError, ProcessLimit, RopewalkError, SettingsError, StartFailed
 from ropewalk.near_names import did_you_mean
 from ropewalk.program.script_code import NotAProgram, ScriptCode, execute, import_first_from, load_file
 
@@ -67,6 +67,27 @@ def show_error(error: BaseException) -> None:
         error.__cause__, error.__suppress_context__ = None, True
     sys.stdout.flush()
     sys.excepthook(type(error), error.with_traceback(traceback), traceback)
+
+
+def show_mistake(command: str, error: BaseException) -> bool:
+    """Print an error of the configuration or of an engine as one sentence, with the program's line; returns whether.
+
+    Its message has what to change, and a traceback through the program would suggest that the program is wrong.
+    """
+    if not isinstance(error, EngineError | SettingsError | ProcessLimit) and not _is_failed_start(error):
+        return False
+    traceback = _to_the_programs_line(_without_our_frames(error.__traceback__))
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    where = f" ({traceback.tb_frame.f_code.co_filename}, line {traceback.tb_lineno})" if traceback is not None else ""
+    sys.stdout.flush()
+    print(f"ropewalk {command}: {error}{where}", *getattr(error, "__notes__", []), sep="\n", file=sys.stderr)
+    return True
+
+
+def _is_failed_start(error: BaseException) -> bool:
+    """Return whether no agent could be started; a process whose own code failed has a cause to show."""
+    return isinstance(error, StartFailed) and (error.__cause__ is None or isinstance(error.__cause__, RopewalkError))
 
 
 def _without_our_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:

@@ -54,7 +54,8 @@ class JobStatus:
     reason: str = ""
     """The engine's own explanation, if it has one (why the job is pending, why it was ended)."""
     hopeless: bool = False
-    """Whether a pending job can never run as it is, for example because its image does not exist."""
+    """Whether this job can never run as it is, nor one like it: its image does not exist, its node does not see the
+    launcher's folder. For pending jobs, and for jobs that ended before they had begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ class JobSpec:
     """Seconds after which the engine ends the job; None leaves it to the engine's own limit."""
     place: str = ""
     """The host on which the job has to run, one of `Engine.places`; empty leaves the choice to the engine."""
+    away_from: Sequence[str] = ()
+    """Jobs whose hosts may have been lost a short time ago: an engine that chooses hosts prefers other ones."""
     door: bool = False
     """For `Reach.CARRIED`: whether the job listens at a unix socket that `Engine.door` leads to.
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from ropewalk.engines.engine import JobSpec
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NO_CREDENTIALS = 78
+NO_CREDENTIALS = 78
 """The exit code of a job that finds no credentials (EX_CONFIG of sysexits.h)."""
 
 
@@ -73,7 +73,7 @@ def _hand_over(engine: str, spec: JobSpec, folder: str, number: str) -> list[str
         'if ! [ -r "$credentials" ]; then',
         '    echo "ropewalk: $HOSTNAME does not see $credentials. Either hosts do not share that folder (see the option'
         f' folder of the engine {engine}), or this job was started before, which needs a fresh submission." >&2',
-        f"    exit {_NO_CREDENTIALS}",
+        f"    exit {NO_CREDENTIALS}",
         "fi",
         'exec 3<"$credentials"',
         'rm -f -- "$credentials"',

@@ -5,6 +5,7 @@ names of both follow from the run, the request and a number, so that repeating a
 
     submit ──> create pod, create Secret that it owns        kubernetes_manifests: the objects that are sent
     poll   <── PodWatch: list, then every change             kubernetes_states: the meaning of a pod's status
+                                                              kubernetes_room: whether a pod can ever run
     cancel ──> delete; with a grace of 0 if the node does not end the pod
 """
 
@@ -28,6 +29,7 @@ from ropewalk.engines.kubernetes_check import findings
 from ropewalk.engines.kubernetes_errors import explain
 from ropewalk.engines.kubernetes_nodes import KubernetesNode, nodes_for, processes_per_pod
 from ropewalk.engines.kubernetes_options import KubernetesOptions
+from ropewalk.engines.kubernetes_room import RoomJudge, asked
 from ropewalk.engines.kubernetes_states import ended_s_ago, is_over, status, status_of_gone
 from ropewalk.engines.kubernetes_watch import KnownPod, PodWatch
 from ropewalk.engines.options import read_options
@@ -66,6 +68,7 @@ class KubernetesEngine(Engine):
         self._watches: dict[str, PodWatch] = {}
         self._cancelled: dict[str, str] = {}
         """The output of jobs that we have ended, by id: it is gone with their pods."""
+        self._judge = RoomJudge(lambda: self._api.list_nodes(), self.options.unschedulable_s)
 
     @functools.cached_property
     def _api(self) -> KubernetesApi:
@@ -87,7 +90,9 @@ class KubernetesEngine(Engine):
         except ApiError as error:
             with contextlib.suppress(ApiError):  # also pods whose answer was lost; the cluster may be out of reach now
                 side_by_side(self._delete_now, names)
-            raise explain(error, f"create {count} pods like {names[0]}", self._api) from error
+            wanted = asked(manifests.pod(self.options, spec, names[0], {}, run_id))
+            doing = f"create pod {names[0]}" if count == 1 else f"create {count} pods like {names[0]}"
+            raise explain(error, f"{doing}, which asks for {wanted}", self._api) from error
         return names
 
     def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
@@ -208,7 +213,7 @@ class KubernetesEngine(Engine):
 
     def _create(self, spec: JobSpec, name: str, run_id: str, request_id: str) -> Manifest:
         labels = manifests.labels(run_id, request_id, self._user)
-        manifest = manifests.pod(self.options, spec, name, labels, run_id)
+        manifest = manifests.pod(self.options, spec, name, labels, run_id, self._nodes_of(spec.away_from))
         try:
             pod = retrying(lambda: self._api.create_pod(manifest))
         except ApiError as error:
@@ -227,6 +232,14 @@ class KubernetesEngine(Engine):
                 if error.reason != "AlreadyExists":
                     raise
         return pod
+
+    def _nodes_of(self, ids: Sequence[str]) -> list[str]:
+        """Return the nodes of jobs that have not ended on them: a node that reports an end is alive."""
+        known = dict(self._known)
+        for watch in list(self._watches.values()):
+            known.update(watch.last_known())
+        pods = [known[id].pod for id in ids if id in known]
+        return sorted({pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName") and not is_over(pod)})
 
     def _remove_forgotten(self) -> None:
         """Remove pods that ended long ago and were not removed by their launchers, and with them their Secrets."""
@@ -260,7 +273,7 @@ class KubernetesEngine(Engine):
         if known is None:
             return JobStatus(JobState.LOST, reason="no such pod")
         if not known.is_gone:
-            return status(known.pod)
+            return self._judge.judge(id, known.pod, status(known.pod))
         gone = status_of_gone(known.pod)
         if gone.state is JobState.LOST and id in self._cancelled:
             return JobStatus(JobState.ENDED, _KILLED, "cancelled")

@@ -5,11 +5,20 @@ from __future__ import annotations
 from ropewalk.engines.kubernetes_api import DISTRUST, ApiError, KubernetesApi
 from ropewalk.errors import EngineError
 
+_DENIED = (
+    "an admission policy of the cluster, named above, refuses such pods: change what it names (labels, annotations, "
+    "image, run_as_non_root, ...; `--dry-run` shows what is sent), or ask whoever administrates the cluster"
+)
 _FORBIDDEN = (
     (
         "exceeded quota",
         "end something that runs there, ask for less (cpus, memory, gpus, workers), or have the quota raised; "
         "`kubectl -n {namespace} describe resourcequota` shows it",
+    ),
+    (
+        "usage per container",
+        "the namespace has a LimitRange, an upper limit for each pod: ask for less (cpus, memory, per_pod); "
+        "`kubectl -n {namespace} describe limitrange` shows it",
     ),
     (
         "must specify",
@@ -67,6 +76,8 @@ def _next_step(error: ApiError, api: KubernetesApi) -> str:
             "the credentials are wrong or have expired: log in to the cluster again or renew the token; "
             "`kubectl get pods` fails the same way until then"
         )
+    if "denied the request" in said or "denied request" in said:  # a webhook, or a ValidatingAdmissionPolicy
+        return _DENIED
     if error.status == 403:
         steps = [step for words, step in _FORBIDDEN if words in said]
         return (steps or ["something in the cluster forbids it: its administrator knows what"])[0].format(

@@ -14,6 +14,7 @@ import base64
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 
 from ropewalk.engines.engine import JobSpec
 from ropewalk.engines.kubernetes_api import Manifest
@@ -57,8 +58,26 @@ def job_name(run_id: str, request_id: str, index: int) -> str:
     return f"ropewalk-{label(run_id)}-{request}-{index}"
 
 
-def pod(options: KubernetesOptions, spec: JobSpec, name: str, labels: dict[str, str], run_id: str) -> Manifest:
+def pod(
+    options: KubernetesOptions,
+    spec: JobSpec,
+    name: str,
+    labels: dict[str, str],
+    run_id: str,
+    avoided: Sequence[str] = (),
+) -> Manifest:
     """Return the pod of a job.
+
+    Args:
+        options: the options of the engine.
+        spec: the job.
+        name: the name of the pod.
+        labels: its labels, as returned by `labels`.
+        run_id: the run that the job belongs to.
+        avoided: nodes to which the pod goes only if no other one takes it.
+
+    Returns:
+        The pod, as the API takes it.
 
     Raises:
         EngineError: the job cannot be a pod.
@@ -110,6 +129,8 @@ def pod(options: KubernetesOptions, spec: JobSpec, name: str, labels: dict[str, 
     ):
         if value:
             body[key] = value
+    if avoided:
+        body["affinity"] = _away_from(avoided)
     metadata: Manifest = {"name": name, "labels": {**options.labels, **labels}}
     if options.annotations:
         metadata["annotations"] = options.annotations
@@ -158,6 +179,18 @@ def _resources(options: KubernetesOptions, spec: JobSpec) -> Manifest:
 def _gpu_toleration(options: KubernetesOptions, spec: JobSpec) -> list[Manifest]:
     """Return a toleration for nodes with GPUs, which are often tainted with the name of the resource."""
     return [{"key": options.gpu_resource, "operator": "Exists", "effect": "NoSchedule"}] if spec.resources.gpus else []
+
+
+def _away_from(nodes: Sequence[str]) -> Manifest:
+    """Return the affinity of a pod that avoids nodes which may be lost.
+
+    It is preferred, not required. The cluster itself keeps pods off a lost node after about 40 s, so the preference
+    counts until then. A required affinity would hold for ever: with all other nodes full, the pod would wait although
+    the node is back; and it needs a fallback for clusters of one node, which the scheduler has for a preference.
+    """
+    away = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": sorted(nodes)}
+    term = {"weight": 100, "preference": {"matchExpressions": [away]}}
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def _security(options: KubernetesOptions) -> Manifest:

@@ -39,12 +39,14 @@ def processes_per_pod(nodes: Sequence[KubernetesNode] | None, process: Resources
     """Return how many processes a pod may host so that it fits on the smallest node that can host any.
 
     Raises:
-        EngineError: no node can hold even one process.
+        EngineError: no node can hold even one process, and the option unschedulable_s does not say to wait for one.
     """
     if nodes is None:
         return 1
     fits = [_fit(node, process, 1.0) for node in nodes]
     if not any(fits):
+        if options.unschedulable_s is not None:
+            return 1  # an autoscaler may add a node
         asked = f"{process.cpus:g} CPUs, {process.gpus} GPUs" + (
             f" and {shown_size(process.memory_bytes)}" if process.memory_bytes else ""
         )
@@ -99,22 +101,38 @@ def _is_open(options: KubernetesOptions, node: Manifest) -> bool:
     return all(
         taint["effect"] == "PreferNoSchedule"
         or taint["key"] == options.gpu_resource
-        or any(_tolerates(toleration, taint) for toleration in tolerations)
+        or any(tolerates(toleration, taint) for toleration in tolerations)
         for taint in taints
     )
 
 
-def _tolerates(toleration: Manifest, taint: Manifest) -> bool:
+def tolerates(toleration: Manifest, taint: Manifest) -> bool:
+    """Return whether a toleration of a pod, with Kubernetes' own defaults, is for a taint of a node."""
+    exists = toleration.get("operator") == "Exists"
     return (
-        toleration["key"] == taint["key"]
-        and toleration.get("effect") in (None, taint["effect"])
-        and (toleration["operator"] == "Exists" or toleration.get("value", "") == taint.get("value", ""))
+        (toleration.get("key") == taint["key"] or (exists and not toleration.get("key")))
+        and toleration.get("effect") in (None, "", taint["effect"])
+        and (exists or (toleration.get("value") or "") == (taint.get("value") or ""))
     )
 
 
-def _cpus(quantity: str) -> float:
+def cpus_of(quantity: str) -> float:
+    """Return a quantity of CPUs, such as `500m`, as a number.
+
+    Raises:
+        ValueError: it is none.
+    """
     match = _QUANTITY.fullmatch(quantity)
-    return float(match[1]) / (1000 if match[2] else 1) if match else 0.0
+    if match is None:
+        raise ValueError(f"a quantity of CPUs is written 2, 0.5 or 500m, not {quantity!r}")
+    return float(match[1]) / (1000 if match[2] else 1)
+
+
+def _cpus(quantity: str) -> float:
+    try:
+        return cpus_of(quantity)
+    except ValueError:
+        return 0.0
 
 
 def _bytes(quantity: str) -> int:

@@ -70,6 +70,9 @@ class KubernetesOptions:
     """Seconds that a pod has to clean up when its node is drained or it is preempted."""
     per_pod: int | None = None
     """The processes of one pod; if None, as many as fit on a node, and 1 if we may not list nodes."""
+    unschedulable_s: int | None = None
+    """Seconds that a pod may wait that no node can hold, until an autoscaler adds one; if None, 0 if we may list nodes,
+    and otherwise 600 for every pod that no node takes."""
     keep_pods: bool = False
     """Keep pods that have ended, for `kubectl describe` and `kubectl logs`."""
     user: str = ""
@@ -102,6 +105,7 @@ class KubernetesOptions:
             ("lost_node_s", self.lost_node_s, 0),
             ("grace_s", self.grace_s, 0),
             ("per_pod", self.per_pod, 1),
+            ("unschedulable_s", self.unschedulable_s, 0),
             ("run_as_user", self.run_as_user, 0),
         ):
             if value is not None and value < least:

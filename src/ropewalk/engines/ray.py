@@ -27,6 +27,7 @@ from typing import IO, Any, cast
 from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.engines.options import read_options
+from ropewalk.engines.ray_address import NO_RAY
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
 
@@ -370,6 +371,8 @@ def _environment(options: RayOptions) -> dict[str, str]:
 
 def _advice(words: str, options: RayOptions) -> str:
     """Return Ray's message with advice."""
+    if words.startswith(NO_RAY):
+        return words
     low = words.lower()
     if "no module named 'ray'" in low:
         return "the package ray is not installed; pip install 'ropewalk[ray]', with the version of the cluster"

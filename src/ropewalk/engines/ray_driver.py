@@ -30,6 +30,7 @@ from concurrent.futures import Future
 from typing import Any, BinaryIO
 
 from ropewalk.engines import ray_actor
+from ropewalk.engines.ray_address import why_not_ray
 from ropewalk.engines.ray_jobs import (
     PREFIX,
     PlacementGroup,
@@ -374,6 +375,14 @@ class RayRefused(Exception):
     """A request failed; the message is for the user."""
 
 
+def _found_address(address: str) -> str:
+    """Return the address to which Ray resolves `auto`; empty if that is not known, or there is nothing to resolve."""
+    if address != "auto":
+        return ""
+    services: Any = importlib.import_module("ray._private.services")
+    return str(services.canonicalize_bootstrap_address(address) or "")
+
+
 def main() -> None:
     """Connect as the first line on the standard input says, and serve."""
     # Ray and its children print to the standard output, from which the engine reads answers.
@@ -386,8 +395,15 @@ def main() -> None:
         answers.write(json.dumps(words).encode() + b"\n")
         answers.flush()
 
+    tls = os.environ.get("RAY_USE_TLS") == "1"
+    if problem := why_not_ray(facts["address"], tls=tls):  # before Ray is imported, which takes seconds
+        say(refused=problem)
+        return
     try:
         ray: Any = importlib.import_module("ray")
+        if problem := why_not_ray(_found_address(facts["address"]), tls=tls):
+            say(refused=problem)
+            return
         importlib.import_module("ray.util.scheduling_strategies")
         importlib.import_module("ray.cloudpickle").register_pickle_by_value(ray_actor)
         ray.init(

@@ -169,7 +169,7 @@ class SlurmEngine(BatchEngine):
             argv = ["scontrol", "--oneliner", "show", "job"]
             jobs = read_scontrol(ask(argv, timeout_s=self.options.timeout_s))
         # Versions before 23.02 list the jobs of all users.
-        return _batch_jobs(job for job in jobs if job.user == user)
+        return self._batch_jobs(job for job in jobs if job.user == user)
 
     def _accounts(self, ids: Sequence[str]) -> dict[str, BatchJob]:
         if not ids or not self._has_accounts:
@@ -182,7 +182,11 @@ class SlurmEngine(BatchEngine):
                 self._has_accounts = False
             return {}
         wanted = set(ids)
-        return _batch_jobs(job for job in read_sacct(printed) if job.id in wanted and job.name.startswith(PREFIX))
+        return self._batch_jobs(job for job in read_sacct(printed) if job.id in wanted and job.name.startswith(PREFIX))
+
+    def _batch_jobs(self, jobs: Iterable[SlurmJob]) -> dict[str, BatchJob]:
+        folder = str(self._folder.path)
+        return {job.id: BatchJob(job.id, job.name, status_of(job, folder), job.state == "RUNNING") for job in jobs}
 
     # Ending
 
@@ -196,7 +200,3 @@ class SlurmEngine(BatchEngine):
 
     def check(self) -> list[EngineFinding]:
         return check_cluster(self.options, self._folder, self._nodes)
-
-
-def _batch_jobs(jobs: Iterable[SlurmJob]) -> dict[str, BatchJob]:
-    return {job.id: BatchJob(job.id, job.name, status_of(job), job.state == "RUNNING") for job in jobs}

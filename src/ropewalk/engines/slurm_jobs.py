@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ropewalk.engines.engine import JobState, JobStatus
+from ropewalk.engines.job_script import NO_CREDENTIALS
 
 SACCT_FIELDS = "JobID,JobName,User,State,ExitCode,NodeList"
 """`--parsable2 --format` of sacct, as `read_sacct` expects it."""
@@ -107,8 +108,13 @@ class SlurmJob:
         return self.state in _PENDING
 
 
-def status_of(job: SlurmJob) -> JobStatus:
-    """Return the status of a job, with a reason that users understand."""
+def status_of(job: SlurmJob, folder: str = "") -> JobStatus:
+    """Return the status of a job, with a reason that users understand.
+
+    Args:
+        job: the job.
+        folder: the folder of its files, as the launcher names it, for the reason of a job whose node does not see it.
+    """
     where = f" on {job.nodes}" if job.nodes else ""
     words = _WORDS_OF_STATES.get(job.state, "")
     if job.is_pending:
@@ -117,10 +123,24 @@ def status_of(job: SlurmJob) -> JobStatus:
         return JobStatus(JobState.RUNNING, reason=f"{job.state}{where}: {words}" if words else "")
     if job.state == "COMPLETED":
         return JobStatus(JobState.ENDED, job.exit_code or 0)
-    if job.has_no_files:
-        words = "the node could not open the job's files: the option folder must name a folder that all hosts share"
+    if job.has_no_files or job.exit_code == NO_CREDENTIALS:
+        return _unshared(job, folder)
     exit_code = -9 if job.state == "OUT_OF_MEMORY" else job.exit_code or None
     return JobStatus(JobState.ENDED, exit_code, f"{job.state}{where}" + (f": {words}" if words else ""))
+
+
+def _unshared(job: SlurmJob, folder: str) -> JobStatus:
+    """Return the status of a job that did not find its files on its node: others would not find theirs."""
+    node = f"node {job.nodes}" if job.nodes else "its node"
+    return JobStatus(
+        JobState.ENDED,
+        job.exit_code or None,
+        f"{node} cannot open the job's files in the folder {folder or '(see the option folder)'}, through which the "
+        "launcher and the nodes exchange scripts, credentials and output: set the option folder of the engine slurm to "
+        f"one that all nodes share, or leave out {job.nodes or 'that node'} with the option exclude",
+        # A job that was started a second time finds no credentials either, and may be replaced.
+        hopeless=job.has_no_files,
+    )
 
 
 def _pending(job: SlurmJob) -> str:

@@ -284,9 +284,13 @@ class SlurmSteps(Engine):
                     # While the allocation is being ended, it does not tell why; the step does.
                     why = f"{end.state} on {agent.node}: " if end.state != "FAILED" else ""
                     return JobStatus(JobState.ENDED, end.exit_code or None, f"{why}{error}")
-        status = status_of(SlurmJob(id, PREFIX + id, "", end.state, exit_code=end.exit_code, nodes=agent.node))
+        # The shell of a node that does not see the folder says so on its way to the log, which is in the folder.
+        folder = str(self._folder.path)
+        unseen = end.state == "FAILED" and f"{folder}/" in said and "No such file or directory" in said
+        job = SlurmJob(id, PREFIX + id, "", end.state, "", end.exit_code, agent.node, has_no_files=unseen)
+        status = status_of(job, folder)
         words = f": {end.words}" if end.state == "FAILED" and end.words else ""
-        return JobStatus(JobState.ENDED, status.exit_code, status.reason + words)
+        return JobStatus(JobState.ENDED, status.exit_code, status.reason + words, status.hopeless)
 
     def _said(self, id: str) -> str:
         """Return the output of srun itself so far."""

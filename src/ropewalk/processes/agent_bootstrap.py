@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
@@ -23,6 +24,7 @@ from ropewalk.processes.agent_record import LAUNCHER, AgentRecord, Home
 from ropewalk.processes.engine_client import EngineClient
 from ropewalk.processes.messages import CONTROL, REFUSED_EXIT_CODE, AgentBoot, Certificate
 from ropewalk.processes.sizing import Share
+from ropewalk.quantities import counted
 from ropewalk.supervision.liveness import Lease
 from ropewalk.transport.address import TlsAddress, UnixAddress
 from ropewalk.transport.client import dial_over
@@ -42,6 +44,8 @@ _BOARD_S, _TRY_S = 6.0, 2.0
 """Timeout of dialling an agent that waits at its relay: of all attempts, and of each, in seconds."""
 _PATIENCE_S = 5.0
 """A job that is queued for longer than this is reported to the user with the reason, in seconds."""
+_GATHER_S = 1.5
+"""Jobs that are found to wait for the same reason within this long, in seconds, are reported together."""
 _CHECK_HERE_S, _CHECK_S = 0.5, 1.0
 """How often the engine is asked about agents that have not connected yet, on this host and elsewhere, in seconds."""
 LISTENS = re.compile(r"^ropewalk-agent listens at ([0-9a-fA-F.:\[\]]+):(\d+)(?:; (.*))?$", re.MULTILINE)
@@ -64,8 +68,12 @@ class Port(Protocol):
     def linked(self, agent: AgentRecord, link: Link) -> None:
         """Called when the control link of an agent is up."""
 
-    def lost(self, agent: AgentRecord, why: str, *, hopeless: bool = False) -> None:
-        """Called when an agent will not come up. `hopeless`: another one would fail likewise."""
+    def lost(self, agent: AgentRecord, why: str, *, hopeless: bool = False, cause: str = "") -> None:
+        """Called when an agent will not come up.
+
+        `hopeless`: another one would fail likewise. `cause`: the part of `why` that many agents have in common; the
+        user need not be told of it for each of them.
+        """
 
     def happened(self, text: str) -> None:
         """Called with an event that the user should know."""
@@ -90,9 +98,16 @@ class AgentBootstrap:
         self._port = port
         self._numbers = itertools.count(1)
         self._here = desk.reach is Reach.HERE
+        self._waiting: dict[str, list[AgentRecord]] = {}
+        """Agents whose wait is about to be reported, by its reason."""
 
-    def prepare(self, share: Share) -> tuple[AgentRecord, JobSpec]:
-        """Make an agent with the job that starts it, and admit it to the run. From any thread."""
+    def prepare(self, share: Share, away_from: Sequence[str] = ()) -> tuple[AgentRecord, JobSpec]:
+        """Make an agent with the job that starts it, and admit it to the run. From any thread.
+
+        Args:
+            share: the part of a host that the agent may use.
+            away_from: the jobs of agents that were lost a short time ago.
+        """
         home, settings = self._home, self._home.settings
         id = f"agent-{next(self._numbers)}"
         credentials = Credentials.create(home.run_id, id)
@@ -137,6 +152,7 @@ class AgentBootstrap:
             resources=share.resources,
             time_limit_s=settings.time_limit_s,
             place=share.place,
+            away_from=away_from,
             door=agent.dialled,
         )
         return agent, spec
@@ -166,16 +182,35 @@ class AgentBootstrap:
         if status.state in (JobState.ENDED, JobState.LOST):
             self._ended(agent, status, said)
         elif status.hopeless and now - agent.submitted > _PATIENCE_S:
-            self._port.lost(agent, f"its job {agent.job} will never run: {status.reason}", hopeless=True)
+            words = f"its job {agent.job} will never run: {status.reason}"
+            self._port.lost(agent, words, hopeless=True, cause=status.reason)
         elif status.state is JobState.PENDING:
             if status.reason and status.reason != agent.said and now - agent.submitted > _PATIENCE_S:
-                agent.said = status.reason
-                self._port.happened(f"{agent.id} (job {agent.job}) waits: {status.reason}")
+                self._waits(agent, status.reason)
         else:
             agent.running_since = agent.running_since or now
             self._runs(agent, said, now)
 
+    def _waits(self, agent: AgentRecord, reason: str) -> None:
+        """Report that a job waits; jobs with the same reason are reported together."""
+        agent.said = reason
+        alike = self._waiting.setdefault(reason, [])
+        alike.append(agent)
+        if len(alike) == 1:
+            self._loop.call_later(_GATHER_S, partial(self._report_waits, reason))
+
+    def _report_waits(self, reason: str) -> None:
+        waiting = [agent for agent in self._waiting.pop(reason) if self._port.expects(agent) and agent.said == reason]
+        if waiting:
+            first, *others = waiting
+            whose = f" and {counted(len(others), 'other')} wait" if others else " waits"
+            self._port.happened(f"{first.id} (job {first.job}){whose}: {reason}")
+
     def _ended(self, agent: AgentRecord, status: JobStatus, said: str) -> None:
+        if status.hopeless:
+            words = f"its job {agent.job} could not begin: {status.reason}"
+            self._port.lost(agent, words, hopeless=True, cause=status.reason)
+            return
         reason = f" ({status.reason})" if status.reason else ""
         what = f"ended with exit code {status.exit_code}" if status.exit_code is not None else "is gone"
         words = f"its job {agent.job} {what}{reason} before it was up. It said: {said or 'nothing'}{remedy_for(said)}"

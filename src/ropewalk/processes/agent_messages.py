@@ -91,7 +91,8 @@ class AgentMessages:
         """Handle the loss of an agent: one event for all of its processes."""
         num = len(agent.processes)
         whose = f"; its {num} process{'es are' if num > 1 else ' is'} replaced" if num else ""
-        self._processes.tell_owners(f"{why}{whose}", "leave")
+        if why:
+            self._processes.tell_owners(f"{why}{whose}", "leave")
         if self.ways:
             self.ways.lost(agent)
         if not self._is_joined:

@@ -15,6 +15,7 @@ import math
 import os
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
@@ -49,6 +50,10 @@ _SPREAD_S = 5.0
 """Agents that come up within this time (seconds) of the one before share the processes evenly."""
 _ONE_EVENT_S = 1.0
 """Losses within this time (seconds) count as one event."""
+_AWAY_S, _MOST_AWAY = 600.0, 16
+"""New jobs avoid the hosts of agents that were lost within this time (seconds), up to the stated number. After that
+time the engine knows itself which hosts are gone.
+"""
 _CROWD_S = 0.2
 """Processes are placed one by one; a warning of too many on one host waits this long (seconds), until all are placed.
 """
@@ -70,7 +75,10 @@ class FleetListener(Protocol):
         """Called with each message of an agent."""
 
     def on_agent_lost(self, agent: AgentRecord, why: str) -> None:
-        """Called when an agent is gone, with all its processes; one event."""
+        """Called when an agent is gone, with all its processes; one event.
+
+        `why` is empty if the user was told of the cause with another agent.
+        """
 
     def on_happened(self, text: str) -> None:
         """Called with an event that the user should know; waiting processes may be placed now."""
@@ -110,6 +118,11 @@ class Fleet:
         self._closed = False
         self._paused_until = 0.0
         self._last_loss = -_ONE_EVENT_S
+        self._lost_jobs: deque[tuple[float, str]] = deque(maxlen=_MOST_AWAY)
+        """The jobs of agents that were up and were lost without notice, with the time."""
+        self._last_cause = ""
+        self._is_refused = False
+        """Whether the user was told that the engine refuses agents, and it has accepted none since."""
         self._last_news = time.monotonic()
         """When an agent was last submitted or came up."""
         self._here = engine.reach is Reach.HERE
@@ -272,10 +285,11 @@ class Fleet:
         self._paused_until = time.monotonic() + _REFUSED_S
         if self._closed:
             return
-        if any(agent.link for agent in list(self.agents.values())):
-            self._crew.on_happened(f"no more agents can be had: {error}")
-        elif not self.agents:
+        if not self.agents:
             self._crew.on_no_agents(StartFailed(f"no agent could be submitted: {error}"))
+        elif not self._is_refused:  # it is asked again every few seconds
+            self._is_refused = True
+            self._crew.on_happened(f"no more agents can be had: {error}")
 
     def _submit(self, share: Share) -> None:
         """Submit one agent; in any thread.
@@ -283,7 +297,9 @@ class Fleet:
         Raises:
             EngineError: the engine refused.
         """
-        agent, spec = self._boarding.prepare(share)
+        now = time.monotonic()
+        lost = [job for when, job in list(self._lost_jobs) if now - when < _AWAY_S]
+        agent, spec = self._boarding.prepare(share, lost)
         self.agents[agent.id] = agent
         try:
             agent.job = self._desk.submit(spec, self._home.run_id, agent.id)
@@ -294,6 +310,7 @@ class Fleet:
         self._loop.call_soon(lambda: self._submitted(agent))
 
     def _submitted(self, agent: AgentRecord) -> None:
+        self._is_refused = False
         self._last_news = time.monotonic()
         if agent.share in self._submitting:
             self._submitting.remove(agent.share)
@@ -408,10 +425,14 @@ class Fleet:
         if agent.link is link:
             self.lost(agent, why)
 
-    def lost(self, agent: AgentRecord, why: str, *, hopeless: bool = False) -> None:
+    def lost(self, agent: AgentRecord, why: str, *, hopeless: bool = False, cause: str = "") -> None:
         """Handle the loss of an agent: one event for all of its processes.
 
-        `hopeless`: another agent would fail likewise.
+        Args:
+            agent: the agent.
+            why: what is known of its end.
+            hopeless: whether another agent would fail likewise.
+            cause: the part of `why` that the losses of several agents have in common: the user is told once.
         """
         if self.agents.pop(agent.id, None) is None:
             return
@@ -421,13 +442,17 @@ class Fleet:
         if self._closed:
             return
         planned = bool(agent.draining)
+        if agent.pid and not planned:  # its replacement may be submitted while the loss is reported
+            self._lost_jobs.append((time.monotonic(), agent.job))
         if planned:
             if agent.processes:
                 self._crew.on_agent_lost(agent, agent.draining)
         else:
             where = f" (pid {agent.pid})" if agent.pid else ""
             what = f"the agent on {agent.host}" if agent.host else f"the agent {agent.id}"
-            self._crew.on_agent_lost(agent, f"{what}{where} is gone: {why}")
+            is_known = bool(cause) and cause == self._last_cause
+            self._last_cause = cause or self._last_cause
+            self._crew.on_agent_lost(agent, "" if is_known else f"{what}{where} is gone: {why}")
         self._desk.in_thread(lambda: self._desk.end(agent.job, was_told=planned))
         if planned:
             return

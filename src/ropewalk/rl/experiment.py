@@ -131,7 +131,7 @@ class Experiment:
         mode: RunMode | None = None,
         lag: int = 0,
         inference: int = 0,
-        evaluators: int = 0,
+        evaluators: int | None = None,
         learners: int = 1,
         engine: str | None = None,
         log: Log = "terminal",
@@ -147,7 +147,7 @@ class Experiment:
                 never wait for each other. None: what suits the agent.
             lag: in lock-step, 1 lets actors collect a round while the learner learns from the last one.
             inference: processes that choose actions for all actors, which then hold no network (SEED RL).
-            evaluators: processes that evaluate the newest weights.
+            evaluators: processes that evaluate the newest weights; None: one if there is an `evaluation`.
             learners: processes that learn, each from a share of the actors with a replay of its own; they average their
                 gradients, so an update is worth `learners` batches, and have equal weights. Only with "async".
             engine: where the processes run, such as "slurm"; None: as the settings say.
@@ -165,7 +165,7 @@ class Experiment:
         logger = as_logger(log)
         if not actors and (inference or evaluators or learners != 1):
             raise ValueError(
-                f"inference={inference}, learners={learners} and evaluators={evaluators} are processes of a program, "
+                f"inference={inference}, learners={learners} and evaluators={evaluators or 0} are processes of a program, "
                 "and actors=0 runs everything in this one; say actors=1 or more"
             )
         processes = self._processes(actors, mode, inference, evaluators, learners)
@@ -194,7 +194,7 @@ class Experiment:
         mode: RunMode | None = None,
         lag: int = 0,
         inference: int = 0,
-        evaluators: int = 0,
+        evaluators: int | None = None,
         learners: int = 1,
     ) -> Program:
         """Return the program that `run` would launch, to be extended: nodes "learner", "actors", and so on.
@@ -225,8 +225,10 @@ class Experiment:
         return mode or ("lockstep" if self.agent.synchronous else "async")
 
     def _processes(
-        self, actors: int, mode: RunMode | None, inference: int, evaluators: int, learners: int
+        self, actors: int, mode: RunMode | None, inference: int, evaluators: int | None, learners: int
     ) -> ProcessCounts:
+        if evaluators is None:
+            evaluators = int(actors > 0 and self.evaluation is not None)
         if learners > 1 and self.record is not None:
             raise ValueError(
                 f"a run with learners={learners} cannot be repeated, as each of them decides by itself what it learns "

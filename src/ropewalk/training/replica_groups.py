@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.compressors.compressor import Compressor
 from ropewalk.exchange.exchange import Exchange
 from ropewalk.exchange.exchange_maker import make_exchange
 from ropewalk.exchange.groups.inbox import Inbox, Packet
@@ -17,8 +18,8 @@ from ropewalk.pipeline.stages.exchange_sums import ReplicaExchange
 from ropewalk.pipeline.stages.gradient_sums import Contributor
 from ropewalk.pipeline.stages.running_stage import RunningStage
 
-MakesExchange = Callable[[], Exchange] | str
-"""The user's setting: a function that makes an exchange, or the name of a compressor for which there is an exchange."""
+MakesExchange = Callable[[], Exchange | Compressor] | Compressor | str
+"""The user's setting: a function that makes an exchange, or a compressor or its name, for which there is an exchange."""
 
 
 class Inboxes:
@@ -58,6 +59,11 @@ def check_exchange(exchange: object) -> None:
             "the replicas of a stage go back to a snapshot after a death, and a parameter server does not go with "
             "them; use AllReduce or AllGather, or train with ropewalk.exchange.data_parallel(..., servers=2)"
         )
+    if exchange is not None and not (isinstance(exchange, Compressor | str) or callable(exchange)):
+        raise ExchangeInvalid(
+            f"exchange= is a compressor such as GDSEC(c=100), its name, or a function that makes an exchange; not "
+            f"{exchange!r}"
+        )
     if isinstance(exchange, str):
         make_exchange(exchange).close()  # an unknown name is reported here, and not by each stage
 
@@ -89,7 +95,7 @@ def exchanges_of(
             continue
         names = [f"stage {id} replica {replica}" for replica in range(plan.stages[id].replicas)]
         group = LinkGroup(stage.setup.replica, names, epoch, sends(id), inboxes.of(id))
-        exchange = make_exchange(make) if isinstance(make, str) else make_exchange(make())
+        exchange = make_exchange(make if isinstance(make, Compressor | str) else make())
         if (bound := ReplicaExchange.bind(exchange, stage, plan, group)) is not None:
             found[Contributor(id, stage.setup.replica)] = bound
     return found

@@ -86,7 +86,7 @@ class Trainer:
         micro_batches: the number per step; None: the plan's.
         example_inputs: the model's inputs, as a tuple, so that all processes can start before the first step.
         exchange: how the gradients of a stage's replicas are averaged: a function that makes the exchange of one
-            replica, as in `functools.partial(AllGather, GDSEC(c=100))`, or the name of a compressor ("none", "gd_sec").
+            replica, as in `functools.partial(AllGather, GDSEC(c=100))`, a compressor, or its name ("none", "gd_sec").
             None: every replica sends its sums to the others, and all add them in the same order.
         inline: train in this thread, without processes, for debugging. The numbers are the same.
         seed: determines all random numbers of the run.

@@ -27,6 +27,8 @@ from ropewalk.pipeline.stages.running_stage import RunningStage
 Rates = Mapping[RunningStage, torch.optim.lr_scheduler.LRScheduler]
 """The schedules of the learning rate, of the stages that have one."""
 
+_OF_SCHEDULES = frozenset({"params", "param_names", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum"})
+"""What the groups of an optimizer hold that is no option of it; schedules of torch add most of it."""
 _KINDS = ("parameters", "buffers", "optimizer", "options", "rates")
 
 
@@ -135,8 +137,23 @@ def _state(saved: Mapping[str, Any], groups: Sequence[Sequence[str]], state: dic
             if name in saved["optimizer"]:
                 state["state"][index] = copy.deepcopy(saved["optimizer"][name])
         if names:  # an empty group has no parameter to find its options by, and needs none
+            _check_options(saved["options"][names[0]], group)
             group |= copy.deepcopy(saved["options"][names[0]])
     return state
+
+
+def _check_options(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Check that options are those of this optimizer; torch would take those of any other, the learning rate included.
+
+    Another version of torch may have more or fewer of them, but not both.
+    """
+    foreign, missing = saved.keys() - own.keys() - _OF_SCHEDULES, own.keys() - saved.keys() - _OF_SCHEDULES
+    if foreign and missing:
+        raise ValueError(
+            f"the state is of another optimizer: it has the options {', '.join(sorted(foreign))}, and the optimizer "
+            f"here has {', '.join(sorted(missing))}; train with the same optimizer, or take only the weights with "
+            "ropewalk.training.load_module and begin anew"
+        )
 
 
 def _check_fits(kind: str, saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:

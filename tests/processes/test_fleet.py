@@ -1,0 +1,181 @@
+"""What a fleet reports of agents that do not come up: each cause once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import EngineError, StartFailed
+from ropewalk.processes.agent_record import AgentRecord, Home
+from ropewalk.processes.fleet import Fleet
+from ropewalk.processes.sizing import Share
+from ropewalk.settings import load
+from ropewalk.transport.address import UnixAddress
+from ropewalk.transport.credentials import AllowList
+from tests.processes.test_session_parts import PretendLoop
+
+SHARE = Share(1, Resources())
+
+
+class PretendEngine(Engine):
+    """Accepts jobs, or refuses them; says of all of them what it is told."""
+
+    name = "pretend"
+
+    def __init__(self) -> None:
+        self.status = JobStatus(JobState.PENDING)
+        self.refusal: EngineError | None = None
+        self.specs: list[JobSpec] = []
+
+    def submit_one(self, spec: JobSpec, run_id: str, request_id: str, number: int) -> str:
+        if self.refusal:
+            raise self.refusal
+        self.specs.append(spec)
+        return f"job-of-{request_id}"
+
+    def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
+        return dict.fromkeys(ids, self.status)
+
+    def cancel(self, ids: Sequence[str]) -> None: ...
+
+    def find(self, run_id: str) -> list[str]:
+        return []
+
+    def logs(self, id: str) -> str:
+        return ""
+
+    def render(self, spec: JobSpec) -> str:
+        return ""
+
+    def check(self) -> list[Any]:
+        return []
+
+
+class Told:
+    """What the listener of a fleet is told, in order."""
+
+    def __init__(self) -> None:
+        self.happened: list[str] = []
+        self.lost: list[str] = []
+        self.failures: list[Exception] = []
+
+    def listener(self) -> Any:
+        return SimpleNamespace(
+            on_happened=self.happened.append,
+            on_agent_lost=lambda agent, why: self.lost.append(why),
+            on_no_agents=self.failures.append,
+        )
+
+
+class Scene:
+    """A fleet whose engine is asked in the test's own thread, and whose loop runs when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.engine, self.told = PretendEngine(), Told()
+        self.loop: Any = PretendLoop()
+        home = Home("run", folder, load({}, {}, []), UnixAddress(str(folder / "door")), None, None)
+        self.fleet = Fleet(self.engine, home, self.loop, AllowList(), self.told.listener())
+
+        def at_once(call: Callable[[], None]) -> None:
+            call()
+
+        monkeypatch.setattr(self.fleet._desk, "in_thread", at_once)
+
+    def submit(self, count: int) -> list[AgentRecord]:
+        self.fleet._submitting += [SHARE] * count
+        self.fleet._submit_all([SHARE] * count)
+        self.loop.run()
+        return list(self.fleet.agents.values())
+
+    def look(self, s_after_submission: float) -> None:
+        """Ask about each agent as the loop does, at a time after its submission."""
+        for agent in list(self.fleet.agents.values()):
+            agent.submitted -= s_after_submission
+            self.fleet._boarding.look_at(agent, agent.checked + 10.0)
+        self.loop.run()
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scene:
+    return Scene(monkeypatch, tmp_path)
+
+
+def test_jobs_that_wait_for_the_same_reason_are_reported_together_and_once(scene: Scene) -> None:
+    scene.submit(3)
+    scene.engine.status = JobStatus(JobState.PENDING, reason="no room now")
+    scene.look(1.0)
+    assert not scene.told.happened, "most jobs wait for a moment"
+    for _ in range(2):
+        scene.look(6.0)
+    assert scene.told.happened == ["agent-1 (job job-of-agent-1) and 2 others wait: no room now"]
+    scene.engine.status = JobStatus(JobState.PENDING, reason="still no room")
+    scene.look(6.0)
+    assert len(scene.told.happened) == 2, "another reason is reported"
+
+
+def test_the_reason_why_no_job_will_ever_run_is_reported_once_and_ends_the_wait(scene: Scene) -> None:
+    scene.submit(4)
+    scene.engine.status = JobStatus(JobState.PENDING, reason="no node holds it", hopeless=True)
+    scene.look(6.0)
+    assert not scene.fleet.agents
+    assert [why for why in scene.told.lost if why] == [
+        "the agent agent-1 is gone: its job job-of-agent-1 will never run: no node holds it"
+    ]
+    assert len(scene.told.lost) == 4, "each is handled, whether it is reported or not"
+    [failure] = scene.told.failures
+    assert isinstance(failure, StartFailed) and "will never run: no node holds it" in str(failure)
+
+
+def test_the_first_job_whose_node_does_not_see_the_launchers_folder_ends_the_wait(scene: Scene) -> None:
+    scene.submit(1)
+    scene.engine.status = JobStatus(JobState.ENDED, reason="node n1 cannot open /home/ada/jobs", hopeless=True)
+    scene.look(1.0)
+    words = "its job job-of-agent-1 could not begin: node n1 cannot open /home/ada/jobs"
+    assert scene.told.lost == [f"the agent agent-1 is gone: {words}"]
+    assert [str(failure) for failure in scene.told.failures] == [f"no agent could join this run. The last one: {words}"]
+
+
+def test_a_refusal_that_repeats_is_reported_once_until_an_agent_is_accepted(scene: Scene) -> None:
+    scene.submit(1)
+    for refusals in (1, 2):
+        for number in range(3):
+            scene.engine.refusal = EngineError(f"exceeded quota, try {number}")
+            scene.submit(2)
+        assert scene.told.happened == ["no more agents can be had: exceeded quota, try 0"] * refusals
+        scene.engine.refusal = None
+        scene.submit(1)
+    assert not scene.told.failures
+
+
+def test_a_refusal_of_the_first_agent_ends_the_wait(scene: Scene) -> None:
+    scene.engine.refusal = EngineError("exceeded quota")
+    scene.submit(3)
+    assert [str(failure) for failure in scene.told.failures] == ["no agent could be submitted: exceeded quota"]
+    assert not scene.told.happened
+
+
+def test_new_jobs_are_kept_away_from_hosts_that_were_lost_a_short_time_ago(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, drained, never_up, _ = scene.submit(4)
+    for pid, agent in enumerate((lost, drained), start=100):
+        agent.pid = pid
+    drained.draining = "preempted"
+    for agent in (lost, drained, never_up):
+        scene.fleet.lost(agent, "nothing was heard of it")
+    scene.submit(1)
+    assert [list(spec.away_from) for spec in scene.engine.specs[-2:]] == [[], [lost.job]]
+    for agent in scene.submit(20):
+        agent.pid = 1
+        scene.fleet.lost(agent, "nothing was heard of it")
+    scene.submit(1)
+    assert len(scene.engine.specs[-1].away_from) == 16, "the list is bounded"
+    monkeypatch.setattr("ropewalk.processes.fleet._AWAY_S", 0.0)
+    scene.submit(1)
+    assert not scene.engine.specs[-1].away_from, "the engine knows by now which hosts are gone"
