@@ -165,8 +165,8 @@ class Experiment:
         logger = as_logger(log)
         if not actors and (inference or evaluators or learners != 1):
             raise ValueError(
-                f"inference={inference}, learners={learners} and evaluators={evaluators or 0} are processes of a program, "
-                "and actors=0 runs everything in this one; say actors=1 or more"
+                f"inference={inference}, learners={learners} and evaluators={evaluators or 0} are processes of a "
+                "program, and actors=0 runs everything in this one; say actors=1 or more"
             )
         processes = self._processes(actors, mode, inference, evaluators, learners)
         with observe(track, self, actors) as watched:

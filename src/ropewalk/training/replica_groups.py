@@ -19,7 +19,7 @@ from ropewalk.pipeline.stages.gradient_sums import Contributor
 from ropewalk.pipeline.stages.running_stage import RunningStage
 
 MakesExchange = Callable[[], Exchange | Compressor] | Compressor | str
-"""The user's setting: a function that makes an exchange, or a compressor or its name, for which there is an exchange."""
+"""The user's setting: a function that makes an exchange, or a compressor or its name, which has an exchange."""
 
 
 class Inboxes:
