@@ -178,3 +178,14 @@ def test_optimizers_that_treat_each_parameter_for_itself_do_not_depend_on_the_cu
             executor.step(x, y)
         found.append(executor.state_dict()["parameters"])
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def test_the_state_of_another_optimizer_is_refused_and_not_its_options_taken() -> None:
+    model, (x, y) = model_of(), batch()
+    of_adam = player_of(model, torch.optim.Adam)
+    of_adam.step(x, y)
+    of_sgd = player_of(model, partial(torch.optim.SGD, lr=0.1, momentum=0.9))
+    with pytest.raises(ValueError, match="of another optimizer: it has the options .*betas.* here has .*momentum"):
+        of_sgd.load_state_dict(of_adam.state_dict())
+    of_the_same = player_of(model, torch.optim.Adam)
+    of_the_same.load_state_dict(of_adam.state_dict())

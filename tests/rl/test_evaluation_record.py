@@ -66,7 +66,7 @@ def test_a_program_ends_at_a_good_enough_score(agent: rl.Agent) -> None:
     # It has no other end: a run in which nobody notices the score would not end before the test does.
     evaluation = rl.Evaluation(every_steps=1, episodes=2, stop_at=1.0)
     endless = dataclasses.replace(EXPERIMENT, agent=agent, steps=10**9, evaluation=evaluation)
-    result = endless.run(1, evaluators=1, log="silent")
+    result = endless.run(1, log="silent")  # with an evaluator, as there is an evaluation
     assert result.evaluations[0].mean >= 1.0
     assert result.outcome.best is not None and result.outcome.best.version in {s.version for s in result.evaluations}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from torch.nn import functional
 import ropewalk as rw
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange import GDSEC, AllGather, AllReduce, Exchange, ParameterServer
+from ropewalk.exchange.exchange_maker import made_exchange
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.training.replica_groups import check_exchange
 from ropewalk.training.trainer_options import ProcessOptions, Snapshots
 from tests.pipeline.played_plans import plan_of
 
@@ -78,3 +81,15 @@ def test_what_cannot_average_replicas_is_refused_by_name() -> None:
         trainer(AllReduce())
     with pytest.raises(ExchangeInvalid, match="gd_sec"):
         trainer("gd_sek")
+
+
+@pytest.mark.parametrize("setting", [3, object()])
+def test_what_makes_no_exchange_is_refused_before_anything_starts(setting: Any) -> None:
+    with pytest.raises(ExchangeInvalid, match="a compressor such as GDSEC"):
+        check_exchange(setting)
+
+
+def test_a_compressor_is_taken_like_its_name() -> None:
+    check_exchange(GDSEC(c=10))
+    assert isinstance(made_exchange(GDSEC(c=10)), AllGather)
+    assert isinstance(made_exchange(lambda: GDSEC(c=10)), AllGather)

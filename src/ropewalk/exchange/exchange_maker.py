@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.all_gather import AllGather
 from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.compressors import make_compressor
 from ropewalk.exchange.compressors.compressor import Compressor
 from ropewalk.exchange.exchange import Exchange
+
+MakesExchange = Callable[[], Exchange | Compressor] | Compressor | str
+"""A user's setting: a function that makes an exchange, or a compressor or its name, which has an exchange."""
+
+
+def made_exchange(setting: MakesExchange) -> Exchange:
+    """Return a new exchange by a user's setting; raises as `make_exchange`."""
+    return make_exchange(setting if isinstance(setting, Compressor | str) else setting())
 
 
 def make_exchange(wanted: str | Compressor | Exchange) -> Exchange:

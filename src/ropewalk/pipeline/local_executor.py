@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from ropewalk.errors import LocalExecutorFailed, PlanInvalid, ScheduleInvalid
 from ropewalk.exchange.exchange import Exchange
+from ropewalk.exchange.exchange_maker import MakesExchange
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.local_evaluation import evaluated
 from ropewalk.pipeline.plans import Plan, PlanWorker
@@ -106,7 +107,7 @@ class LocalExecutor:
         loss: Declared = "mean",
         lr_schedule: RateSchedule | None = None,
         lr_scale: Literal["pipedream"] | None = None,
-        exchange: Callable[[], Exchange] | str | None = None,
+        exchange: MakesExchange | None = None,
         options: TrainingOptions | None = None,
         slots: int | None = None,
     ) -> None:
@@ -159,7 +160,7 @@ class LocalExecutor:
         self._queues: dict[PlanWorker, deque[Action]] = {worker: deque() for worker in self.plan.workers}
         self._metrics: dict[int, tuple[StepMetrics, int]] = {}
 
-    def _sums(self, stages: list[RunningStage], exchange: Callable[[], Exchange] | str | None) -> Sums:
+    def _sums(self, stages: list[RunningStage], exchange: MakesExchange | None) -> Sums:
         """How gradients of replicas are summed: in memory, or by exchanges, which are closed with this executor."""
         sums = InMemorySums()
         if exchange is None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from ropewalk.exchange.exchange_maker import MakesExchange
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.schedules.streams import Cut
@@ -27,7 +28,6 @@ from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.training.blueprint import Blueprint
 from ropewalk.training.checkpoint import Checkpoint
 from ropewalk.training.own_data import MakesData
-from ropewalk.training.replica_groups import MakesExchange
 from ropewalk.training.stored_snapshots import StoredSnapshot
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.compressors.compressor import Compressor
 from ropewalk.exchange.exchange import Exchange
-from ropewalk.exchange.exchange_maker import make_exchange
+from ropewalk.exchange.exchange_maker import MakesExchange, made_exchange, make_exchange
 from ropewalk.exchange.groups.inbox import Inbox, Packet
 from ropewalk.exchange.groups.link_group import LinkGroup, Send
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
@@ -17,9 +17,6 @@ from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.stages.exchange_sums import ReplicaExchange
 from ropewalk.pipeline.stages.gradient_sums import Contributor
 from ropewalk.pipeline.stages.running_stage import RunningStage
-
-MakesExchange = Callable[[], Exchange | Compressor] | Compressor | str
-"""The user's setting: a function that makes an exchange, or a compressor or its name, which has an exchange."""
 
 
 class Inboxes:
@@ -53,16 +50,16 @@ def check_exchange(exchange: object) -> None:
             f"every replica makes an exchange of its own, so give a function that does, such as "
             f"functools.partial({type(exchange).__name__}, ...), and no {type(exchange).__name__} that is made already"
         )
+    if exchange is not None and not (isinstance(exchange, Compressor | str) or callable(exchange)):
+        raise ExchangeInvalid(
+            f"exchange= is a compressor such as GDSEC(c=100), its name, or a function that makes an exchange; not "
+            f"{exchange!r}"
+        )
     made: object = exchange.func if isinstance(exchange, functools.partial) else exchange
     if isinstance(made, type) and issubclass(made, ParameterServer):
         raise ExchangeInvalid(
             "the replicas of a stage go back to a snapshot after a death, and a parameter server does not go with "
             "them; use AllReduce or AllGather, or train with ropewalk.exchange.data_parallel(..., servers=2)"
-        )
-    if exchange is not None and not (isinstance(exchange, Compressor | str) or callable(exchange)):
-        raise ExchangeInvalid(
-            f"exchange= is a compressor such as GDSEC(c=100), its name, or a function that makes an exchange; not "
-            f"{exchange!r}"
         )
     if isinstance(exchange, str):
         make_exchange(exchange).close()  # an unknown name is reported here, and not by each stage
@@ -95,7 +92,7 @@ def exchanges_of(
             continue
         names = [f"stage {id} replica {replica}" for replica in range(plan.stages[id].replicas)]
         group = LinkGroup(stage.setup.replica, names, epoch, sends(id), inboxes.of(id))
-        exchange = make_exchange(make if isinstance(make, Compressor | str) else make())
+        exchange = made_exchange(make)
         if (bound := ReplicaExchange.bind(exchange, stage, plan, group)) is not None:
             found[Contributor(id, stage.setup.replica)] = bound
     return found

@@ -24,6 +24,7 @@ from torch import nn
 
 from ropewalk.control.view import View
 from ropewalk.errors import LocalExecutorFailed, PlanInvalid, TrainerFailed
+from ropewalk.exchange.exchange_maker import MakesExchange
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Declared, Loss
@@ -46,7 +47,7 @@ from ropewalk.training.planned_and_measured import (
 from ropewalk.training.preparing import Model
 from ropewalk.training.progress import ProgressLine
 from ropewalk.training.recorder import WorkerRecord
-from ropewalk.training.replica_groups import MakesExchange, check_exchange
+from ropewalk.training.replica_groups import check_exchange
 from ropewalk.training.report import TrainingReport
 from ropewalk.training.run import TrainingRun
 from ropewalk.training.stage_device import kind_of_device

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ropewalk.control.target import ControlTarget
+from ropewalk.exchange.exchange_maker import MakesExchange
 from ropewalk.pipeline.local_executor import LocalExecutor, check_plan
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.schedules.schedule import Schedule
@@ -31,7 +32,6 @@ from ropewalk.training.inline_run import InlineRun
 from ropewalk.training.own_data import MakesData
 from ropewalk.training.preparing import Model, beside, plan_for, see
 from ropewalk.training.process_run import ProcessRun
-from ropewalk.training.replica_groups import MakesExchange
 from ropewalk.training.run import TrainingRun
 from ropewalk.training.stage_device import kind_of_device, on_cpu
 from ropewalk.training.stage_fleet import StageFleet

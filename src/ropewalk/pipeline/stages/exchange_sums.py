@@ -9,7 +9,7 @@ averages. Copies of tied parameters, norms and moments are summed as without one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.exchange import Exchange, StepRecord
-from ropewalk.exchange.exchange_maker import make_exchange
+from ropewalk.exchange.exchange_maker import MakesExchange, made_exchange
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.groups.thread_group import ThreadGroup
 from ropewalk.pipeline.plans import Plan
@@ -139,7 +139,7 @@ class ExchangeSums:
 
 
 def exchanges_in_one_process(
-    plan: Plan, stages: Sequence[RunningStage], make: Callable[[], Exchange] | str
+    plan: Plan, stages: Sequence[RunningStage], make: MakesExchange
 ) -> dict[Contributor, ReplicaExchange]:
     """Return exchanges for all replicas of all stages, with groups whose members are in this process."""
     groups = {stage.id: ThreadGroup.make(stage.replicas) for stage in plan.stages if stage.replicas > 1}
@@ -147,7 +147,7 @@ def exchanges_in_one_process(
     for stage in stages:
         id, replica = stage.setup.id, stage.setup.replica
         if id in groups:
-            exchange = make_exchange(make) if isinstance(make, str) else make()
+            exchange = made_exchange(make)
             if bound := ReplicaExchange.bind(exchange, stage, plan, groups[id][replica]):
                 found[Contributor(id, replica)] = bound
     return found
