@@ -185,7 +185,7 @@ def test_the_state_of_another_optimizer_is_refused_and_not_its_options_taken() -
     of_adam = player_of(model, torch.optim.Adam)
     of_adam.step(x, y)
     of_sgd = player_of(model, partial(torch.optim.SGD, lr=0.1, momentum=0.9))
-    with pytest.raises(ValueError, match="of another optimizer: it has the options .*betas.* here has .*momentum"):
+    with pytest.raises(ValueError, match=r"of another optimizer: it has the options .*betas.* here has .*momentum"):
         of_sgd.load_state_dict(of_adam.state_dict())
     of_the_same = player_of(model, torch.optim.Adam)
     of_the_same.load_state_dict(of_adam.state_dict())
