@@ -159,6 +159,20 @@ def test_an_observation_that_differs_from_its_space_is_refused_at_the_reset() ->
         SerialVectorEnvironment(Makes(OtherNames(spaces.Discrete(2))), 1, seed=0).reset()
 
 
+class ShrinksInStep(Scripted):
+    """Its observations fit at each reset; those of steps would be repeated by numpy."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), *super().step(action)[1:]
+
+
+def test_an_observation_of_a_step_that_numpy_would_repeat_is_refused() -> None:
+    envs = SerialVectorEnvironment(lambda seed: ShrinksInStep("t9"), 1, seed=1)
+    envs.reset()
+    with pytest.raises(ValueError, match=r"has shape \(1,\), and the observation space has shape \(2,\)"):
+        envs.step(np.zeros(1, np.int64))
+
+
 def played(envs: SerialVectorEnvironment, actions: Any) -> list[Any]:
     return [(listed(step.observation), step.reward.tolist(), step.mask.tolist()) for step in map(envs.step, actions)]
 

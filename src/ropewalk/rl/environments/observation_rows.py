@@ -30,12 +30,16 @@ class ObservationRows:
         return self._array(self._spec)
 
     def write(self, rows: Observation, env: int, observation: Any) -> None:
-        """Copy what one environment returned into its row."""
+        """Copy what one environment returned into its row.
+
+        Raises:
+            ValueError: its shape differs from that of the observation space; numpy would repeat smaller ones.
+        """
         if isinstance(rows, dict):
             for name, array in rows.items():
-                array[env] = observation[name]
+                _write_row(array, env, observation[name], f"entry {name!r} of an observation")
         else:
-            rows[env] = observation
+            _write_row(rows, env, observation, "an observation")
 
     def copy_row(self, source: Observation, target: Observation, env: int) -> None:
         """Copy one environment's row from one observation to another."""
@@ -62,6 +66,16 @@ class ObservationRows:
 
     def _array(self, spec: ArraySpec) -> Array:
         return np.empty((self._num_envs, *spec.shape), spec.dtype)
+
+
+def _write_row(rows: Array, env: int, array: Any, what: str) -> None:
+    shape = np.shape(array)
+    if shape != rows.shape[1:]:
+        raise ValueError(
+            f"{what} has shape {shape}, and the observation space has shape {rows.shape[1:]}; what the environment "
+            "returns and its observation_space must agree"
+        )
+    rows[env] = array
 
 
 def _check_array(array: Any, spec: ArraySpec, what: str) -> None:
