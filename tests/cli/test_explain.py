@@ -43,7 +43,12 @@ def test_a_page_is_json() -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("TaskPoisned", "did you mean TaskPoisoned?"), ("index", "all names:"), ("../__init__", "all names:")],
+    [
+        ("TaskPoisned", "did you mean TaskPoisoned?"),
+        ("index", "all names:"),
+        ("../__init__", "all names:"),
+        ("SIGKILL", "ropewalk explain WorkerLost"),
+    ],
 )
 def test_an_unknown_name_is_refused_with_near_ones(name: str, hint: str) -> None:
     done = ropewalk("explain", name)

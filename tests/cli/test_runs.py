@@ -54,7 +54,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunStore]
             store, "aa11", AttemptBegan(1, "h1", 7, NOW, 0.0), *logged("loss", [4.0, 2.0, math.nan, 1.0]),
             *logged("cpu", [50.0], group="system"), NoteAdded(f"looks {RED}good", NOW),
             CheckpointKept(3.0, "/c/3", 2**21, NOW, 0.5), ArtifactKept("plot.png", "/r/p", "image", 2048, "", NOW),
-            EventHappened("retry", "after a death", NOW),
+            EventHappened("retry", "after a death", NOW), EventHappened("decision", "", NOW, {"line": {}}),
             AttemptEnded(1, "failed", NOW + 60, "Traceback\n  in train\nValueError: no", "ValueError", 3.0),
             StateIs("done", NOW + 90), name=f"brisk{RED}", config={"lr": 0.1, "model": {"depth": 2, "act": "relu"}},
             facts={"argv": ["train.py", "--fast"], "git": {"commit": "abc"}, "packages": PACKAGES}, labels=["nightly"],
@@ -131,11 +131,12 @@ def test_a_run_is_shown_with_all_that_is_known_of_it(store: RunStore) -> None:
         "ValueError: no",
         "     3  2 MiB    0.5",
         "plot.png  image  2 KiB",
+        "1 more: --json shows all",
         "retry: after a death",
         "  looks \\x1b[31mgood",
     ):
         assert expected in text
-    assert RED not in text and "p98" not in text
+    assert RED not in text and "p98" not in text and "decision" not in text
     loss = next(line for line in text.splitlines() if line.strip().startswith("loss"))
     assert loss.split() == ["loss", "█▃", "▁", "1", "4", "1", "4", "2.3333", "4", "(1", "NaN)"]
 

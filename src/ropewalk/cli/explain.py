@@ -33,6 +33,8 @@ def explain(
     if exact is None:
         near = " or ".join(near_names(asked, names, most=3))
         hint = f"did you mean {near}? All names: ropewalk explain" if near else "all names: ropewalk explain"
+        if asked.upper().startswith("SIG"):
+            hint = "what kills a worker by a signal, and what to do: ropewalk explain WorkerLost"
         raise refusal("explain", f"no error of Ropewalk is called {escaped(asked)}; {hint}")
     page = error_page(exact)
     if as_json:

@@ -125,9 +125,10 @@ def show_parts(report: RunReport, now: float) -> Iterator[tuple[str, str | _Rows
                 for a in report.artifacts]  # fmt: skip
         yield "artifacts", ([("name", "kind", "size", "step", "path"), *rows], {2, 3})
     if report.events:
-        lines = [f"{moment(e.time)}  {escaped(e.kind)}: {escaped(e.text)}" for e in report.events[-_LAST_EVENTS:]]
+        told = [e for e in report.events if e.text]  # decisions of a search are for its replay, and have no words
+        lines = [f"{moment(e.time)}  {escaped(e.kind)}: {escaped(e.text)}" for e in told[-_LAST_EVENTS:]]
         more = len(report.events) - len(lines)
-        yield "events", "\n".join([f"{more} earlier ones: --json shows all", *lines] if more else lines)
+        yield "events", "\n".join([f"{more} more: --json shows all", *lines] if more else lines)
     for note in report.notes:
         yield f"note, {moment(note.time)}", escaped_lines(note.text)
 
