@@ -82,8 +82,8 @@ def test_whatever_dies_every_block_counts_once_and_in_order(
         match event:
             case "ask":
                 task = book.ask(f"{actor}#{lives[actor]}", [], now)
-                held[actor] = () if task is None else (task,)
-                if task is not None:
+                if task is not None:  # otherwise it still has what it collects
+                    held[actor] = (task,)
                     assert task.version == max(0, task.number - lag) <= book.learned
             case "deliver":
                 for task in held[actor]:
