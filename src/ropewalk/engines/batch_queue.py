@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ropewalk.engines.batch import BatchEngine
-from ropewalk.engines.batch_sizes import BatchHost, best_share, describe, describe_request
+from ropewalk.engines.batch_sizes import BatchHost, describe, describe_request, usable_share
 from ropewalk.engines.cluster_commands import words_of
 from ropewalk.engines.engine import EngineFinding, JobSpec
 from ropewalk.engines.host_addresses import resolve
@@ -116,8 +116,7 @@ class QueueEngine(BatchEngine):
                 f"{error}; without the sizes of hosts, say how many processes fit into one job with the option "
                 "processes_per_job"
             ) from error
-        usable = [host for host in hosts if host.is_usable] or hosts
-        share = best_share(usable, process) or best_share(hosts, process)
+        share = usable_share(hosts, process)
         if share == 0:
             raise EngineError(
                 f"no host of this {self.system} cluster can hold a {what} of {describe_request(process)}: the largest "

@@ -23,6 +23,11 @@ class SizedHost(Protocol):
         """Its capacity for processes, busy or not."""
         ...
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether jobs can run on it now."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class BatchHost:
@@ -56,6 +61,12 @@ def best_share(hosts: Sequence[SizedHost], process: Resources) -> int:
         if sum(place // share * share * count for place, count in places.items()) >= _GOOD_USE * at_best:
             return share
     return 0
+
+
+def usable_share(hosts: Sequence[SizedHost], process: Resources) -> int:
+    """Return `best_share` of the hosts that can be used, or of all if none of these can run a process."""
+    usable = [host for host in hosts if host.is_usable] or hosts
+    return best_share(usable, process) or best_share(hosts, process)
 
 
 def describe(hosts: Sequence[SizedHost]) -> str:

@@ -6,10 +6,11 @@ The launcher's environment is not passed on: it may hold secrets, and the variab
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,19 @@ from ropewalk.errors import EngineError
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG")
 _PAUSE_S = 0.5
 _MOST_WORDS = 2000
+
+
+@contextlib.contextmanager
+def answer_of(command: str) -> Generator[None]:
+    """Read the answer of a command in this block.
+
+    Raises:
+        EngineError: the block has raised ValueError, because the answer is not what the command should print.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise EngineError(f"{command} gave an answer that is not understood: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from typing import Any
 from ropewalk.engines.batch import BatchJob, user_name
 from ropewalk.engines.batch_queue import QueueEngine, QueueOptions, refuse_own_flags
 from ropewalk.engines.batch_sizes import BatchHost, hours_and_minutes, mib_of
-from ropewalk.engines.cluster_commands import ClusterCommands, words_of
+from ropewalk.engines.cluster_commands import ClusterCommands, answer_of, words_of
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import HostCapacity
@@ -149,10 +149,8 @@ class LsfEngine(QueueEngine):
             if re.search(self.gone, words_of(error), re.IGNORECASE):
                 return {}
             raise
-        try:
+        with answer_of("bjobs"):
             return {job.id: job for job in read_bjobs(printed)}
-        except ValueError as error:
-            raise EngineError(f"bjobs gave an answer that is not understood: {error}") from error
 
     def _signal(self, ids: Sequence[str], signal: str) -> None:
         self._tell(["bkill", "-s", signal], ids)
@@ -161,11 +159,9 @@ class LsfEngine(QueueEngine):
         self._tell(["bkill"], ids)
 
     def _cluster_hosts(self) -> list[BatchHost]:
-        try:
-            printed = self._ask("bhosts", "-X", "-o", BHOSTS_FIELDS, "-json")
+        printed = self._ask("bhosts", "-X", "-o", BHOSTS_FIELDS, "-json")
+        with answer_of("bhosts"):
             return read_bhosts(printed, self.options.gpus_per_host)
-        except ValueError as error:
-            raise EngineError(f"bhosts gave an answer that is not understood: {error}") from error
 
 
 def bsub_flags(options: LsfOptions, spec: JobSpec, count: int, name: str) -> list[str]:

@@ -24,7 +24,7 @@ from typing import Any
 from ropewalk.engines.batch import BatchJob, user_name
 from ropewalk.engines.batch_queue import QueueEngine, QueueOptions, refuse_own_flags
 from ropewalk.engines.batch_sizes import BatchHost, hours_and_minutes, mib_of
-from ropewalk.engines.cluster_commands import ClusterCommands, printed_by, words_of
+from ropewalk.engines.cluster_commands import ClusterCommands, answer_of, printed_by, words_of
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import HostCapacity
@@ -144,10 +144,8 @@ class PbsEngine(QueueEngine):
             if not re.search(self.gone, words_of(error), re.IGNORECASE):
                 raise
             printed = printed_by(error) or "{}"
-        try:
+        with answer_of("qstat"):
             return {job.id: job for job in read_qstat(printed)}
-        except ValueError as error:
-            raise EngineError(f"qstat gave an answer that is not understood: {error}") from error
 
     def _signal(self, ids: Sequence[str], signal: str) -> None:
         self._tell(["qsig", "-s", f"SIG{signal}"], ids)
@@ -156,10 +154,9 @@ class PbsEngine(QueueEngine):
         self._tell(["qdel"], ids)
 
     def _cluster_hosts(self) -> list[BatchHost]:
-        try:
-            return read_pbsnodes(self._ask("pbsnodes", "-a", "-F", "json"), self.options.gpu_resource)
-        except ValueError as error:
-            raise EngineError(f"pbsnodes gave an answer that is not understood: {error}") from error
+        printed = self._ask("pbsnodes", "-a", "-F", "json")
+        with answer_of("pbsnodes"):
+            return read_pbsnodes(printed, self.options.gpu_resource)
 
 
 def qsub_flags(options: PbsOptions, spec: JobSpec, count: int, name: str) -> list[str]:

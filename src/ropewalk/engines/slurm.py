@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from ropewalk.engines.batch import BatchEngine, BatchJob, user_name
-from ropewalk.engines.batch_sizes import best_share, describe, describe_request
-from ropewalk.engines.cluster_commands import is_passing, words_of
+from ropewalk.engines.batch_sizes import describe, describe_request, usable_share
+from ropewalk.engines.cluster_commands import answer_of, is_passing, words_of
 from ropewalk.engines.engine import EngineFinding, JobSpec
 from ropewalk.engines.host_addresses import resolve
 from ropewalk.engines.options import read_options
@@ -134,8 +134,7 @@ class SlurmEngine(BatchEngine):
 
     def per_job(self, process: Resources) -> int | None:
         nodes = self._nodes()
-        usable = [node for node in nodes if node.is_usable] or nodes
-        share = best_share(usable, process) or best_share(nodes, process)
+        share = usable_share(nodes, process)
         if share == 0:
             raise EngineError(
                 f"no node of partition {self._partition(nodes)} can hold a process of {describe_request(process)}: the "
@@ -158,13 +157,14 @@ class SlurmEngine(BatchEngine):
         if self._has_json:
             argv = ["squeue", "--json", f"--user={user}", "--states=all"]
             try:
-                jobs = read_squeue(ask(argv, timeout_s=self.options.timeout_s))
-            except ValueError as error:
-                raise EngineError(f"squeue gave an answer that is not understood: {error}") from error
+                printed = ask(argv, timeout_s=self.options.timeout_s)
             except EngineError as error:
                 if not re.search("unrecognized option|serializer|plugin|invalid", words_of(error), re.IGNORECASE):
                     raise
                 self._has_json = False  # an old Slurm, or one that was built without JSON
+            else:
+                with answer_of("squeue"):
+                    jobs = read_squeue(printed)
         if not self._has_json:
             argv = ["scontrol", "--oneliner", "show", "job"]
             jobs = read_scontrol(ask(argv, timeout_s=self.options.timeout_s))
