@@ -311,6 +311,65 @@ def test_a_batch_that_becomes_a_constant_is_found() -> None:
         graph(torch.randn(5, 4))
 
 
+class OfFewSamples(nn.Module):
+    """Notes how many samples it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.most = 0
+
+    def forward(self, x: Tensor, biases: Tensor) -> Tensor:
+        if type(x) is Tensor:
+            self.most = max(self.most, len(x))
+        return self.linear(x) + biases.sum(0)
+
+
+def test_a_large_batch_is_traced_and_checked_by_a_few_of_its_samples() -> None:
+    model = OfFewSamples()
+    graph = trace(model, (torch.randn(256, 3), torch.randn(2, 3)))
+    assert graph.for_eval.operators
+    assert model.most == 5, "4 samples and one more: 2 and 3 are the sizes of something else"
+    x, biases = torch.randn(300, 3), torch.randn(2, 3)
+    assert torch.equal(graph(x, biases), model.eval()(x, biases))
+
+
+class FirstOnes(nn.Module):
+    """Has a branch for few samples, or a part that is shorter with few."""
+
+    def __init__(self, *, branch: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.branch = branch
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        if self.branch:
+            return y if x.shape[0] > 9 else 2 * y
+        return y + y[:12].sum() / y[:12].shape[0]
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_what_a_model_does_with_few_samples_only_is_not_taken_for_all_that_it_does(branch: bool) -> None:
+    model = FirstOnes(branch=branch)
+    x = torch.randn(64, 8)
+    torch.testing.assert_close(trace(model, x)(x), model(x))
+
+
+def test_a_model_that_fails_with_few_samples_is_traced_with_all() -> None:
+    class Highest(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.linear(x)
+            return y + y.topk(7, dim=0).values.sum(0)
+
+    model, x = Highest(), torch.randn(20, 8)
+    torch.testing.assert_close(trace(model, x)(x), model(x))
+
+
 @pytest.mark.parametrize(
     ("model", "example", "part"),
     [
