@@ -67,8 +67,9 @@ class Bounds:
             has = f"{self._gpus.count} (by its driver, or {VISIBLE})"
             return self._missing(start, "gpus", f"{start.gpus} GPUs", f"{has}; {_LARGER}")
         if start.gpus > self._gpus.num_free:
-            left = f"{self._gpus.num_free} of {self._gpus.count} left; wait for the end of {self._gpus.users()}, or start fewer"
-            return self._missing(start, "gpus", f"{start.gpus} GPUs", left)
+            left = f"{self._gpus.num_free} of {self._gpus.count} left"
+            way_out = f"wait for the end of {self._gpus.users()}, or start fewer"
+            return self._missing(start, "gpus", f"{start.gpus} GPUs", f"{left}; {way_out}")
         return ""
 
     def give(self, start: StartProcess) -> StartProcess:

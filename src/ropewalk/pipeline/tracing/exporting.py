@@ -56,7 +56,7 @@ def capture_exported(
     captured = Captured(graph, {}, {}, flat.structure)
     _read_placeholders(program, inputs, canonical, captured)
     if not fixed_batch:
-        _check_batch(captured, inputs, program.range_constraints)
+        _check_batch(captured, inputs, cast(Any, program).range_constraints)
     _read_attributes(program, captured)
     for node in captured.calls():
         captured.sites[node] = _site(node, leaves)
