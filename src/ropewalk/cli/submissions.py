@@ -5,6 +5,7 @@
         process.json                       for a run on this machine: its process
         output                             for a run on this machine: its whole output; for a job: the last part,
                                            kept when it ended
+        begun                              with --launcher-restarts: the runs that its launcher has begun
         ended.json                         how it ended, once that is known
 
 A run on a cluster is a job of its engine, which is polled for its state; how it ended is kept, because clusters forget
@@ -101,6 +102,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     ranks: str | None = None
     """The value of `--ranks`."""
     max_restarts: int = 0
+    launcher_restarts: int = 0
+    """How often the launcher is started again after it was killed."""
 
 
 @dataclass(frozen=True, slots=True)
