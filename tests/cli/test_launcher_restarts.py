@@ -168,10 +168,10 @@ TRAINER = """
     if __name__ == "__main__":
         begin()
         folder = HERE / "trained"
-        undisturbed = HERE.name == "undisturbed"  # in one process: the result is the same, bit for bit
+        inline = HERE.name == "undisturbed"  # in one process: the result is the same, bit for bit
         trainer = rw.Trainer(
             make_model(), nn.CrossEntropyLoss(), lambda parameters: torch.optim.Adam(parameters, 1e-2),
-            plan=2, schedule="gpipe", micro_batches=2, example_inputs=batch(0)[0], inline=undisturbed,
+            plan=2, schedule="gpipe", micro_batches=2, example_inputs=batch(0)[0], inline=inline,
         )
         with trainer:
             if folder.exists():
@@ -291,6 +291,7 @@ def test_a_tracked_run_is_the_same_run_and_goes_on(tmp_path: Path, state: dict[s
         assert sorted([one.outcome for one in store.attempts(run.id)] for run in runs) == [["done"], ["lost", "done"]]
 
 
+@pytest.mark.soak  # three launchers that import torch: 20 s of a CPU
 def test_a_trainer_goes_on_from_its_checkpoint(tmp_path: Path, state: dict[str, str]) -> None:
     pytest.importorskip("torch")
     assert killed_once(tmp_path, TRAINER, state) == undisturbed(tmp_path, TRAINER, state)
