@@ -120,6 +120,15 @@ def test_it_goes_on_when_its_terminal_and_those_who_follow_it_leave(tmp_path: Pa
     assert call("stop", run, **state).returncode == 0
 
 
+def test_ranks_of_a_submitted_script_fail_and_restart_as_those_of_run(tmp_path: Path, state: dict[str, str]) -> None:
+    source = "import os, sys\nprint(os.environ['RANK'], os.environ['TORCHELASTIC_RESTART_COUNT'])\nsys.exit(5)\n"
+    run = submit(tmp_path, source, "--ranks", "2", "--max-restarts", "1", **state)
+    attached = call("attach", run, **state)
+    assert attached.returncode == 5, attached.stdout
+    shown = {line.partition("] ")[2] for line in attached.stdout.splitlines() if line.startswith("[")}
+    assert {"0 1", "1 1"} & shown and {"0 0", "1 0"} & shown, attached.stdout
+
+
 def test_a_script_can_be_interrupted_although_it_was_submitted_in_the_background(
     tmp_path: Path, state: dict[str, str]
 ) -> None:
