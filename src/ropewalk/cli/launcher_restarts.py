@@ -18,7 +18,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
 import psutil
@@ -90,14 +90,19 @@ class LauncherProcess:
         self._asked = 0
         """The number of a signal that this process has received; 0 for none."""
 
-    def run(self) -> int:
-        """Run it to its end; return the exit code, that of a signal as a shell reports it."""
+    def run(self, started: Callable[[int], object] = lambda pid: None) -> int:
+        """Run it to its end; return the exit code, that of a signal as a shell reports it.
+
+        Args:
+            started: is told the process id each time that it has started.
+        """
         if self._most_restarts:
             with contextlib.suppress(OSError):  # refused by the kernel: agents end by themselves all the same
                 adopt_orphans()
         num_restarts = 0
         while True:
             child = self._start()
+            started(child.pid)
             code = self._wait(child)
             if is_lost(code, was_asked=bool(self._asked)):
                 if self._most_restarts:

@@ -14,13 +14,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+import psutil
 
 from ropewalk.cli.launcher_restarts import LauncherProcess
-from ropewalk.cli.submissions import RunEnd, RunSpec, write
+from ropewalk.cli.submissions import RunEnd, RunProcess, RunSpec, write
 from ropewalk.processes.code_bundle import remap, unpack
 from ropewalk.processes.project_files import MARKERS
 from ropewalk.tracking.begun_runs import BEGUN_RUNS
@@ -41,10 +43,18 @@ def main(stdin: BinaryIO) -> int:
         ranks = ["--ranks", here.ranks, "--max-restarts", str(here.max_restarts)] if here.ranks else []
         command = [sys.executable, "-c", _ROPEWALK, "run", *ranks, *what, "--", *here.arguments]
         with _memory(errand) as variables:
-            code = LauncherProcess(command, here.working_folder, errand.launcher_restarts, variables).run()
+            launcher = LauncherProcess(command, here.working_folder, errand.launcher_restarts, variables)
+            code = launcher.run(partial(_note_launcher, errand.state_folder))
     if errand.state_folder:
         write(Path(errand.state_folder), "ended.json", RunEnd(code, time.time()))
     return code
+
+
+def _note_launcher(state_folder: str, pid: int) -> None:
+    if state_folder:
+        with contextlib.suppress(psutil.Error, OSError):  # it has ended already; or the disk is full
+            facts = RunProcess(pid, psutil.Process(pid).create_time())
+            write(Path(state_folder), "launcher.json", facts)
 
 
 @contextlib.contextmanager
