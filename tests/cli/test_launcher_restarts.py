@@ -23,6 +23,7 @@ from ropewalk.tracking.store.opening import open_store
 from tests.cli.command import environment, ropewalk
 from tests.cli.pretend_cluster import installed
 from tests.cli.test_submit import NAME, call, submit, wait_for
+from tests.scenarios.tasks import wait_until
 
 PREAMBLE = """
     import os, signal, sys, time
@@ -208,6 +209,8 @@ def result_of(printed: str) -> str:
 def killed_once(folder: Path, source: str, state: dict[str, str]) -> str:
     """Run a script that kills its launcher once; return its result."""
     run = submit(folder, source_in(folder, source), "--launcher-restarts", "2", **state)
+    ended = Path(state["XDG_STATE_HOME"]) / "ropewalk/runs" / run / "ended.json"
+    wait_until(ended.exists, what="the run ends")  # a command may not take as long as two launchers that import torch
     attached = call("attach", run, **state)
     assert attached.returncode == 0, attached.stdout + attached.stderr
     assert "ropewalk: the launcher was ended by SIGKILL, and starts again (1 of 2)" in attached.stdout
