@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -309,6 +310,34 @@ def test_a_batch_that_becomes_a_constant_is_found() -> None:
     assert graph(torch.randn(3, 4)).shape == (3, 4)
     with pytest.raises(NotTraceable, match=r"\(3, 4\), and is given \(5, 4\)"):
         graph(torch.randn(5, 4))
+
+
+class Cache:
+    """An object that holds tensors, as models that generate text return one."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+class Remembers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.config = SimpleNamespace(use_cache=True)
+
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        y = self.linear(x)
+        return {"logits": y, "cache": Cache(y) if self.config.use_cache else None}
+
+
+def test_an_object_among_what_a_model_returns_is_refused_with_what_to_say_instead() -> None:
+    model = Remembers()
+    with pytest.raises(
+        NotTraceable, match=r"Remembers returns .* type Cache as 'cache'.*; say model\.config\.use_cache"
+    ):
+        trace(model, torch.randn(3, 4))
+    model.config.use_cache = False
+    assert set(trace(model, torch.randn(3, 4))(torch.randn(5, 4))) == {"logits", "cache"}
 
 
 class OfFewSamples(nn.Module):

@@ -101,6 +101,8 @@ class _Tracing:
             for name, capture in self._ways().items():
                 try:
                     captured = capture()
+                except NotTraceable:  # another tracer would find the same
+                    raise
                 except Exception as error:  # torch's tracers raise anything; all of it is reported if none succeeds
                     errors[name] = error
                     continue
