@@ -11,7 +11,10 @@ from tests.docs.code_blocks import Block, blocks_of, check, run_blocks
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "how-to"
 PAGES = sorted(path for path in FOLDER.glob("*.md") if path.name != "index.md")
-BLOCKS = blocks_of(*PAGES)
+LARGE = [FOLDER / "hugging-face.md"]
+"""Pages that need large packages, which `make lab` installs."""
+BLOCKS = blocks_of(*[page for page in PAGES if page not in LARGE])
+LARGE_BLOCKS = blocks_of(*LARGE)
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +25,12 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.is_run], ids=str)
 def test_the_blocks_of_the_pages_print_what_the_pages_say(block: Block, printed: dict[str, str]) -> None:
     check(block, printed[block.name])
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("block", [block for block in LARGE_BLOCKS if block.is_run], ids=str)
+def test_the_blocks_that_need_large_packages_print_what_the_pages_say(block: Block, tmp_path: Path) -> None:
+    check(block, run_blocks(LARGE_BLOCKS, tmp_path, preload=["torch"])[block.name])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -98,7 +98,10 @@ def detached(value: Any) -> Any:
 
 
 def _copied(tensor: Tensor) -> Tensor:
-    copied = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype).copy_(tensor.detach())
+    if 0 in tensor.stride():  # an expanded one arrives whole
+        copied = tensor.detach().contiguous()
+    else:
+        copied = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype).copy_(tensor.detach())
     return copied.requires_grad_(tensor.requires_grad)
 
 
