@@ -49,8 +49,18 @@ def test_the_ending_is_named(ending: dict[str, object], phrase: str) -> None:
     assert died(**ending).exit_phrase == phrase
 
 
-def test_the_task_it_was_in_is_named() -> None:
-    assert " in task 0;" in died(exit_code=1, task_index=0).describe()
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        # "after 9.2 s in task 41" was said, as if the task and not the worker had run for 9.2 s.
+        ({"task_index": 41, "ran_s": 9.2, "task_ran_s": 2.04}, "after 9.2 s, in task 41, which had run for 2.0 s;"),
+        ({"ran_s": 7230, "task_ran_s": 75}, "after 2h00m, in a task that had run for 1m15s;"),
+        ({"task_index": 0}, "code 1, in task 0;"),
+        ({"ran_s": 9.2}, "code 1 after 9.2 s;"),
+    ],
+)
+def test_the_age_of_a_process_and_of_its_task_are_told_apart(facts: dict[str, Any], words: str) -> None:
+    assert words in died(exit_code=1, **facts).describe()
 
 
 @pytest.mark.parametrize(

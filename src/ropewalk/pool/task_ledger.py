@@ -164,7 +164,8 @@ class TaskLedger:
         current = None if exited.page.current == IDLE else exited.page.current
         located = None if current is None else self._table.locate(worker.id, current)
         index = None if located is None else _index_in_map(*located)
-        record = record_of(exited, name=worker.name, host=worker.host, task_index=index)
+        task_ran_s = None if located is None else exited.page.running_s
+        record = record_of(exited, name=worker.name, host=worker.host, task_index=index, task_ran_s=task_ran_s)
         cause = f"{record.describe()} ({exited.ended_by})" if exited.ended_by else record.describe()
         if located and self.stream is not None:
             self.stream.died(worker.name, located[0].content.function, exited.page.running_s, time.time())
