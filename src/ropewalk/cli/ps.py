@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ropewalk.cli.choosing import running_launchers
+from ropewalk.cli.choosing import fitting_things, running_launchers
 from ropewalk.cli.submissions import RunState, states, submissions
 from ropewalk.cli.top import top
 from ropewalk.control.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
@@ -26,7 +26,7 @@ from ropewalk.escaping import escaped
 from ropewalk.quantities import counted, shown_duration, shown_size
 
 _REFRESH_S = 1.0
-_NOTHING = "no program and no pool of this user runs on this machine"
+_NOTHING = "nothing of this user runs on this machine: no program, pool or other"
 _STYLES = {
     "running": "green", "completed": "green", "idle": "green", "failed": "bold red",
     "restarting": "yellow", "starting": "cyan", "stopping": "yellow",
@@ -43,21 +43,31 @@ class LauncherReply:
 
 
 def ps(
+    program: Annotated[
+        str | None,
+        typer.Argument(
+            help="Only this one: its name or the beginning of it, the launcher's pid, or the id of a submitted run.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch, one object in each line.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also submitted runs that have ended.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it every second; in a terminal: ropewalk top.")] = False,
 ) -> None:
     """Show the running programs, pools and others, their processes, and runs that were submitted from here.
 
-    Exit code 1 if a launcher does not answer.
+    Exit code 1 if a launcher does not answer, 2 if there is nothing of that name.
     """
     console = Console(highlight=False)
-    if watch and console.is_terminal and not as_json:
+    if watch and console.is_terminal and not as_json and program is None:
         top()
         return
     while True:
-        findings, submitted = survey(running_launchers()), survey_submitted()
-        ended = [state for state in submitted if not state.is_live and not everything]
+        launchers, submitted = running_launchers(), survey_submitted()
+        if program is not None:
+            launchers, submitted = fitting_things(program, launchers, submitted)
+        findings = survey(launchers)
+        ended = [state for state in submitted if not state.is_live and not everything and program is None]
         submitted = [state for state in submitted if state not in ended]
         if as_json:
             typer.echo(json.dumps(to_json(findings, submitted), indent=None if watch else 2))
