@@ -41,8 +41,15 @@ def test_a_printed_death_is_its_description() -> None:
         ({"signal": 9}, "was killed by SIGKILL"),
         ({"signal": 11}, "was killed by SIGSEGV (segmentation fault)"),
         ({"signal": signal.SIGRTMIN + 3}, f"was killed by signal {signal.SIGRTMIN + 3}"),
-        ({"signal": 9, "out_of_memory": "oom_kill rose"}, "was killed by SIGKILL, out of memory (oom_kill rose)"),
+        (
+            {"signal": 9, "out_of_memory": "out of memory (oom_kill rose)"},
+            "was killed by SIGKILL, out of memory (oom_kill rose)",
+        ),
         ({}, "is gone, and nobody saw how it ended"),
+        # A node that exceeded its memory limit was "killed by SIGKILL", without a word of the limit.
+        ({"signal": 9, "ended_by": "it used 5 GiB"}, "was killed by SIGKILL (it used 5 GiB)"),
+        # The kernel may have killed another process in that moment.
+        ({"signal": 9, "ended_by": "it was stopped", "out_of_memory": "x"}, "was killed by SIGKILL (it was stopped)"),
     ],
 )
 def test_the_ending_is_named(ending: dict[str, object], phrase: str) -> None:
@@ -72,7 +79,7 @@ def test_the_age_of_a_process_and_of_its_task_are_told_apart(facts: dict[str, An
         ),
         ({"signal": 9}, "was killed by SIGKILL (pid 4711 on host n17); it printed nothing"),
         (
-            {"signal": 9, "out_of_memory": "oom_kill rose", "last_output": " \n\x1b[0m"},
+            {"signal": 9, "out_of_memory": "out of memory (oom_kill rose)", "last_output": " \n\x1b[0m"},
             "was killed by SIGKILL, out of memory (oom_kill rose) (pid 4711 on host n17); it printed nothing",
         ),
         ({}, "is gone, and nobody saw how it ended (pid 4711 on host n17); it printed nothing"),
@@ -105,7 +112,7 @@ def test_the_last_words_of_a_process_cannot_act_in_a_terminal() -> None:
 
 
 def test_what_an_agent_saw_of_memory_cannot_act_in_a_terminal() -> None:
-    assert died(signal=9, out_of_memory="\x9b2J\x85[pool-1 1] done").exit_phrase == (
+    assert died(signal=9, out_of_memory="out of memory (\x9b2J\x85[pool-1 1] done)").exit_phrase == (
         r"was killed by SIGKILL, out of memory (\x9b2J\x85[pool-1 1] done)"
     )
 

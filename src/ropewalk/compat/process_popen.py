@@ -10,6 +10,7 @@ user's code then never runs.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
@@ -177,10 +178,10 @@ class Popen:
         code = exited.exit_code
         if self.pid is None and self._wish:
             code = -self._wish  # the process had no host yet
-        self.record = record_of(exited, name=self._name, host=self._host)
+        record = record_of(exited, name=self._name, host=self._host)
+        # That its owner ended it is no news to a caller of `terminate` or `kill`.
+        self.record = dataclasses.replace(record, ended_by="") if self._wish else record
         failure = self.record.describe()
-        if exited.ended_by and not self._wish:
-            failure = f"{failure} ({exited.ended_by})"
         if code < 0 and not self._wish:  # for an exception, the process itself has printed a traceback
             logger.warning("%s", failure)
         # Threads that wait for the end resume after the output of the process is shown, as with multiprocessing.

@@ -24,6 +24,7 @@ def record_of(
         host=host,
         pid=exited.pid,
         out_of_memory=exited.out_of_memory,
+        ended_by=exited.ended_by,
         last_output=exited.last_output,
         task_index=task_index,
         task_ran_s=task_ran_s,

@@ -97,6 +97,7 @@ class RunningProgram(ControlTarget):
         """
         self._hosting = hosting
         self._control = ControlServer(hosting.loop, hosting.folder, hosting.run_id, shown_as or self)
+        self._conductor.death_lines.is_quiet = shown_as is not None and shown_as.tells_deaths
         self._control.open()
         atexit.unregister(_stop_all)
         atexit.register(_stop_all)  # registered after the session's handler, and so called before it

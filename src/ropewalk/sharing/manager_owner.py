@@ -194,8 +194,6 @@ class ManagerProcess:
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
         self._pid = self._pid or exited.pid
         self.failure = record_of(exited, name=f"its manager {self.name}", host=self._host).describe()
-        if exited.ended_by:
-            self.failure += f" ({exited.ended_by})"
         if self.told_to_end:
             self.failure = _SHUT_DOWN
         self._finish(exited.exit_code)

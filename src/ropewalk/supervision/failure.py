@@ -48,7 +48,9 @@ class DeathRecord:
     signal: int | None = None
     """Number of the signal that ended it, or None."""
     out_of_memory: str = ""
-    """Evidence that the kernel killed it for memory, such as "oom_kill of its cgroup rose by 1"; otherwise empty."""
+    """That the kernel killed it for memory, or perhaps did, with the evidence in brackets; otherwise empty."""
+    ended_by: str = ""
+    """Why the agent ended it, such as a limit that it had exceeded; empty if something else did, or nothing."""
     last_output: str = ""
     """The last lines that it printed."""
     task_index: int | None = None
@@ -73,7 +75,9 @@ class DeathRecord:
             phrase = f"exited with code {self.exit_code}"
         else:
             phrase = "is gone, and nobody saw how it ended"
-        return f"{phrase}, out of memory ({escaped(self.out_of_memory)})" if self.out_of_memory else phrase
+        if self.ended_by:
+            return f"{phrase} ({escaped(self.ended_by)})"
+        return f"{phrase}, {escaped(self.out_of_memory)}" if self.out_of_memory else phrase
 
     @property
     def shell_code(self) -> int:
