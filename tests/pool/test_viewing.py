@@ -67,7 +67,7 @@ def test_what_is_not_known_is_not_said() -> None:
 def test_a_worker_whose_task_takes_far_longer_than_others_is_a_straggler(
     doing_s: float, expected_s: float | None, others_end: bool, is_straggler: bool
 ) -> None:
-    facts = {"doing_s": doing_s, "expected_s": expected_s, "others_end": others_end}
+    facts: dict[str, Any] = {"doing_s": doing_s, "expected_s": expected_s, "others_end": others_end}
     (shown,) = processes_of(status(worker(0, doing="f 3", **facts)))
     assert (shown.straggler, shown.doing, shown.doing_s) == (is_straggler, "f 3", doing_s)
 

@@ -132,6 +132,7 @@ class Process(BaseProcess):
             bounded=resources is not None,
             preload=self._preload,
             plain_output=True,
+            kind="process",
             limits_threads=resources is not None,
         )
 

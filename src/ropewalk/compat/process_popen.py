@@ -18,6 +18,7 @@ import threading
 import weakref
 
 from ropewalk.compat.process_payload import Loaded, PackedProcess, Up
+from ropewalk.control.lone_processes import process_has_ended, show_processes
 from ropewalk.errors import LinkClosed, PoolClosed, StartFailed
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.messages import Exited, NotStarted, TaskReport
@@ -71,6 +72,7 @@ class Popen:
         self._close_sentinel.atexit = False
         try:
             self._id = session.processes.start(spec, self)
+            show_processes(session)
         except BaseException:
             self._finish(1, "")
             raise
@@ -174,6 +176,7 @@ class Popen:
             self._packed.send(self._link)
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
+        process_has_ended(self._session)
         self.pid = self.pid or exited.pid or None
         code = exited.exit_code
         if self.pid is None and self._wish:

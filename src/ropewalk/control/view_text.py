@@ -78,6 +78,7 @@ def remarks(process: ProcessView) -> list[str]:
 
 def process_cells(kind: Kind, process: ProcessView) -> tuple[str, ...]:
     """A process of a thing of some kind as a row of a table."""
+    counted = (f"{process.done} {_DONE.get(kind, 'done')}", f"{process.waiting} waiting")
     return (
         process.name,
         process.kind,
@@ -86,7 +87,6 @@ def process_cells(kind: Kind, process: ProcessView) -> tuple[str, ...]:
         process.host,
         shown_duration(process.uptime_s),
         shown_size(process.memory_bytes),
-        f"{process.done} {_DONE.get(kind, 'done')}",
-        f"{process.waiting} waiting",
+        *(("", "") if kind == "processes" else counted),  # lone processes have no tasks or calls to be counted
         "; ".join(remarks(process)),
     )

@@ -111,7 +111,7 @@ class HostServices:
             self._anywhere.append((entry, then))
             return
         rank = next(self._numbers)
-        spec = ProcessSpec(_group(entry), rank, entry, SERVICE, agent=host.id)
+        spec = ProcessSpec(_group(entry), rank, entry, SERVICE, kind=_group(entry), agent=host.id)
         try:
             id = self._session.processes.start(spec, self)
         except StartFailed as error:
