@@ -147,7 +147,9 @@ class Process(BaseProcess):
         """
         try:
             super().join(timeout)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            if self._running and self._running.pid:
+                error.add_note(f"{self.name} (pid {self._running.pid}) still ran, and is interrupted too")
             if not _interrupts_are_passed_on():
                 _interrupt_children()
             raise

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,7 +34,7 @@ from ropewalk.pool.remote_worker import RemoteWorker, first_message
 from ropewalk.pool.remote_workers import RemoteWorkers
 from ropewalk.pool.results import PoolJob
 from ropewalk.pool.scaling import Elasticity
-from ropewalk.pool.snapshot import pool_status, worker_loads, worker_status
+from ropewalk.pool.snapshot import pool_status, tasks_in_words, worker_loads, worker_status
 from ropewalk.pool.standstill_watch import StandstillWatch
 from ropewalk.pool.status import PoolStatus
 from ropewalk.pool.task_ledger import TaskLedger
@@ -79,6 +80,7 @@ class Dispatcher:
         self.constants = ConstantStore(session.blobs, self, self.workers.by_id, table.pace)
         self.tasks = TaskLedger(table, self.constants, options)
         self._watch = TaskWatch(session, table, lock)
+        self._describe = weakref.WeakMethod(self.in_words)
         self._standstill = StandstillWatch(options.name, session, table, self.workers.by_id, self.history, lock)
         self._warnings = DeathWarnings(logger, session.loop, lambda call: session.output.when_shown(call))
         self._growth = PoolGrowth(session, elasticity, self.workers, table, options, self.history, lock)
@@ -103,6 +105,8 @@ class Dispatcher:
                 if self.workers.finishing:
                     raise PoolClosed("this pool is closed and takes no more tasks")
                 return
+            for unit in units:
+                unit.job.describe = self._describe
             self.tasks.submit(units)
             self._assign()
             self._growth.look_soon()
@@ -251,6 +255,10 @@ class Dispatcher:
         processes, pace = self._session.processes, self._table.pace
         statuses = tuple(worker_status(load, processes, pace) for load in loads)
         return replace(status, workers=statuses, ways=tuple(map(str, self._session.ways())))
+
+    def in_words(self) -> str:
+        """Say in a sentence which tasks are there, for who waits for them."""
+        return tasks_in_words(self.status(self._options.name, self.state))
 
     def events(self) -> tuple[EventView, ...]:
         """Return what has happened to its workers and hosts, oldest first."""

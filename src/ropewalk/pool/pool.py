@@ -467,7 +467,11 @@ class Pool:
         if self._state == CLOSE:
             self._feeders.finish()
             self._dispatcher.finish()
-        self._dispatcher.wait_until_finished()
+        try:
+            self._dispatcher.wait_until_finished()
+        except KeyboardInterrupt as error:
+            error.add_note(self._dispatcher.in_words())
+            raise
         self._callbacks.end()
         self._release()
 
