@@ -112,7 +112,8 @@ def choose(word: str | None, launchers: Sequence[Launcher]) -> Launcher:
     if len(meant) == 1:
         return meant[0]
     if not launchers:
-        raise NotChosen(f"{what}; none runs on this machine for this user")
+        nothing = "nothing of this user runs on this machine"
+        raise NotChosen(nothing if word is None else f"{what}: {nothing}")
     if meant:
         what = f"{what}, and several run" if word is None else f"'{escaped(word)}' may be any of several programs"
     listed = "\n".join(f"  {escaped(str(launcher))}" for launcher in meant or launchers)
@@ -139,7 +140,7 @@ def fitting_things(
     if not found and not runs:
         told = [*map(str, launchers), *(f"{state.submission.id} (submitted)" for state in submitted[-_NUM_LISTED:])]
         listed = "".join(f"\n  {escaped(line)}" for line in told)
-        those = f"; there are:{listed}" if told else "; nothing runs on this machine for this user"
+        those = f"; there are:{listed}" if told else ": nothing of this user runs on this machine"
         raise refusal(f"nothing that runs is called '{escaped(word)}'{those}")
     return found, runs
 

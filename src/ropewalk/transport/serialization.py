@@ -312,7 +312,18 @@ def _explain(error: Exception, value: Any, what: str, make: Callable[..., Any]) 
         raise error
     path, reason, advice = _diagnose(error, value, what, make)
     words = f"{path} cannot be sent to another process: {reason}; {advice}" if advice else f"{reason} ({path})"
-    raise NotPicklable(words, path=path) from error
+    raise NotPicklable(words, path=path) from _without_our_frames(error)
+
+
+def _without_our_frames(error: Exception) -> Exception:
+    """Return the error without its traceback, unless code of the user that pickle called is in it."""
+    trace = error.__traceback__
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in ("ropewalk", "cloudpickle", "pickle", "copyreg", "copy"):
+            return error
+        trace = trace.tb_next
+    return error.with_traceback(None)
 
 
 def _explain_definition(error: Exception, name: str, value: Any, path: str, referrer: str) -> NoReturn:
