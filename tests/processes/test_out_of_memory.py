@@ -43,6 +43,12 @@ def test_without_a_kill_memory_is_not_blamed() -> None:
         (V2, MemoryKills(2, 5, 3), "out of memory (the memory limit of the job's cgroup was reached)"),
         (V2, MemoryKills(2, 5, 2), "out of memory (of the host, or of a cgroup around that of the job)"),
         (MemoryKills(1), MemoryKills(2), "out of memory (the kernel killed a process of the job's cgroup for it)"),
+        (V2, MemoryKills(2, 5), "out of memory (the kernel killed a process of the job's cgroup for it)"),
+        (
+            V2,
+            MemoryKills(host=5),
+            "perhaps out of memory (the kernel killed a process of this host for it, and does not say which)",
+        ),
         (
             HOST_ONLY,
             MemoryKills(host=5),
@@ -57,6 +63,18 @@ def test_whose_memory_it_was_is_said(before: MemoryKills, after: MemoryKills, wo
 def test_a_kill_in_another_container_of_the_host_is_not_the_cause() -> None:
     # A worker that a person killed was "out of memory (the host ran out of memory)" after a browser had been.
     assert MemoryEvidence(V2, 0.0).explain(1, MemoryKills(cgroup=1, host=9, limit=2), 1.0) == ""
+
+
+def test_a_counter_that_could_not_be_read_before_says_nothing() -> None:
+    assert MemoryEvidence(MemoryKills(), 0.0).explain(1, HOST_ONLY, 1.0) == ""
+    assert MemoryEvidence(HOST_ONLY, 0.0).explain(1, MemoryKills(), 1.0) == ""
+
+
+def test_only_the_readings_of_the_last_seconds_are_kept() -> None:
+    memory = MemoryEvidence(V2, 0.0)
+    for second in range(100):
+        memory.look(V2, float(second))
+    assert len(vars(memory)["_readings"]) <= WINDOW_S + 1
 
 
 def test_a_kill_of_long_ago_is_not_the_cause() -> None:

@@ -71,9 +71,11 @@ class MemoryEvidence:
         self._forget(now)
         _, before, num_before = self._readings[0]
         is_certain = kills.cgroup is not None and before.cgroup is not None
-        counted = (before.cgroup, kills.cgroup) if is_certain else (before.host, kills.host)
-        num_kills = (counted[1] or 0) - (counted[0] or 0) - (self._num_explained - num_before)
-        if num_kills <= 0 or counted[0] is None:
+        then, since = (before.cgroup, kills.cgroup) if is_certain else (before.host, kills.host)
+        if then is None or since is None:
+            return ""
+        num_kills = since - then - (self._num_explained - num_before)
+        if num_kills <= 0:
             return ""
         self._num_explained += min(num_kills, num_deaths)
         self.look(kills, now)
