@@ -19,14 +19,16 @@ from ropewalk.cli.submissions import RunState, states, submissions
 from ropewalk.cli.top import top
 from ropewalk.control.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
 from ropewalk.control.server import Look, ViewIs
-from ropewalk.control.view import View
-from ropewalk.control.view_text import described, fact_lines, headline, remarks, shown_events
+from ropewalk.control.view import ProcessView, View
+from ropewalk.control.view_text import described, fact_lines, foremost, headline, remarks, shown_events
 from ropewalk.errors import TransportRefused
 from ropewalk.escaping import escaped
 from ropewalk.quantities import counted, shown_duration, shown_size
 
 _REFRESH_S = 1.0
 _NOTHING = "nothing of this user runs on this machine: no program, pool or other"
+_MOST_PROCESSES = 40
+"""Processes of one thing that are listed if it was not named."""
 _STYLES = {
     "running": "green", "completed": "green", "idle": "green", "failed": "bold red",
     "restarting": "yellow", "starting": "cyan", "stopping": "yellow",
@@ -72,9 +74,9 @@ def ps(
         if as_json:
             typer.echo(json.dumps(to_json(findings, submitted), indent=None if watch else 2))
         elif console.is_terminal:
-            console.print(render(findings, submitted))
+            console.print(render(findings, submitted, None if program else _MOST_PROCESSES))
         else:
-            typer.echo(describe(findings, submitted))
+            typer.echo(describe(findings, submitted, None if program else _MOST_PROCESSES))
         if ended and not as_json:
             ends = "have ended" if len(ended) > 1 else "has ended"
             typer.echo(f"{counted(len(ended), 'submitted run')} {ends}: see ropewalk ps --all")
@@ -129,20 +131,26 @@ def to_json(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = (
     }
 
 
-def describe(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> str:
-    """Return the report for logs: a line for each target and each process."""
-    blocks = [described(finding.view) if finding.view else finding.problem for finding in findings]
+def describe(
+    findings: Sequence[LauncherReply], submitted: Sequence[RunState] = (), most: int | None = _MOST_PROCESSES
+) -> str:
+    """Return the report for logs: a line for each target and each process; `most` is as for `foremost`."""
+    blocks = [described(finding.view, most) if finding.view else finding.problem for finding in findings]
     blocks += [f"submitted {state.describe()}" for state in submitted]
     return "\n".join(escaped(line) for block in blocks for line in block.split("\n")) or _NOTHING
 
 
-def render(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> RenderableType:
-    """Return the report for a terminal: a table for each target."""
+def render(
+    findings: Sequence[LauncherReply], submitted: Sequence[RunState] = (), most: int | None = _MOST_PROCESSES
+) -> RenderableType:
+    """Return the report for a terminal: a table for each target; `most` is as for `foremost`."""
     blocks: list[RenderableType] = []
     for finding in findings:
         if finding.view:
             blocks.append(Text(escaped(headline(finding.view)), style="bold"))
-            blocks += [_table(finding.view)] if finding.view.processes else []
+            processes, more = foremost(finding.view, most)
+            blocks += [_table(finding.view, processes)] if processes else []
+            blocks += [Text(f"  {escaped(line)}") for line in more]
             blocks += [Text(f"  {escaped(line)}") for line in fact_lines(finding.view)]
             blocks += [Text(f"  {escaped(event)}", style="dim") for event in shown_events(finding.view)]
         else:
@@ -151,7 +159,7 @@ def render(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()
     return Group(*blocks) if blocks else Text(_NOTHING)
 
 
-def _table(view: View) -> Table:
+def _table(view: View, processes: Sequence[ProcessView]) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="dim")
     for heading in ("node" if view.kind == "program" else "process", "kind", "state"):
         table.add_column(heading, no_wrap=True)
@@ -159,7 +167,7 @@ def _table(view: View) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("host", no_wrap=True)
     table.add_column("", overflow="fold")
-    for process in view.processes:
+    for process in processes:
         table.add_row(
             Text(escaped(process.name)),
             Text(escaped(process.kind)),
@@ -168,8 +176,8 @@ def _table(view: View) -> Table:
             shown_duration(process.uptime_s) if process.uptime_s else "",
             shown_size(process.memory_bytes) if process.memory_bytes else "",
             shown_duration(process.cpu_s) if process.cpu_s else "",
-            str(process.done),
-            Text(str(process.waiting), style="yellow" if process.waiting else ""),
+            "" if view.kind == "processes" else str(process.done),  # nothing of theirs is counted
+            Text("" if view.kind == "processes" else str(process.waiting), style="yellow" if process.waiting else ""),
             Text(escaped(process.host)),
             Text(escaped("; ".join(remarks(process)))),
         )
