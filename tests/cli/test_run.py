@@ -323,6 +323,8 @@ WAITS = {
         "process = rw.Process(target=work, args=(1,)); process.start(); process.join()",
         r"\nProcess-1 \(pid \d+\) still ran, and is interrupted too\n",
     ),
+    "shutdown": ("with rw.Executor(1) as executor: executor.submit(work, 1)", "1 task of pool-1 runs"),
+    "result": ("executor = rw.Executor(1); executor.submit(work, 1).result()", "KeyboardInterrupt"),
     "get": ("queue = rw.Queue(); queue.put(1); queue.get(); work(0); queue.get()", "queue.get"),
 }
 
@@ -334,7 +336,7 @@ def test_ctrl_c_ends_each_wait_and_says_what_was_waited_for(tmp_path: Path, wait
 import time, ropewalk as rw
 def work(n):
     print("ready", flush=True)
-    time.sleep(60 * n)
+    time.sleep(600 * n)
 if __name__ == "__main__":
 {textwrap.indent(statement, "    ")}
 """
@@ -347,7 +349,7 @@ if __name__ == "__main__":
     told = errors.partition("KeyboardInterrupt")[0] if wait == "get" else errors
     assert re.search(words, told), errors
     # A program that its script waited for "still ran when the script ended, and nobody waited for it".
-    assert "nobody waited" not in errors and "running.py" not in errors and "pool.py" not in errors
+    assert "nobody waited" not in errors and "ropewalk/" not in errors
 
 
 STUBBORN = """

@@ -14,7 +14,6 @@ failed, and no process outlives the process that started it.
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
@@ -270,5 +269,11 @@ def _end_children() -> None:
         if child.daemon:
             child.terminate()
     for child in children:
-        with contextlib.suppress(StartFailed):  # already reported
+        try:
             child.join()
+        except StartFailed:  # already reported
+            pass
+        except KeyboardInterrupt as error:  # there is no caller who could catch it
+            words = "; ".join(getattr(error, "__notes__", [])) or f"the wait for {child.name} was interrupted"
+            print(f"\nropewalk: at the end of the script, {words}", file=sys.stderr)
+            return  # the session ends the processes that are left
