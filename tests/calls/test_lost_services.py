@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from ropewalk.calls import call_context
 from ropewalk.calls.client import Client
 from ropewalk.calls.directory import ReplicaLocation
 from ropewalk.calls.markers import methods_of
+from ropewalk.calls.resolver import ReplicaResolver
 from ropewalk.calls.rpc_connection import MAX_IN_FLIGHT
 from ropewalk.errors import DeadlineExceeded, ProgramStopped, ServiceLost
 from ropewalk.transport.client import dial
@@ -117,6 +119,25 @@ def test_news_that_come_late_are_waited_for_where_nobody_listens_any_more(
         monkeypatch.setattr(end.caller, "converse", converse)
         outcomes = in_threads(lambda: client.sleep(60), lambda: (time.sleep(0.1), process.kill()))
         assert isinstance(outcomes[0], ServiceLost) and outcomes[0].cause == "killed by SIGKILL"
+
+
+@pytest.mark.parametrize(("generation", "cause"), [(1, "killed by SIGKILL"), (0, "the peer closed the link")])
+def test_the_cause_is_known_although_the_service_is_up_again_and_is_never_that_of_an_earlier_death(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, generation: int, cause: str
+) -> None:
+    # A process that is quick to come again was told as up, without a cause, before its callers had looked.
+    monkeypatch.setattr("ropewalk.calls.resolver._NEWS_S", 0.01)
+    with far(tmp_path) as (process, end, client):
+        before = dataclasses.replace(end.places.find("far", 0), cause="killed by SIGKILL")
+        end.places.put("far", before)
+        future = client.sleep.future(60)
+        end.places.put("far", dataclasses.replace(before, generation=generation))
+        if generation == 0:  # then its link alone is lost, and the process lives
+            monkeypatch.setattr(ReplicaResolver, "_nobody_listens", lambda *_: False)
+        process.kill()
+        with pytest.raises(ServiceLost) as caught:
+            future.result()
+        assert caught.value.cause == cause
 
 
 def test_the_exception_of_a_lost_call_is_returned_and_not_raised(

@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 from tests.cli.command import environment, ropewalk
+from tests.rest_of import rest_of
 
 WALK = Path(__file__).with_name("walk.py")
 RUN = [sys.executable, "-m", "ropewalk", "run", str(WALK)]
@@ -45,7 +46,7 @@ class Walk:
 
     def end(self) -> tuple[int, str]:
         """Wait for its end; the exit code, and all that it printed after `ready`."""
-        output, _ = self.process.communicate(timeout=30)
+        output, _ = rest_of(self.process)
         return self.process.returncode, output.decode()
 
 

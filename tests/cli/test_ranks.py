@@ -11,6 +11,7 @@ import pytest
 from ropewalk.cli.ranks import parse_ranks
 from tests.cli.command import ropewalk, start_ropewalk
 from tests.cli.test_run import write
+from tests.rest_of import rest_of
 
 ENVIRONMENT = """
     import json, os, sys
@@ -106,7 +107,7 @@ def test_ctrl_c_sends_sigterm_to_the_ranks_which_may_handle_it(tmp_path: Path) -
     ready = [process.stdout.readline() for _ in range(2)]
     assert all("ready" in line for line in ready)
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=120)
+    output, errors = rest_of(process)
     assert process.returncode == 130
     assert "rank 0 saves" in output and "rank 1 saves" in output
     assert "Traceback" not in errors and "has not ended" not in errors

@@ -121,6 +121,15 @@ def test_it_goes_on_when_its_terminal_and_those_who_follow_it_leave(tmp_path: Pa
     assert call("stop", run, **state).returncode == 0
 
 
+def test_ranks_of_a_submitted_script_fail_and_restart_as_those_of_run(tmp_path: Path, state: dict[str, str]) -> None:
+    source = "import os, sys\nprint(os.environ['RANK'], os.environ['TORCHELASTIC_RESTART_COUNT'])\nsys.exit(5)\n"
+    run = submit(tmp_path, source, "--ranks", "2", "--max-restarts", "1", **state)
+    attached = call("attach", run, **state)
+    assert attached.returncode == 5, attached.stdout
+    shown = {line.partition("] ")[2] for line in attached.stdout.splitlines() if line.startswith("[")}
+    assert {"0 1", "1 1"} & shown and {"0 0", "1 0"} & shown, attached.stdout
+
+
 def test_a_script_can_be_interrupted_although_it_was_submitted_in_the_background(
     tmp_path: Path, state: dict[str, str]
 ) -> None:
@@ -157,6 +166,17 @@ def test_a_run_that_is_killed_is_told_as_such(tmp_path: Path, state: dict[str, s
     assert attached.returncode == 1 and "lost" in attached.stderr
 
 
+def test_a_launcher_whose_parent_is_killed_goes_on_and_is_still_known(tmp_path: Path, state: dict[str, str]) -> None:
+    run = submit(tmp_path, WAITS, **state)
+    wait_for("up", run, **state)
+    (facts,) = (tmp_path / "state/ropewalk/runs").glob(f"{run}/process.json")
+    os.kill(json.loads(facts.read_text())["pid"], signal.SIGKILL)
+    assert states(**state)[run]["state"] == "running"
+    stopped = call("stop", run, **state)
+    assert f"{run} lost" in stopped.stdout and "did not say how it ended" in stopped.stdout
+    assert "cleaned up" in call("logs", run, **state).stdout
+
+
 def test_what_is_remembered_is_for_this_user_alone(tmp_path: Path, state: dict[str, str]) -> None:
     before = os.umask(0)
     try:
@@ -166,7 +186,7 @@ def test_what_is_remembered_is_for_this_user_alone(tmp_path: Path, state: dict[s
     assert call("attach", run, **state).returncode == 0
     folder = tmp_path / "state/ropewalk/runs" / run
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
-    assert modes == dict.fromkeys(["run.json", "process.json", "output", "ended.json"], 0o600)
+    assert modes == dict.fromkeys(["run.json", "process.json", "launcher.json", "output", "ended.json"], 0o600)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 

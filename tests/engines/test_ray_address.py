@@ -66,8 +66,24 @@ def closed_port() -> str:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
+def headers(block: bytes, stream: int = 1) -> bytes:
+    """A frame of headers that ends the answer to a call."""
+    return len(block).to_bytes(3, "big") + bytes([1, 5]) + stream.to_bytes(4, "big") + block
+
+
 def test_a_server_of_grpc_may_be_ray(listen: Callable[..., str]) -> None:
-    assert why_not_ray(listen(SETTINGS)) == ""
+    assert why_not_ray(listen(SETTINGS), timeout_s=0.1) == "", "it does not answer a call"
+    assert why_not_ray(listen(SETTINGS + headers(b"\x88@\x0bgrpc-status\x010"))) == ""
+    assert why_not_ray(listen(SETTINGS + headers(b"\x88@\x0bgrpc-status\x0216"))) == "", "it wants a token"
+
+
+@pytest.mark.parametrize(
+    "status", [b"\x0bgrpc-status\x0212", bytes.fromhex("889acac8b21234da8f") + b"\x0212"], ids=["plain", "Huffman"]
+)
+def test_a_server_of_grpc_without_the_first_method_of_ray_is_none(listen: Callable[..., str], status: bytes) -> None:
+    address = listen(SETTINGS + headers(b"\x88@" + status))
+    said = why_not_ray(address)
+    assert said.startswith(f"{NO_RAY} at {address}: a server of gRPC listens there that is not the head of a Ray")
 
 
 @pytest.mark.parametrize(

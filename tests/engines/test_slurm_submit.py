@@ -56,6 +56,51 @@ def test_a_submitted_script_gets_its_agents_and_saves_when_it_is_stopped(slurm: 
     assert not list((slurm.folder / "jobs").glob("ropewalk-*")), "files of a run that is over"
 
 
+KILLED = """
+import os, pathlib, signal, subprocess
+import ropewalk as rw
+def square(x):
+    return x * x
+if __name__ == "__main__":
+    killed = pathlib.Path("killed")
+    if was_killed := killed.exists():
+        command = ["squeue", "--noheader", "--states=PENDING,RUNNING", "--format=%A"]
+        jobs = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+        print("jobs left", sorted(jobs - {os.environ["SLURM_JOB_ID"]}), flush=True)
+    total = 0
+    with rw.Pool() as pool:
+        for number, value in enumerate(pool.imap(square, range(20), chunksize=1)):
+            total += value
+            if number == 5 and not was_killed:
+                killed.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+    print("result", total)
+"""
+
+
+def test_a_launcher_that_is_killed_starts_again_in_its_job_when_its_agents_jobs_are_cancelled(
+    slurm: SlurmCluster,
+) -> None:
+    folder = slurm.folder / "killed"
+    folder.mkdir()
+    (folder / "train.py").write_text(KILLED)
+    (folder / "ropewalk.toml").write_text(f'[engines.slurm]\nfolder = "{slurm.options["folder"]}"\n')
+    path = os.environ["PATH"].replace(f"{slurm.bin}{os.pathsep}", "")
+    environment = {**slurm.inner_environment, "PATH": path, "XDG_STATE_HOME": str(folder / "state")}
+
+    def ropewalk(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "ropewalk", *words]
+        return slurm.controller.run(argv, env=environment, cwd=str(folder), check=False, timeout=200)
+
+    submitted = ropewalk("submit", "train.py", "--engine", "slurm", "--workers", "4", "--launcher-restarts", "2")
+    assert submitted.returncode == 0, submitted.stderr
+    attached = ropewalk("attach", submitted.stdout.strip())
+    assert attached.returncode == 0, attached.stdout + attached.stderr
+    assert "the launcher was ended by SIGKILL, and starts again (1 of 2)" in attached.stdout
+    assert "jobs left []" in attached.stdout and f"result {sum(x * x for x in range(20))}" in attached.stdout
+    assert not list((slurm.folder / "jobs").glob("ropewalk-*")), "files of a run that is over"
+
+
 RANK = """
 import os, socket
 from beside import WORD

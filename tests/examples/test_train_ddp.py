@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.cli.command import environment, start_ropewalk
+from tests.rest_of import rest_of
 
 pytest.importorskip("torch")
 
@@ -33,7 +34,7 @@ def test_a_killed_rank_starts_the_group_again_from_its_checkpoint_and_training_e
     ranks = [each for each in psutil.Process(process.pid).children(recursive=True) if each.name() == "rw:train_ddp.1"]
     assert len(ranks) == 1
     ranks[0].send_signal(signal.SIGKILL)
-    output, errors = process.communicate(timeout=240)
+    output, errors = rest_of(process, 240)
     assert process.returncode == 0, errors
     assert re.search(
         r"^train_ddp\.1 on host .* was killed by SIGKILL .*; all 2 ranks start again", errors, re.MULTILINE

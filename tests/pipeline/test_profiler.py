@@ -59,6 +59,15 @@ def test_types_and_values_without_a_gradient_are_counted_as_they_are() -> None:
     assert all(operator.backward_s == 0 for operator in masks)
 
 
+def test_a_model_that_will_compute_in_bfloat16_is_measured_in_it() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Linear(64, 64))
+    x = torch.randn(8, 64)
+    whole, half = (profile(model, x, repeats=1, autocast=dtype) for dtype in (None, torch.bfloat16))
+    assert [one.output_bytes for one in whole.operators[1:]] == [8 * 64 * 4] * 3
+    assert [one.output_bytes for one in half.operators[1:]] == [8 * 64 * 2] * 3
+    assert [one.parameters for one in half.operators] == [one.parameters for one in whole.operators]
+
+
 def test_one_storage_counts_once_however_many_keep_views_of_it() -> None:
     model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Unflatten(1, (2, 2)), nn.Linear(2, 3))
     found = profile(model, torch.randn(6, 5), repeats=1).by_id

@@ -13,6 +13,7 @@ from ropewalk.processes.gpus import VISIBLE, Gpus
 from ropewalk.processes.messages import StartProcess
 
 GIB = 1 << 30
+NONE = Path("/none")
 
 
 def start(name: str = "Process-1", *, bounded: bool = True, **asked: Any) -> StartProcess:
@@ -34,7 +35,7 @@ def start(name: str = "Process-1", *, bounded: bool = True, **asked: Any) -> Sta
 
 @pytest.fixture
 def bounds() -> Bounds:
-    gpus = Gpus({VISIBLE: "4,6"}, Path("/none"))
+    gpus = Gpus({VISIBLE: "4,6"}, NONE, NONE)
     return Bounds("n1", Cpus(range(4)), gpus, num_cpus=4, memory_bytes=8 * GIB)
 
 
@@ -49,7 +50,8 @@ def bounds() -> Bounds:
 )
 def test_more_than_a_host_has_is_refused_with_both_numbers(bounds: Bounds, asked: dict[str, Any], words: str) -> None:
     assert words in bounds.refusal(start(**asked))
-    assert bounds.refusal(start(bounded=False, **asked)) == "", "it only asked"
+    refusal = bounds.refusal(start(bounded=False, **asked))
+    assert ("gpus" in asked) == bool(refusal), "it only asked; but GPUs are divided among all who ask for some"
 
 
 @pytest.mark.parametrize("asked", [{"cpus": 4, "gpus": 2, "memory_limit_bytes": 8 * GIB}, {"cpus": 4.5}, {"cpus": 0.1}])
@@ -62,7 +64,10 @@ def test_a_gpu_that_another_process_has_is_refused_by_the_name_of_that_process(b
     bounds.give(start("worker/pool-2.0", gpus=1, bounded=False))
     refusal = bounds.refusal(start("Process-3", gpus=1))
     assert "Process-3 asks for 1 GPUs (requires(gpus=...)), and n1 has 0 of 2 left; wait for the end of" in refusal
-    assert refusal.endswith("Process-1, worker/pool-2.0")
+    assert refusal.endswith("Process-1, worker/pool-2.0, or start fewer")
+    refusal = bounds.refusal(start("pool-2.1", gpus=1, bounded=False))
+    assert refusal.startswith("pool-2.1 asks for 1 GPUs (gpus=), and n1 has 0 of 2 left; wait for the end of Process-1")
+    assert bounds.refusal(start("pool-2.2", bounded=False)) == ""
     bounds.take_back(first.id)
     bounds.take_back(first.id)
     assert bounds.refusal(start("Process-3", gpus=1)) == ""
@@ -89,9 +94,19 @@ def test_gpus_that_a_process_names_itself_are_its_own_affair(bounds: Bounds) -> 
 
 
 def test_a_host_without_gpus_hides_none() -> None:
-    bounds = Bounds("n1", Cpus(()), Gpus({}, Path("/none")), num_cpus=1, memory_bytes=GIB)
+    bounds = Bounds("n1", Cpus(()), Gpus({}, NONE, NONE), num_cpus=1, memory_bytes=GIB)
     given = bounds.give(start())
     assert (given.environment, given.cpu_numbers) == ({}, ()), "and binds to no CPU where that is impossible"
+    assert bounds.refusal(start(gpus=1, bounded=False)) == "", "it may find GPUs that the host does not know of"
+
+
+def test_gpus_are_counted_by_their_driver_or_else_by_their_device_files(tmp_path: Path) -> None:
+    for name in ("driver/0000:01:00.0", "devices/nvidia0", "devices/nvidia1", "devices/nvidiactl"):
+        (tmp_path / name).mkdir(parents=True)
+    driver, devices = tmp_path / "driver", tmp_path / "devices"
+    assert Gpus({}, driver, devices).count == 1
+    assert Gpus({}, NONE, devices).count == 2
+    assert Gpus({VISIBLE: ""}, driver, devices).count == 0
 
 
 def test_this_machine_gives_what_it_has() -> None:

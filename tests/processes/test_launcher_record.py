@@ -19,6 +19,7 @@ from ropewalk.processes.launcher_record import (
     forget_run,
     launcher_of,
     recorded_engines,
+    runs_of,
 )
 
 RUN = "0123456789abcdef"
@@ -52,9 +53,10 @@ def test_a_launcher_lives_until_it_says_that_its_jobs_have_ended(folder: Path) -
 def test_a_killed_launcher_is_gone_and_its_engine_is_known() -> None:
     process = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout and process.stdout.readline() == "ready\n"
-    assert launcher_of(RUN)[0] is LauncherState.ALIVE
+    assert launcher_of(RUN)[0] is LauncherState.ALIVE and runs_of(process.pid) == []
     process.send_signal(signal.SIGKILL)
     process.communicate()
+    assert runs_of(process.pid) == [(RUN, "slurm")] and runs_of(process.pid + 1) == []
     state, words = launcher_of(RUN)
     assert state is LauncherState.GONE and f"pid {process.pid}" in words
     assert recorded_engines() == {"slurm"}
@@ -70,6 +72,7 @@ def test_of_another_kernel_only_the_host_is_known(folder: Path, host: str, state
     facts = {"run_id": RUN, "engine": "slurm", "host": host, "boot_id": "another", "pid": os.getpid()}
     (folder / f"{RUN}.json").write_text(json.dumps(facts))
     assert launcher_of(RUN)[0] is state
+    assert runs_of(os.getpid()) == [], "ids of processes are counted anew"
 
 
 def test_a_state_folder_that_cannot_be_had_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ from tests.transport.ends import DEADLINE_S
 READY, WAITING, ENDING = ReplicaState.READY, ReplicaState.WAITING, ReplicaState.ENDING
 
 
-def up(name: str, replica: int, generation: int = 0, target: int = 1) -> Placed:
-    return Placed(name, replica, "up", f"unix:/{name}{replica}", target, "", generation, "")
+def up(name: str, replica: int, generation: int = 0, target: int = 1, cause: str = "") -> Placed:
+    return Placed(name, replica, "up", f"unix:/{name}{replica}", target, "", generation, cause)
 
 
 def told(name: str, replica: int, state: str, generation: int = 0, cause: str = "") -> Placed:
@@ -112,7 +112,9 @@ def test_a_restart_is_told_with_its_cause_and_an_older_address_is_not_shown_agai
     again = table.update([("a", 0, ReplicaState.STARTING, 1, "it was killed")], {"a": 1}, stopping=False)
     assert again == [told("a", 0, "waiting", 1, "it was killed")]
     table.came_up("a", 0, 1, "unix:/a0", 2)
-    assert table.update([("a", 0, READY, 1, "")], {"a": 1}, stopping=False) == [up("a", 0, 1, 2)]
+    assert table.update([("a", 0, READY, 1, "it was killed")], {"a": 1}, stopping=False) == [
+        up("a", 0, 1, 2, "it was killed")
+    ], "whoever was slow still hears why"
 
 
 def test_who_calls_a_replica_that_was_scaled_away_hears_that_it_is_gone() -> None:

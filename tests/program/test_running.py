@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import stat
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ropewalk as rw
 from ropewalk.control.server import ControlServer
+from ropewalk.errors import FileNotTrusted
 from ropewalk.program import running as running_module
 from ropewalk.program.running import RunningProgram
 from tests.transport.ends import DEADLINE_S
@@ -147,6 +150,26 @@ def test_the_states_of_a_program_are_gone_with_it_though_its_session_goes_on() -
         assert list(session.folder.glob("checkpoints-*"))
         running.stop()
         assert not list(session.folder.glob("checkpoints-*"))
+
+
+def test_a_program_with_a_checkpoint_folder_goes_on_with_the_states_of_the_one_before(tmp_path: Path) -> None:
+    program = rw.Program("demo")
+    program.add(rw.Service(Kept), name="store")
+    for before in (0, 3):
+        with program.launch(mode="threads", checkpoint=tmp_path / "states") as running:
+            assert running.client("store").add(3) == before + 3
+            with pytest.raises(rw.StartFailed, match=r"another launcher keeps the states of its services in .*states"):
+                program.launch(mode="threads", checkpoint=tmp_path / "states")
+    assert stat.S_IMODE((tmp_path / "states").stat().st_mode) == 0o700
+
+
+def test_states_that_others_could_have_written_are_refused(tmp_path: Path) -> None:
+    program = rw.Program("demo")
+    program.add(rw.Service(Kept), name="store")
+    (tmp_path / "states").mkdir()
+    (tmp_path / "states").chmod(0o777)
+    with pytest.raises(FileNotTrusted):
+        program.launch(mode="threads", checkpoint=tmp_path / "states")
 
 
 def test_a_launch_that_fails_half_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

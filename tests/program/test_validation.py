@@ -198,6 +198,22 @@ def test_resources_are_compared_with_a_machine_only_where_it_is_known() -> None:
     assert not list(problems_of(program, mode="processes", machine=None))
 
 
+def test_more_gpus_in_all_than_a_machine_has_are_told_with_who_asks_for_them() -> None:
+    program = Program("gpus")
+    program.add(Worker(work), name="a", replicas=2, resources=Resources(gpus=1))
+    program.add(Worker(work), name="b", resources=Resources(gpus=2))
+    program.add(Worker(work), name="c", resources=Resources(gpus=1), environment={"CUDA_VISIBLE_DEVICES": "0"})
+
+    def found(gpus: int) -> list[str]:
+        return list(problems_of(program, mode="processes", machine=Machine(cpus=8, memory_bytes=2**32, gpus=gpus)))
+
+    assert found(3) == [
+        "its nodes ask for 4 GPUs in all (worker 'a' for 2 x 1, worker 'b' for 1 x 2), and this machine has 3; "
+        "start fewer replicas"
+    ]
+    assert found(4) == []
+
+
 def test_two_nodes_of_one_name_are_told() -> None:
     program = Program("twins")
     program.add(Worker(work), name="a")

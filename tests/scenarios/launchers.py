@@ -16,6 +16,7 @@ import psutil
 
 import ropewalk
 from tests.cli.command import environment
+from tests.rest_of import rest_of
 from tests.scenarios.tasks import wait_until
 
 #: Stands at the top of every script: words to the test, the pids of a tree, and a gate that the test opens.
@@ -66,7 +67,7 @@ class Launcher:
 
     def end(self, timeout_s: float = 120.0) -> tuple[int, str, str]:
         """Wait for its end: exit code, the rest of its output, its errors."""
-        out, errors = self.process.communicate(timeout=timeout_s)
+        out, errors = rest_of(self.process, timeout_s)
         return self.process.returncode, out, errors
 
 

@@ -195,3 +195,32 @@ def test_a_pool_whose_workers_wait_for_hosts_ends_at_once(lab: Lab, tmp_path: Pa
         )
         assert (script.line(), script.line()) == ("joined", "stopped"), "though the queue never moves"
         assert script.end()[0] == 0
+
+
+def test_a_slow_host_gets_less_also_of_the_chunks_that_it_has(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path, 2) as cluster:
+        script = cluster.launch(
+            """
+            def work(number, name):
+                # The slow host needs as long for one task as the other one for all the others.
+                done = os.path.join(FOLDER, name)
+                while socket.gethostname() == "n1" and os.path.getsize(done) < 199:
+                    time.sleep(0.001)
+                fd = os.open(done, os.O_WRONLY | os.O_APPEND)
+                os.write(fd, b".")
+                os.close(fd)
+                return socket.gethostname()
+
+            with session(hosts=2) as here, rw.Pool(2, session=here) as pool:
+                pool.wait_until_ready(15)
+                for chunksize in (1, 100, None):
+                    name = f"done-{chunksize}"
+                    open(os.path.join(FOLDER, name), "x").close()
+                    hosts = pool.starmap(work, [(number, name) for number in range(200)], chunksize=chunksize)
+                    say(hosts.count("n1"), hosts.count("n2"))
+            """,
+            slots=1,
+        )
+        assert [script.numbers() for _ in range(3)] == [[1, 199]] * 3
+        code, _, errors = script.end()
+        assert code == 0, errors

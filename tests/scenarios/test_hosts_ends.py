@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ropewalk.tracking.store.opening import open_store
 from tests.lab import Lab, Machine
 from tests.scenarios.hosts import Cluster, cluster_of, processes_on, wait_until_empty
 from tests.scenarios.launchers import Launcher
@@ -137,6 +138,48 @@ def test_a_host_that_is_taken_away_finishes_what_runs_there(lab: Lab, tmp_path: 
         assert len(there) == 2
         late = [float(when) - taken for _, when, host, pid in begun if host == "n1" and pid in there]
         assert max(late) < 0.2, "nothing new goes to a host that is taken away"
+
+
+def test_a_trial_on_a_host_that_is_taken_away_pauses_and_goes_on_on_another_one(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path, 2) as cluster:
+        script = cluster.launch(
+            """
+            from ropewalk.search import Search, Uniform
+
+            def train(run, x):
+                saved = run.restore()
+                first = saved.state["first"] if saved else socket.gethostname()
+                num_elsewhere = 0
+                for step in run.steps():
+                    note("steps", f"{step} {socket.gethostname()}")
+                    run.log(step=step, score=x)
+                    run.checkpoint({"first": first})
+                    num_elsewhere += socket.gethostname() != first
+                    if num_elsewhere == 5:
+                        return
+                    time.sleep(0.02)
+
+            with session() as here:
+                search = Search(train, {"x": Uniform(0, 1)}, metric="score", trials=1, max_concurrent=1, session=here,
+                                store=FOLDER + "/runs.db", folder=FOLDER + "/trials", progress=False)
+                (trial,) = search.run()
+                say(trial.state, trial.attempts)
+            """,
+            slots=1,
+        )
+        wait_until(lambda: len(cluster.notes("steps")) >= 3)
+        host = cluster.host(cluster.notes("steps")[0].split()[1])
+        cluster.spool.deaf.add(host)  # no new agent there
+        (agent,) = agents_on(host)
+        os.kill(agent.pid, signal.SIGTERM)
+        assert script.line() == "done 2"
+        code, _, errors = script.end()
+        assert code == 0, errors
+        steps = [int(line.split()[0]) for line in cluster.notes("steps")]
+        assert steps == list(range(1, len(steps) + 1)), "a step was lost, or computed twice"
+        with open_store(tmp_path / "runs.db") as store:
+            (trial,) = store.runs(kind="trial")
+            assert [one.outcome for one in store.attempts(trial.id)] == ["paused", "done"]
 
 
 def test_an_agent_that_is_killed_is_one_event_and_is_replaced(lab: Lab, tmp_path: Path) -> None:

@@ -161,6 +161,38 @@ def test_units_on_a_host_that_is_taken_away_move_with_their_state(lab: Lab, tmp_
         assert f"counter.0 moves to another host: {host.name} is taken away (the engine sent SIGTERM)" in event
 
 
+def test_the_next_launcher_has_the_states_of_services_on_other_hosts(lab: Lab, tmp_path: Path) -> None:
+    source = script_of(
+        COUNTER,
+        """
+        with session() as here:
+            program = rw.Program("kept")
+            program.add(rw.Service(Counter), checkpoint_s=0.05)
+            running = program.launch(session=here, checkpoint=FOLDER + "/states")
+            client = running.client("counter")
+            before = client.look()
+            if before[0]:
+                say(*before)
+                running.stop()
+            else:
+                client.add(42, bytes(3_000_000))
+                states = os.path.join(FOLDER, "states", "counter.0.checkpoint")
+                while not (os.path.exists(states) and os.path.getsize(states) > 3_000_000):
+                    time.sleep(0.01)
+                say("saved")
+                os.kill(os.getpid(), signal.SIGKILL)
+        """,
+    )
+    with cluster_of(lab, tmp_path, 1) as cluster:
+        first = cluster.launch(source, slots=1)
+        assert first.line() == "saved"
+        first.process.wait()
+        second = cluster.launch(source, slots=1)
+        assert second.line() == "42 3000000 n1 0"
+        code, _, errors = second.end()
+        assert code == 0, errors
+
+
 def test_ranks_on_several_hosts_meet_at_the_address_of_the_first(lab: Lab, tmp_path: Path) -> None:
     with cluster_of(lab, tmp_path) as cluster:
         script = cluster.launch(

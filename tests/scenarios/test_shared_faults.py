@@ -30,7 +30,7 @@ from ropewalk.sharing.connections import Connection, Pipe
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import Queue
 from ropewalk.sharing.synchronize import Barrier, Condition, Event, Lock, Semaphore
-from tests.scenarios.launchers import suspend
+from tests.scenarios.launchers import is_alive, suspend
 from tests.scenarios.tasks import wait_until
 from tests.shared_session import kept
 from tests.sharing.listeners import listener_pid
@@ -428,7 +428,7 @@ def test_a_depot_that_has_ended_comes_back_when_it_is_needed(session: Session) -
     items = Queue(session=session)
     first = depot_of(session)
     os.kill(first.pid, signal.SIGTERM)
-    wait_until(lambda: not first.is_running() or first.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: not is_alive(first.pid))
     items = Queue(session=session)
     items.put(1)
     assert items.get() == 1

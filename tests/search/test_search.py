@@ -18,12 +18,12 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.errors import PoolClosed, SearchFailed, SearchInvalid, StoreError
+from ropewalk.launcher_claim import LauncherClaim
 from ropewalk.population.hyperparameters import Choice, Uniform
 from ropewalk.search.book import SearchBook
 from ropewalk.search.loading import load_results
 from ropewalk.search.schedulers import ASHA, NoScheduler, StoppingASHA
 from ropewalk.search.search import Search
-from ropewalk.search.search_claim import SearchClaim
 from ropewalk.search.store_keeper import StoreKeeper, lines_of
 from ropewalk.search.trial_task import Request, work_on
 from ropewalk.tracking.log_policies import LogPolicy
@@ -334,7 +334,7 @@ _SCRIPT = """
 import sys
 from ropewalk.population.hyperparameters import Uniform
 from ropewalk.search.search import Search
-from ropewalk.search.search_claim import SearchClaim
+from ropewalk.launcher_claim import LauncherClaim
 from tests.search import functions
 
 if __name__ == "__main__":
@@ -422,7 +422,7 @@ def test_a_search_on_which_another_launcher_works_is_not_taken_over(
     made: Callable[..., Search], tmp_path: Path
 ) -> None:
     first = made(functions.slow_climb, time_limit_s=0.1, name="shared").run()
-    claim = SearchClaim.on(first[0].folder.parent / first.run)  # as its launcher would hold it
+    claim = LauncherClaim.on(first[0].folder.parent / first.run)  # as its launcher would hold it
     assert claim is not None
     beside = made(functions.value, name="other").run()
     second = made(functions.slow_climb, time_limit_s=0.1, name="shared").run()
@@ -436,15 +436,15 @@ def test_a_search_that_ended_while_another_launcher_looked_for_it_is_not_begun_a
     made: Callable[..., Search], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = made(functions.slow_climb, time_limit_s=0.1, name="raced").run()
-    claim_on = SearchClaim.on
+    claim_on = LauncherClaim.on
 
-    def end_and_claim(folder: Path) -> SearchClaim | None:
+    def end_and_claim(folder: Path) -> LauncherClaim | None:
         if folder.name == first.run:
             with open_store(tmp_path / "runs.db") as store:
                 store.apply([RunRecord(first.run, StateIs("done", time.time()))])
         return claim_on(folder)
 
-    monkeypatch.setattr(SearchClaim, "on", end_and_claim)
+    monkeypatch.setattr(LauncherClaim, "on", end_and_claim)
     assert made(functions.value, name="raced", trials=1).run().run != first.run
 
 

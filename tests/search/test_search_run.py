@@ -35,6 +35,8 @@ class PlannedPlaces(Places):
         self._has_processes = has_processes
         self.num, self._steps = 1, list(steps)
         self.begun: list[TrialTask] = []
+        self.leaving: list[TrialTask] = []
+        """Attempts whose host is about to be taken away."""
         self.asked: list[Request | None] = []
 
     def begin(self, task: TrialTask) -> None:
@@ -47,6 +49,9 @@ class PlannedPlaces(Places):
 
     def kill(self, task: TrialTask) -> None:
         self.asked.append(None)
+
+    def is_leaving(self, task: TrialTask) -> bool:
+        return task in self.leaving
 
     def close(self) -> None: ...
 
@@ -186,3 +191,23 @@ def test_a_search_that_is_interrupted_while_it_waits_for_processes_ends_at_once(
     search = running(PlannedPlaces([interrupt], has_processes=False), Clock())
     search.run()
     assert search.why_stopping == "Ctrl-C" and search.book.trials[0].state is TrialState.WAITING
+
+
+def test_a_trial_whose_host_is_taken_away_pauses_once_and_goes_on_in_another_attempt() -> None:
+    clock = Clock()
+
+    def take_away(places: PlannedPlaces) -> None:
+        places.leaving.append(places.begun[0])
+        clock.now += 1.0
+
+    def finish(places: PlannedPlaces) -> None:
+        places.report(9, 0.5)
+        places.end("done", 9.0)
+
+    steps = [take_away, clock.forward(1.0), lambda places: places.end("paused", 3.0), clock.forward(1.0), finish]
+    search = running(places := PlannedPlaces(steps), clock)
+    search.run()
+    assert places.asked == [Request.PAUSE], "it was asked more than once, or its next attempt was asked as well"
+    trial = search.book.trials[0]
+    assert (trial.state, trial.attempts, len(places.begun)) == (TrialState.DONE, 2, 2)
+    assert search.why_stopping == ""

@@ -23,7 +23,7 @@ class ReplicaLocation:
     """The token that this process presents there."""
     generation: int = 0
     cause: str = ""
-    """The reason why it is not up, in one line."""
+    """The reason why it is not up, in one line; of one that is up again, why the process before it ended."""
 
 
 class Directory(Protocol):

@@ -101,7 +101,8 @@ class ReplicaResolver:
         place = self._news_of(connection)
         if place.state == "stopped":
             return ProgramStopped(f"{self.words} ended with the program while it ran {call}()"), False
-        cause = place.cause or connection.conversation.closed or "it is gone, and nobody saw how"
+        told = place.cause if place != connection.place else ""  # else it says how the process before this one ended
+        cause = told or connection.conversation.closed or "it is gone, and nobody saw how"
         comes_back = place.state in ("waiting", "up")
         again = "it is being restarted" if comes_back else "it is not started again"
         message = (

@@ -28,6 +28,7 @@ from ropewalk.escaping import escaped_lines
 from ropewalk.processes import interrupts
 from ropewalk.program.script_code import NotAProgram, execute, load_file, load_module
 from ropewalk.settings import Settings
+from ropewalk.tracking.begun_runs import take_begun_runs
 
 # How long the second signal waits for the processes to be killed. If the interrupted code holds a lock that this
 # needs, the agents end by themselves as soon as this process is gone.
@@ -74,6 +75,7 @@ def run(
         hosts=hosts, advertise=advertise, code=code,
     )  # fmt: skip
     os.environ.update(placed.variables)
+    take_begun_runs(os.environ)
     bounds = bounds_or_refuse("run", ranks, max_restarts)
     if dry_run:
         show_dry_run("run", placed.settings, file if module is None else None, bounds and bounds[1])

@@ -3,8 +3,10 @@
     ~/.local/state/ropewalk/runs/<id>/     mode 0700 (XDG_STATE_HOME moves it)
         run.json                           script, engine and job: a `Submission`
         process.json                       for a run on this machine: its process
+        launcher.json                      and that of its launcher now, which goes on if the former is killed
         output                             for a run on this machine: its whole output; for a job: the last part,
                                            kept when it ended
+        begun                              with --launcher-restarts: the runs that its launcher has begun
         ended.json                         how it ended, once that is known
 
 A run on a cluster is a job of its engine, which is polled for its state; how it ended is kept, because clusters forget
@@ -101,6 +103,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     ranks: str | None = None
     """The value of `--ranks`."""
     max_restarts: int = 0
+    launcher_restarts: int = 0
+    """How often the launcher is started again after it was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +234,14 @@ def has_ended(run: Submission) -> bool:
 
 
 def process_of(run: Submission) -> psutil.Process | None:
-    """Return the process of a run on this machine, if it is alive."""
-    facts = _read(folder_of(run.id), "process.json", RunProcess)
-    if facts is None or run.host != platform.node():
+    """Return the process of a run on this machine, if it is alive; else its launcher, if that goes on without it."""
+    if run.host != platform.node():
         return None
+    known = (_read(folder_of(run.id), name, RunProcess) for name in ("process.json", "launcher.json"))
+    return next(filter(None, map(_alive, filter(None, known))), None)
+
+
+def _alive(facts: RunProcess) -> psutil.Process | None:
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(facts.pid)
         # The clock from which the kernel counts may be adjusted between two readings.
@@ -337,4 +345,4 @@ def _end_process(run: Submission, grace_s: float) -> None:
             process.wait(grace_s)
         except psutil.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own; agents end with their launcher
+                os.killpg(os.getpgid(process.pid), signal.SIGKILL)  # of its session; agents end with their launcher

@@ -54,6 +54,9 @@ def submit(
     code: placing.Code = None,
     ranks: placing.Ranks = None,
     max_restarts: placing.MaxRestarts = None,
+    launcher_restarts: Annotated[
+        int, typer.Option(min=0, help="How often the launcher starts again after it was killed; see docs/engines.md.")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was submitted as JSON.")] = False,
     dry_run: placing.DryRun = False,
 ) -> None:
@@ -77,7 +80,12 @@ def submit(
         show_dry_run("submit", placed.settings, file, bounds and bounds[1])
         return
     try:
-        errand = msgspec.structs.replace(_errand(file, module, given), ranks=ranks, max_restarts=max_restarts or 0)
+        errand = msgspec.structs.replace(
+            _errand(file, module, given),
+            ranks=ranks,
+            max_restarts=max_restarts or 0,
+            launcher_restarts=launcher_restarts,
+        )
         submission = _submit(errand, placed.settings)
     except (NotAProgram, RopewalkError, OSError) as error:
         raise placing.refusal("submit", str(error)) from None

@@ -2,7 +2,7 @@
 
     python -m ropewalk.cli.submitted  < one line of JSON (`RunSpec`), then the bundle of code if there is one
 
-It is a process beside the script's, because a script that is killed cannot record its own end.
+It is a process beside the script's, because a script that is killed cannot record its own end, nor start again.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+import psutil
 
-from ropewalk.cli.submissions import RunEnd, RunSpec, write
+from ropewalk.cli.launcher_restarts import LauncherProcess
+from ropewalk.cli.submissions import RunEnd, RunProcess, RunSpec, write
 from ropewalk.processes.code_bundle import remap, unpack
 from ropewalk.processes.project_files import MARKERS
+from ropewalk.tracking.begun_runs import BEGUN_RUNS
 
 _ROPEWALK = (
     "import sys; sys.path[:1] = sys.path[:1] if sys.flags.safe_path else [sys.executable.rpartition('/')[0]]; "
@@ -40,10 +42,19 @@ def main(stdin: BinaryIO) -> int:
         what = ["-m", here.module] if here.module else [str(here.file)]
         ranks = ["--ranks", here.ranks, "--max-restarts", str(here.max_restarts)] if here.ranks else []
         command = [sys.executable, "-c", _ROPEWALK, "run", *ranks, *what, "--", *here.arguments]
-        code = _run(command, here.working_folder)
+        with _memory(errand) as variables:
+            launcher = LauncherProcess(command, here.working_folder, errand.launcher_restarts, variables)
+            code = launcher.run(partial(_note_launcher, errand.state_folder))
     if errand.state_folder:
         write(Path(errand.state_folder), "ended.json", RunEnd(code, time.time()))
     return code
+
+
+def _note_launcher(state_folder: str, pid: int) -> None:
+    if state_folder:
+        with contextlib.suppress(psutil.Error, OSError):  # it has ended already; or the disk is full
+            facts = RunProcess(pid, psutil.Process(pid).create_time())
+            write(Path(state_folder), "launcher.json", facts)
 
 
 @contextlib.contextmanager
@@ -72,26 +83,15 @@ def _code(errand: RunSpec, stdin: BinaryIO) -> Generator[RunSpec]:
         shutil.rmtree(parent, ignore_errors=True)
 
 
-def _begin_with(held: set[int]) -> None:
-    """Reset signals in the script's process to those of a job, instead of those of `submit &` or nohup."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, held)
-
-
-def _run(command: list[str], folder: str) -> int:
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})  # until the child exists
-    child = subprocess.Popen(
-        command,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        preexec_fn=lambda: _begin_with(held),
-    )
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _frame: child.send_signal(number))
-    signal.pthread_sigmask(signal.SIG_SETMASK, held)
-    code = child.wait()
-    return 128 - code if code < 0 else code  # as a shell reports a signal
+@contextlib.contextmanager
+def _memory(errand: RunSpec) -> Generator[dict[str, str]]:
+    """Yield the variables by which a launcher that is started again finds the runs that the one before has begun."""
+    if not errand.launcher_restarts:
+        yield {}
+        return
+    with contextlib.ExitStack() as stack:
+        folder = errand.state_folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="ropewalk-launcher-"))
+        yield {BEGUN_RUNS: os.path.join(folder, "begun")}
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,7 @@ def profile(
     *,
     repeats: int = 20,
     device: str | torch.device | None = None,
+    autocast: torch.dtype | None = None,
     report: Callable[[str], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Profile:
@@ -62,6 +63,7 @@ def profile(
         repeats: measurements of each operator, up to four times as many while the times vary widely. The profile has
             their lower quartile and their spread; if the spread is large, as on a busy machine, a warning is logged.
         device: the device to measure on; None: the model's. A graph is always measured on the device of its model.
+        autocast: the dtype in which forwards will compute where that is safe, as the `autocast` of a trainer.
         report: called with a line of text about the progress.
         clock: returns the time in seconds. `time.thread_time`, with one thread, excludes other work of a busy machine.
 
@@ -82,17 +84,25 @@ def profile(
                 f"a profile needs at least one operator, and {type(graph.model).__name__} has none: is it empty?"
             )
         report("counting bytes")
-        if is_numberless(graph.model):
-            taken, bytes_of = measure_apart(graph, inputs, repeats=repeats, clock=clock, report=report)
-        else:
-            runs = OperatorRuns(graph, inputs, clock)
-            bytes_of = measure_bytes(runs)
-            take_times(runs, repeats, report)
-            taken = {id: OperatorInputs(times, runs.empty) for id, times in runs.times.items()}
+        with _computing_in(autocast, inputs):
+            if is_numberless(graph.model):
+                taken, bytes_of = measure_apart(graph, inputs, repeats=repeats, clock=clock, report=report)
+            else:
+                runs = OperatorRuns(graph, inputs, clock)
+                bytes_of = measure_bytes(runs)
+                take_times(runs, repeats, report)
+                taken = {id: OperatorInputs(times, runs.empty) for id, times in runs.times.items()}
     found = _profile(graph, inputs, taken, bytes_of)
     if found.spread >= LARGE_SPREAD:
         logger.warning("%s: %s", found.model, found.spread_in_words)
     return found
+
+
+def _computing_in(dtype: torch.dtype | None, inputs: Mapping[str, Any]) -> AbstractContextManager[object]:
+    """Compute as stages do with `autocast`; each forward casts its weights again, as each micro-batch does."""
+    if dtype is None:
+        return nullcontext()
+    return torch.autocast(tensors_of(list(inputs.values()))[0].device.type, dtype, cache_enabled=False)
 
 
 def _prepared(

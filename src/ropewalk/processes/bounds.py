@@ -46,22 +46,30 @@ class Bounds:
         return cls(host, Cpus(os.sched_getaffinity(0)), Gpus(os.environ), usable_cpus(), usable_memory())
 
     def refusal(self, start: StartProcess) -> str:
-        """Return why a process cannot have what it asks for here; "" if it can, or is not bounded."""
+        """Return why a process cannot have what it asks for here; "" if it can.
+
+        One that is not bounded is refused GPUs that others have. Where this host knows of none, which may be a mistake
+        of the host, it has to find its own.
+        """
         if not start.bounded:
-            return ""
+            return self._gpu_refusal(start) if self._gpus.count else ""
         if math.floor(start.cpus) > self._num_cpus:  # half a CPU more is a quota that was counted in whole CPUs
             return self._missing(start, "cpus", f"{start.cpus:g} CPUs", f"{self._num_cpus}; {_LARGER}")
         if start.memory_limit_bytes > self._memory_bytes:
             asked, has = shown_size(start.memory_limit_bytes), shown_size(self._memory_bytes)
             return self._missing(start, "memory", f"{asked} of memory", f"{has}; {_LARGER}")
+        return self._gpu_refusal(start)
+
+    def _gpu_refusal(self, start: StartProcess) -> str:
         if VISIBLE in start.environment:
             return ""
         if start.gpus > self._gpus.count:
             has = f"{self._gpus.count} (by its driver, or {VISIBLE})"
             return self._missing(start, "gpus", f"{start.gpus} GPUs", f"{has}; {_LARGER}")
         if start.gpus > self._gpus.num_free:
-            left = f"{self._gpus.num_free} of {self._gpus.count} left; wait for the end of {self._gpus.users()}"
-            return self._missing(start, "gpus", f"{start.gpus} GPUs", left)
+            left = f"{self._gpus.num_free} of {self._gpus.count} left"
+            way_out = f"wait for the end of {self._gpus.users()}, or start fewer"
+            return self._missing(start, "gpus", f"{start.gpus} GPUs", f"{left}; {way_out}")
         return ""
 
     def give(self, start: StartProcess) -> StartProcess:
@@ -77,4 +85,5 @@ class Bounds:
         self._gpus.take_back(id)
 
     def _missing(self, start: StartProcess, name: str, asked: str, has: str) -> str:
-        return f"{start.name} asks for {asked} (requires({name}=...)), and {self._host} has {has}"
+        said = f"requires({name}=...)" if start.bounded else f"{name}="
+        return f"{start.name} asks for {asked} ({said}), and {self._host} has {has}"

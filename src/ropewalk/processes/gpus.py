@@ -11,6 +11,7 @@ from ropewalk.processes.messages import StartProcess
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DRIVER = Path("/proc/driver/nvidia/gpus")
+_DEVICES = Path("/dev")
 
 
 class Gpus:
@@ -19,14 +20,16 @@ class Gpus:
     Args:
         environment: environment of the agent; an engine that gave it some of a host's GPUs has named them there.
         driver: the folder in which the kernel's driver lists all of them.
+        devices: the folder of their device files, counted where there is no such list, as in some containers.
     """
 
-    def __init__(self, environment: Mapping[str, str], driver: Path = _DRIVER) -> None:
+    def __init__(self, environment: Mapping[str, str], driver: Path = _DRIVER, devices: Path = _DEVICES) -> None:
         named = environment.get(VISIBLE)
         if named is not None:
             self._free = [name.strip() for name in named.split(",") if name.strip()]
         else:
-            self._free = [str(number) for number in range(len(list(driver.iterdir())))] if driver.is_dir() else []
+            listed = driver.iterdir() if driver.is_dir() else devices.glob("nvidia[0-9]*")
+            self._free = [str(number) for number, _ in enumerate(listed)]
         self.count = len(self._free)
         """How many GPUs there are, free or not."""
         self._given: dict[str, list[str]] = {}

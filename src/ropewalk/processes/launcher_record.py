@@ -88,6 +88,17 @@ def recorded_engines() -> set[str]:
     return {facts.engine for facts in found if facts}
 
 
+def runs_of(pid: int) -> list[tuple[str, str]]:
+    """Return the runs, with their engines, whose launcher was a process of this machine that is gone.
+
+    Args:
+        pid: the id that the process had.
+    """
+    found = (_read(file) for file in _folder().glob("*.json"))
+    here = [facts for facts in found if facts and facts.pid == pid and facts.boot_id == boot_id()]
+    return [(facts.run_id, facts.engine) for facts in here if launcher_of(facts.run_id)[0] is LauncherState.GONE]
+
+
 def forget_run(run_id: str) -> None:
     """Remove the record of a run whose launcher is gone and whose jobs have ended."""
     _path(run_id).unlink(missing_ok=True)

@@ -270,6 +270,11 @@ class ProcessManager:
         process = self._processes.get(id)
         return process.agent.id if process and process.agent else ""
 
+    def is_leaving(self, id: str) -> bool:
+        """Return whether the host of a process is about to be taken away, or is given back."""
+        process = self._processes.get(id)
+        return bool(process and process.agent and process.agent.draining)
+
     def sample_of(self, id: str) -> Sample | None:
         """Return the resource use of a process when it was last sampled."""
         process = self._processes.get(id)

@@ -34,6 +34,7 @@ from ropewalk.program.instructions import (
     ReplicaStatus,
     Start,
 )
+from ropewalk.program.kept_folder import KeptFolder
 from ropewalk.program.log_files import append_to
 from ropewalk.program.messages import (
     AskStatus,
@@ -105,6 +106,7 @@ class Conductor:
         view: DirectoryView,
         over: Callable[[], object],
         watched: ObservedRun = UNOBSERVED,
+        states: KeptFolder | None = None,
     ) -> None:
         self.name = name
         self.units = Units(specs)
@@ -130,11 +132,12 @@ class Conductor:
         """Notified after each change, for waiting threads."""
         self.hosting: Hosting
         self.checkpoints: Path
-        """The folder of this run's checkpoints."""
+        """The folder of its checkpoints."""
         self.states: StateArchive
         self._packed = packed
         self._call_when_over = over
         self._watched = watched
+        self._states = states
         self._is_over = False
         self._ranks = RankFailures()
         self._records: dict[UnitName, tuple[DeathRecord | None, UnitEnded | None]] = {}
@@ -147,7 +150,8 @@ class Conductor:
         """Start everything; from any thread, once."""
         self.hosting = hosting
         # Random, so that another program of this session never gets the states of this one.
-        self.checkpoints = hosting.folder / f"checkpoints-{os.urandom(8).hex()}"
+        of_this_run = hosting.folder / f"checkpoints-{os.urandom(8).hex()}"
+        self.checkpoints = self._states.path if self._states else of_this_run
         self.states = StateArchive(self.checkpoints, self._answer)
         self.announcer.begin(hosting)
         self.endings.begin(hosting)

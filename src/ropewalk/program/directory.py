@@ -88,7 +88,8 @@ class Table:
         up_generation, address, target = self._up.get((name, replica), (-1, "", 0))
         if up_generation == generation and state in (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.ENDING):
             # A replica that is being ended answers the calls that it can, and itself reports when it refuses more.
-            return Placed(name, replica, "up", address, target, "", generation, "")
+            # Who was slow to notice that the process before it has ended asks why when this one is up.
+            return Placed(name, replica, "up", address, target, "", generation, cause)
         if stopping and state not in (ReplicaState.FAILED, ReplicaState.COMPLETED):
             return Placed(name, replica, "stopped", "", 0, "", generation, cause)
         return Placed(name, replica, _STATES[state], "", 0, "", generation, cause)

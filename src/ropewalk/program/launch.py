@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ropewalk import settings
@@ -10,6 +11,7 @@ from ropewalk.control.target import ControlTarget
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import default_session
 from ropewalk.program.hosting import ProcessHosting, ThreadHosting
+from ropewalk.program.kept_folder import KeptFolder
 from ropewalk.program.observing import observe
 from ropewalk.program.packing import PackedProgram
 from ropewalk.program.running import RunningProgram
@@ -29,6 +31,7 @@ def launch(
     copy: bool = True,
     track: Track = False,
     shown_as: ControlTarget | None = None,
+    checkpoint: str | Path | None = None,
 ) -> RunningProgram:
     """Start a program, and return at once; see `Program.launch`."""
     here = settings.current(engine=engine, mode=mode)
@@ -40,9 +43,12 @@ def launch(
     packed = PackedProgram(specs if chosen == "processes" else ())
     with contextlib.ExitStack() as undo:
         undo.callback(packed.close)
+        states = None if checkpoint is None else KeptFolder(Path(checkpoint))
+        if states:
+            undo.callback(states.close)
         watched = observe(track, program, chosen, here.engine)
         undo.push(watched)
-        running = RunningProgram(program.name, specs, packed, watched)
+        running = RunningProgram(program.name, specs, packed, watched, states)
         if chosen == "threads":
             hosting = ThreadHosting(running, here, copy=copy)
         else:

@@ -16,6 +16,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, overload
 
 from ropewalk import settings
@@ -326,6 +327,7 @@ class Program:
         copy: bool = True,
         track: Track = False,
         shown_as: ControlTarget | None = None,
+        checkpoint: str | Path | None = None,
     ) -> RunningProgram:
         """Start the program and return at once.
 
@@ -346,17 +348,22 @@ class Program:
                 `ropewalk.tracking.current_run()`.
             shown_as: what `ropewalk ps` and the page show in its place, such as the trainer whose processes these are;
                 by default the program itself.
+            checkpoint: a folder, in which the states of services outlive the program: the same call, after the launcher
+                was killed too, goes on with them. Nobody removes it. None: states are kept for restarts within the run.
 
         Returns:
             The running program.
 
         Raises:
             ProgramInvalid: the program cannot be launched; the error lists every problem found.
-            StartFailed: no process could be requested.
+            StartFailed: no process could be requested; or another launcher keeps states in the folder.
+            FileNotTrusted: other users could change the states in the folder.
             ValueError: `mode` is unknown, or `copy` does not go with it.
         """
         self._unlaunched.is_used()
-        return launch(self, mode, engine, session=session, copy=copy, track=track, shown_as=shown_as)
+        return launch(
+            self, mode, engine, session=session, copy=copy, track=track, shown_as=shown_as, checkpoint=checkpoint
+        )
 
     def __repr__(self) -> str:
         return f"Program({self.name!r}, {len(self._specs)} nodes)"

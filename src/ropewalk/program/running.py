@@ -32,6 +32,7 @@ from ropewalk.program.forgotten import SourceLine, UntoldFailure, left_running
 from ropewalk.program.handle import OnLost, checked_on_lost
 from ropewalk.program.hosting import Hosting
 from ropewalk.program.instructions import ProgramOutcome, ReplicaState, ReplicaStatus
+from ropewalk.program.kept_folder import KeptFolder
 from ropewalk.program.log_files import LogFile
 from ropewalk.program.messages import NOBODY_WAITS, UnitName
 from ropewalk.program.node import NodeSpec
@@ -67,14 +68,20 @@ class RunningProgram(ControlTarget):
     kind: Kind = "program"
 
     def __init__(
-        self, name: str, specs: Sequence[NodeSpec], packed: PackedProgram, watched: ObservedRun = UNOBSERVED
+        self,
+        name: str,
+        specs: Sequence[NodeSpec],
+        packed: PackedProgram,
+        watched: ObservedRun = UNOBSERVED,
+        states: KeptFolder | None = None,
     ) -> None:
         self.id: str = new_id()
         """Unique on this machine; the page and `ropewalk ps --json` show it."""
         self._specs = {spec.name: spec for spec in specs}
         self._packed = packed
         self._view = DirectoryView(self._subscribe, self._before_waiting)
-        self._conductor = Conductor(name, specs, packed, self._view, self._end_soon, watched)
+        self._states = states
+        self._conductor = Conductor(name, specs, packed, self._view, self._end_soon, watched, states)
         self._rows = StatusRows(self._conductor, watched)
         self._viewer = ProgramViewer(self._conductor, specs, self.id)
         self._started = time.time()
@@ -551,7 +558,10 @@ class RunningProgram(ControlTarget):
                 self._client_loop.stop()
                 self._client_loop.ended.wait(1.0)
             self._conductor.states.close()
-            shutil.rmtree(self._conductor.checkpoints, ignore_errors=True)
+            if self._states:
+                self._states.close()
+            else:
+                shutil.rmtree(self._conductor.checkpoints, ignore_errors=True)
             self._hosting.close()
             self._packed.close()
         except Exception:  # waiting threads must be woken in any case

@@ -6,9 +6,9 @@ Nothing is started or called. Arguments are pickled, because only trying shows w
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import psutil
@@ -17,6 +17,7 @@ from ropewalk.calls.client import Client, why_not_sent
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import NotPicklable
 from ropewalk.near_names import did_you_mean
+from ropewalk.processes.gpus import VISIBLE, Gpus
 from ropewalk.program.handle import Handle, handles_in, of_kind_in, pickled_handles, vertex_of
 from ropewalk.program.node import Node, NodeSpec
 from ropewalk.quantities import shown_size
@@ -39,9 +40,8 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """The CPUs that this process may use, all memory, and the GPUs with a device file."""
-    gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    return Machine(usable_cpus(), psutil.virtual_memory().total, gpus)
+    """The CPUs and GPUs that this process may use, and all memory."""
+    return Machine(usable_cpus(), psutil.virtual_memory().total, Gpus(os.environ).count)
 
 
 def problems_of(program: Program, *, mode: Mode, machine: Machine | None, copy: bool = True) -> Iterator[str]:
@@ -61,6 +61,8 @@ def problems_of(program: Program, *, mode: Mode, machine: Machine | None, copy: 
         yield from (f"{unit}: {problem}" for problem in _numbers(unit))
         if machine is not None:
             yield from (f"{unit}: {problem}" for problem in _excess(unit, machine))
+    if machine is not None and mode == "processes":
+        yield from _too_many_gpus(_units(specs), machine.gpus)
     for unit, problem in program.mistakes:
         yield f"{unit}: {problem}"
     for spec in specs:
@@ -110,6 +112,16 @@ def _excess(spec: NodeSpec, machine: Machine) -> Iterator[str]:
     if asked.memory_bytes is not None and asked.memory_bytes > machine.memory_bytes:
         has = shown_size(machine.memory_bytes)
         yield f"asks for {shown_size(asked.memory_bytes)} for each replica, but this machine has {has}"
+
+
+def _too_many_gpus(units: Iterable[NodeSpec], num_gpus: int) -> Iterator[str]:
+    """A process without the GPU that it asked for would compute on the CPU, or fail where nobody looks for it."""
+    wanted = [unit for unit in units if 0 < unit.resources.gpus <= num_gpus and VISIBLE not in unit.environment]
+    asking = sorted(wanted, key=str)
+    total = sum(unit.replicas * unit.resources.gpus for unit in asking)
+    if total > num_gpus:
+        named = ", ".join(f"{unit} for {unit.replicas} x {unit.resources.gpus}" for unit in asking)
+        yield f"its nodes ask for {total} GPUs in all ({named}), and this machine has {num_gpus}; start fewer replicas"
 
 
 def _handles(program: Program, spec: NodeSpec) -> Iterator[str]:

@@ -8,8 +8,8 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from ropewalk.errors import SearchInvalid
+from ropewalk.launcher_claim import LauncherClaim
 from ropewalk.search.book import Line, SearchBook
-from ropewalk.search.search_claim import SearchClaim
 from ropewalk.search.search_settings import SearchSettings
 from ropewalk.search.store_keeper import StoreKeeper, check_same, lines_of, unfinished_search
 from ropewalk.tracking.facts import collect
@@ -48,7 +48,7 @@ def claimed_search(
         run = earlier.id if earlier else secrets.token_hex(8)
         keeper = StoreKeeper(store, writer, run, settings.project, settings.name, where)
         if earlier is None:
-            claim = SearchClaim.on(where / run)
+            claim = LauncherClaim.on(where / run)
             keeper.create(config, collect(settings.seed))
         yield keeper, earlier, changed
     finally:

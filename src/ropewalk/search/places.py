@@ -130,6 +130,10 @@ class Places(ABC):
         """Return the host of each place that is ready; empty where attempts have no hosts of their own."""
         return ()
 
+    def is_leaving(self, task: TrialTask) -> bool:
+        """Return whether the host on which an attempt runs is about to be taken away."""
+        return False
+
     def wait(self, timeout_s: float) -> None:
         """Wait for an event, at most this long (seconds). An interrupt loses none."""
         self._changed.wait_until(lambda: not self._events.empty(), timeout_s)
@@ -213,6 +217,10 @@ class PoolPlaces(Places):
     def hosts(self) -> Sequence[str]:
         workers = self._workers.pool.status().workers
         return [worker.host for worker in workers if worker.state in ("idle", "running")]
+
+    def is_leaving(self, task: TrialTask) -> bool:
+        process = self._processes.get(task.token)
+        return process is not None and self._workers.session.processes.is_leaving(process)
 
     def close(self) -> None:
         self._workers.close()

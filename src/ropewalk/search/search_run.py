@@ -69,6 +69,8 @@ class _UnderWay:
     """Why it was killed by this search; empty if it was not."""
     stopped_for: str = ""
     """Why a user has it end."""
+    is_moving: bool = False
+    """Whether it was asked to pause because its host is about to be taken away; it goes on at once on another one."""
 
 
 class SearchRun:
@@ -281,6 +283,9 @@ class SearchRun:
             elif limits.silent_s is not None and attempt.heard is not None and now - attempt.heard > limits.silent_s:
                 names = ", ".join(self.book.metrics)
                 self._kill(attempt, f"it has not reported {names} for {limits.silent_s:g} s (silent_s)")
+            elif not attempt.is_moving and self._places.is_leaving(attempt.task):
+                attempt.is_moving = True
+                self._places.request(attempt.task, Request.PAUSE)
         self._give_up_without_hosts()
 
     def _give_up_without_hosts(self) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import SearchInvalid, StoreError
+from ropewalk.launcher_claim import LauncherClaim
 from ropewalk.search.book import Line
 from ropewalk.search.results import run_of_trial
-from ropewalk.search.search_claim import SearchClaim
 from ropewalk.search.search_keeper import SearchRequest
 from ropewalk.search.trial_facts import TrialFacts, TrialState
 from ropewalk.search.trial_task import TrialTask
@@ -186,7 +186,7 @@ def ignored(line: Line) -> None:
     """Take a line of which nobody wants to be told: do nothing."""
 
 
-def unfinished_search(store: RunStore, project: str, name: str) -> tuple[RunRow, SearchClaim] | None:
+def unfinished_search(store: RunStore, project: str, name: str) -> tuple[RunRow, LauncherClaim] | None:
     """Claim the newest search of this name that can go on, and on which no other launcher works.
 
     Returns:
@@ -194,7 +194,7 @@ def unfinished_search(store: RunStore, project: str, name: str) -> tuple[RunRow,
     """
     rows = store.runs(project=project, kind="search", states=_UNFINISHED, order="-created")
     for row in rows:
-        if row.name == name and (claim := SearchClaim.on(Path(row.folder))) is not None:
+        if row.name == name and (claim := LauncherClaim.on(Path(row.folder))) is not None:
             now = store.run(row.id)  # another launcher may have gone on with it, and ended, since it was found
             if now.state in _UNFINISHED:
                 return now, claim

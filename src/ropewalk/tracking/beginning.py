@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
@@ -9,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ropewalk.errors import RunOpen
+from ropewalk.errors import RunNotFound, RunOpen
 from ropewalk.tracking import facts
+from ropewalk.tracking.begun_runs import RunPlace, begun_runs
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy
 from ropewalk.tracking.current import current_run
 from ropewalk.tracking.detached_run import DetachedRun, TakesRequest
@@ -22,7 +24,7 @@ from ropewalk.tracking.run_identity import RunIdentity
 from ropewalk.tracking.sinks import make_sink
 from ropewalk.tracking.sinks.sink import CopiedRun, RunSink
 from ropewalk.tracking.store.opening import open_store
-from ropewalk.tracking.store.rows import RunRow
+from ropewalk.tracking.store.rows import AttemptRow, RunRow
 from ropewalk.tracking.store.store import RunStore
 from ropewalk.trusted_files import make_private_folder
 
@@ -119,12 +121,15 @@ def begin_run(
     whether that can be done, and the answer. Without it, the run is that of a script. `relaunch` is what the run
     continues or forks; None: what the environment says. `more_facts` are kept with it. `make_run` makes its object.
     """
-    if relaunch is None:
-        relaunch = take_relaunch(os.environ)
+    begun = begun_runs() if relaunch is None else None
+    relaunch = relaunch or take_relaunch(os.environ)
     settings = relaunch.configure(config or {})
     opened = store if isinstance(store, RunStore) else open_store(store)
+    place = RunPlace(kind, project or "", opened.where)
     made: list[RunSink] = []
     try:
+        before = begun.earlier(place) if begun else ""
+        relaunch = _after(opened, before, relaunch)
         earlier = opened.run(relaunch.continues) if relaunch.continues else None
         parent = opened.run(relaunch.forks) if relaunch.forks else None
         identity = _identity(opened, earlier, parent, relaunch, project, name, folder, seed)
@@ -142,15 +147,35 @@ def begin_run(
     detached = DetachedRun(identity, opened, made, take, owns_store=opened is not store)
     if earlier is None:
         detached.put(identity.id, _created(kind, identity, settings, known, labels, parent))
-    for lost in opened.attempts(earlier.id) if earlier else []:
-        if not lost.outcome:
-            cause = f"process {lost.pid} on {lost.host} ended without a word"
-            detached.put(identity.id, AttemptEnded(lost.number, "lost", time.time(), cause))
+    elif lost := [one for one in opened.attempts(earlier.id) if not one.outcome]:
+        _end_lost(lost, identity.id, detached)
     run = (make_run or _make_run)(identity, settings, detached, checkpoints)
     detached.start(run, system=system)
     _tell(run, known, earlier, settings, labels, notes)
     run.flush(_BEGIN_S)  # from here on, other terminals find it
+    if begun and run.id != before:
+        begun.note(place, run.id)
     return run
+
+
+def _after(store: RunStore, before: str, relaunch: Relaunch) -> Relaunch:
+    """Return what is meant by a run that a launcher which was killed has begun before at the same place.
+
+    Args:
+        store: the store.
+        before: id of that run; empty if there is none.
+        relaunch: what the environment says.
+    """
+    if before:
+        with contextlib.suppress(RunNotFound):  # it was deleted
+            return Relaunch(continues=store.run(before).id, settings=relaunch.settings)
+    return relaunch
+
+
+def _end_lost(attempts: Sequence[AttemptRow], run: str, detached: DetachedRun) -> None:
+    for lost in attempts:
+        cause = f"process {lost.pid} on {lost.host} ended without a word"
+        detached.put(run, AttemptEnded(lost.number, "lost", time.time(), cause))
 
 
 def _make_run(

@@ -85,6 +85,7 @@ def plan_for(
     schedule: str | Schedule | None,
     micro_batches: int | None,
     device: str,
+    autocast: torch.dtype | None,
     resources: Resources | None,
 ) -> Plan:
     """Profile a model with the first micro-batch of `x`, and plan it for a number of processes of this kind.
@@ -97,6 +98,7 @@ def plan_for(
         schedule: a schedule, whose stages then use all devices; None: the planner chooses stages and replicas.
         micro_batches: the number per step; None: four for each device.
         device: the kind of device that the stages compute on.
+        autocast: the dtype in which their forwards compute where that is safe.
         resources: the resources of each process; without a memory size, each gets a share of this machine's.
 
     Raises:
@@ -106,9 +108,9 @@ def plan_for(
     with _as_many_threads(resources):
         example = _micro_batch(x, num)
         if isinstance(model, nn.Module) and is_here(device):
-            profile = make_profile(model, example, device=device)
+            profile = make_profile(model, example, device=device, autocast=autocast)
         else:
-            profile = make_profile(graph, beside(graph.model, example))
+            profile = make_profile(graph, beside(graph.model, example), autocast=autocast)
     memory = None if resources is None else resources.memory_bytes
     planned = functools.partial(make_plan, profile, devices=num_devices, schedule=schedule, micro_batches=num)
     if schedule is not None:  # a named schedule implies a pipeline

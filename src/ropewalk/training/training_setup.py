@@ -137,6 +137,7 @@ class TrainingSetup:
             schedule=self.schedule,
             micro_batches=num,
             device=device,
+            autocast=self.options.autocast,
             resources=self.processes.resources,
         )
 

@@ -23,7 +23,17 @@ from ropewalk.exchange.parameter_server.outcomes import (
 from ropewalk.exchange.parameter_server.pieces import tensor_of
 from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
 from ropewalk.exchange.parameter_server.shard import Shard
-from tests.exchange.parameter_server.worlds import SIZES, Pusher, enrol, formed, gradient, layouts, restored, start
+from tests.exchange.parameter_server.worlds import (
+    SIZES,
+    Pusher,
+    enrol,
+    formed,
+    gradient,
+    joined,
+    layouts,
+    restored,
+    start,
+)
 
 DENSE = ServerSettings(NoCompression())
 OWNER = ServerSettings(NoCompression(), optimizer=ServerSGD(0.1, momentum=0.5))
@@ -302,6 +312,21 @@ def test_pushes_are_let_go_only_when_a_later_state_was_kept_for_sure() -> None:
         assert isinstance(outcome, Accepted)
         told.append(outcome.durable)
     assert told == [0, 0, 1, 2, 3, 4]
+
+
+def test_a_state_from_before_the_first_worker_lets_no_push_go() -> None:
+    """A checkpoint may be taken while the model of the workers is not known yet."""
+    shard = Shard()
+    shard.state_dict()
+    workers = joined(shard, OWNER, 2)
+    told: list[int] = []
+    for step in range(5):
+        play(shard, workers, step + 1)
+        shard.state_dict()
+        outcome = shard.push("w0", 0, 0, 0, b"", 1.0)
+        assert isinstance(outcome, Accepted)
+        told.append(outcome.durable)
+    assert told == [0, 0, 1, 2, 3]
 
 
 # --- said again ---

@@ -112,13 +112,18 @@ class Pusher:
 
 def formed(settings: ServerSettings, num_workers: int) -> tuple[Shard, list[Pusher]]:
     shard = Shard()
+    return shard, joined(shard, settings, num_workers)
+
+
+def joined(shard: Shard, settings: ServerSettings, num_workers: int) -> list[Pusher]:
+    """The first workers of a shard."""
     shard.introduce(settings, layouts())
     names = [f"w{number}" for number in range(num_workers)]
     workers = [Pusher(name, settings, rank, num_workers) for rank, name in enumerate(names)]
     enrol(shard, workers, 0)
     if settings.optimizer:
         shard.provide(start())
-    return shard, workers
+    return workers
 
 
 def start() -> dict[int, Tensor]:

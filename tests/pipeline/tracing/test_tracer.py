@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -309,6 +310,93 @@ def test_a_batch_that_becomes_a_constant_is_found() -> None:
     assert graph(torch.randn(3, 4)).shape == (3, 4)
     with pytest.raises(NotTraceable, match=r"\(3, 4\), and is given \(5, 4\)"):
         graph(torch.randn(5, 4))
+
+
+class Cache:
+    """An object that holds tensors, as models that generate text return one."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+class Remembers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.config = SimpleNamespace(use_cache=True)
+
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        y = self.linear(x)
+        return {"logits": y, "cache": Cache(y) if self.config.use_cache else None}
+
+
+def test_an_object_among_what_a_model_returns_is_refused_with_what_to_say_instead() -> None:
+    model = Remembers()
+    with pytest.raises(
+        NotTraceable, match=r"Remembers returns .* type Cache as 'cache'.*; say model\.config\.use_cache"
+    ):
+        trace(model, torch.randn(3, 4))
+    model.config.use_cache = False
+    assert set(trace(model, torch.randn(3, 4))(torch.randn(5, 4))) == {"logits", "cache"}
+
+
+class OfFewSamples(nn.Module):
+    """Notes how many samples it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.most = 0
+
+    def forward(self, x: Tensor, biases: Tensor) -> Tensor:
+        if type(x) is Tensor:
+            self.most = max(self.most, len(x))
+        return self.linear(x) + biases.sum(0)
+
+
+def test_a_large_batch_is_traced_and_checked_by_a_few_of_its_samples() -> None:
+    model = OfFewSamples()
+    graph = trace(model, (torch.randn(256, 3), torch.randn(2, 3)))
+    assert graph.for_eval.operators
+    assert model.most == 5, "4 samples and one more: 2 and 3 are the sizes of something else"
+    x, biases = torch.randn(300, 3), torch.randn(2, 3)
+    assert torch.equal(graph(x, biases), model.eval()(x, biases))
+
+
+class FirstOnes(nn.Module):
+    """Has a branch for few samples, or a part that is shorter with few."""
+
+    def __init__(self, *, branch: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.branch = branch
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        if self.branch:
+            return y if x.shape[0] > 9 else 2 * y
+        return y + y[:12].sum() / y[:12].shape[0]
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_what_a_model_does_with_few_samples_only_is_not_taken_for_all_that_it_does(branch: bool) -> None:
+    model = FirstOnes(branch=branch)
+    x = torch.randn(64, 8)
+    torch.testing.assert_close(trace(model, x)(x), model(x))
+
+
+def test_a_model_that_fails_with_few_samples_is_traced_with_all() -> None:
+    class Highest(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.linear(x)
+            return y + y.topk(7, dim=0).values.sum(0)
+
+    model, x = Highest(), torch.randn(20, 8)
+    torch.testing.assert_close(trace(model, x)(x), model(x))
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ class Shard:
 
     def _durable(self, key: int) -> int:
         """Return the step before which pushes need no replay: two later states were taken, so one of them is stored."""
-        return self._saved[0][key] if len(self._saved) == 3 else 0
+        return self._saved[0].get(key, 0) if len(self._saved) == 3 else 0  # a state may be older than all pieces
 
     @property
     def _synchronous(self) -> bool:

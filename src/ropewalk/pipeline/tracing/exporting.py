@@ -56,7 +56,7 @@ def capture_exported(
     captured = Captured(graph, {}, {}, flat.structure)
     _read_placeholders(program, inputs, canonical, captured)
     if not fixed_batch:
-        _check_batch(captured, inputs)
+        _check_batch(captured, inputs, cast(Any, program).range_constraints)
     _read_attributes(program, captured)
     for node in captured.calls():
         captured.sites[node] = _site(node, leaves)
@@ -132,8 +132,14 @@ def _read_attributes(program: ExportedProgram, captured: Captured) -> None:
             captured.attributes[str(node.target)] = program.graph_module.get_submodule(str(node.target))
 
 
-def _check_batch(captured: Captured, inputs: ModelInputs) -> None:
-    """Check that the graph holds for any batch size, which is the first size of the first input."""
+def _check_batch(captured: Captured, inputs: ModelInputs, ranges: Mapping[Any, Any]) -> None:
+    """Check that the graph holds for any batch size, which is the first size of the first input.
+
+    Args:
+        captured: the graph.
+        inputs: the inputs that it was traced with.
+        ranges: the values of each symbol for which the branches that the forward took are the right ones.
+    """
     first = next(
         node
         for node, source in captured.sources.items()
@@ -145,6 +151,10 @@ def _check_batch(captured: Captured, inputs: ModelInputs) -> None:
             f"the forward fixes the batch to {value.shape[0]} samples: it uses a number, or int(), where x.size(0) "
             f"belongs; if the model is to run with this batch size only, say fixed_batch=True"
         )
+    if value.dim() and value.shape[0].node.expr in ranges:
+        most = ranges[value.shape[0].node.expr].upper
+        if most < inputs.most_samples:
+            raise PinnedBatch(f"the forward does something else with more than {most} samples")
 
 
 # --- where a call is --------------------------------------------------------------------------------------------------

@@ -7,7 +7,9 @@ model(ids, mask=None, extra={"scale": s})
 
 from __future__ import annotations
 
+import copy
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -41,6 +43,8 @@ class ModelInputs:
         self.names: tuple[str, ...] = tuple(path for path, leaf in zip(paths, leaves, strict=True) if is_tensor(leaf))
         """The paths of the tensors: "ids", "extra.scale"."""
         self.example: tuple[Tensor, ...] = tuple(leaf for leaf in leaves if is_tensor(leaf))
+        self.most_samples = self.batch + 1
+        """The graph must hold for this number of samples, however few are in `example`."""
         if not self.names:
             raise NotTraceable(f"the example inputs of {self._model} have no tensor; give what its forward takes")
 
@@ -63,14 +67,30 @@ class ModelInputs:
     @property
     def batch(self) -> int:
         """The number of samples in the example inputs: the first size of the first tensor."""
-        return self.example[0].shape[0] if self.example[0].dim() else 1
+        return self.example[0].shape[0] if self.example and self.example[0].dim() else 1
+
+    def with_few_samples(self) -> ModelInputs | None:
+        """Return the same with the first few of the samples; None: there are no more.
+
+        Their number is no other size of an input, by which the two could be taken for each other.
+        """
+        sizes = [tensor.shape[1:] if self._counts_samples(tensor) else tensor.shape for tensor in self.example]
+        others = set(itertools.chain.from_iterable(sizes))
+        num = next(num for num in itertools.count(2) if not others & {num, num + 1})
+        if num >= self.batch:
+            return None
+        few = copy.copy(self)
+        few.example = tuple(tensor[:num] if self._counts_samples(tensor) else tensor for tensor in self.example)
+        return few
 
     def one_sample_more(self) -> tuple[Tensor, ...]:
         """Return the example tensors with one sample more; those with another first size are unchanged."""
         return tuple(
-            torch.cat([tensor, tensor[:1]]) if tensor.dim() and tensor.shape[0] == self.batch else tensor
-            for tensor in self.example
+            torch.cat([tensor, tensor[:1]]) if self._counts_samples(tensor) else tensor for tensor in self.example
         )
+
+    def _counts_samples(self, tensor: Tensor) -> bool:
+        return bool(tensor.dim()) and tensor.shape[0] == self.batch
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values of the input operators for other arguments.

@@ -7,9 +7,10 @@ torch.fx        calls of modules and functions
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -56,10 +57,25 @@ def trace(
     Raises:
         NotTraceable: no tracer could follow the model; the message names the module or line, and what to do.
     """
-    inputs = ModelInputs(model, example_inputs)
-    task = _Tracing(model, inputs, Leaves(model, leaf_modules), fixed_batch)
-    training = {path: module.training or not model.training for path, module in task.modules.items()}
-    return task.traced(training, lambda: task.traced(dict.fromkeys(training, False), None))
+    inputs, leaves = ModelInputs(model, example_inputs), Leaves(model, leaf_modules)
+    whole = _Tracing(model, inputs, leaves, fixed_batch)
+    training = {path: module.training or not model.training for path, module in whole.modules.items()}
+
+    def in_training(task: _Tracing) -> ModelGraph:
+        return task.traced(training, lambda: with_few_samples(in_evaluation))
+
+    def in_evaluation(task: _Tracing) -> ModelGraph:
+        return task.traced(dict.fromkeys(training, False), None)
+
+    def with_few_samples(trace_it: Callable[[_Tracing], ModelGraph]) -> ModelGraph:
+        """Return a graph that was found, and checked, with as few samples as that takes: checking computes it all."""
+        few = None if fixed_batch else inputs.with_few_samples()
+        if few is not None:
+            with suppress(NotTraceable):  # a model that wants more samples may run with all of them
+                return trace_it(dataclasses.replace(whole, inputs=few))
+        return trace_it(whole)
+
+    return with_few_samples(in_training)
 
 
 @dataclass(frozen=True)
@@ -85,6 +101,8 @@ class _Tracing:
             for name, capture in self._ways().items():
                 try:
                     captured = capture()
+                except NotTraceable:  # another tracer would find the same
+                    raise
                 except Exception as error:  # torch's tracers raise anything; all of it is reported if none succeeds
                     errors[name] = error
                     continue

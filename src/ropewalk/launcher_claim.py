@@ -1,4 +1,4 @@
-"""`SearchClaim`: a lock on a search's folder, by which launchers see that another one works on it.
+"""`LauncherClaim`: a lock on a folder, by which launchers see that another one works on what is kept there.
 
 The kernel releases it when the launcher ends, whatever ends it. States in a store say the same, but later: between a
 look at them and a change, another launcher may do both.
@@ -17,8 +17,8 @@ from ropewalk.trusted_files import make_private_folder
 _LOCK = "launcher.lock"
 
 
-class SearchClaim:
-    """Holds the lock of a search until it is closed.
+class LauncherClaim:
+    """Holds the lock of a folder until it is closed.
 
     Args:
         descriptor: the open file; None: it could not be made, or its file system has no locks, and nothing is claimed.
@@ -29,10 +29,10 @@ class SearchClaim:
 
     @classmethod
     def on(cls, folder: Path) -> Self | None:
-        """Claim a search; None if another launcher has claimed it.
+        """Claim a folder; None if another launcher has claimed it.
 
         Args:
-            folder: folder of the search's run, which is made if it is missing.
+            folder: made if it is missing, for this user only.
         """
         descriptor = None
         try:
@@ -43,7 +43,7 @@ class SearchClaim:
             if descriptor is not None:
                 os.close(descriptor)
             return None
-        except OSError:  # a full disk, or a file system without locks: a search runs all the same
+        except OSError:  # a full disk, or a file system without locks: its launcher runs all the same
             pass
         return cls(descriptor)
 
@@ -55,4 +55,4 @@ class SearchClaim:
                 os.close(descriptor)
 
 
-__all__ = ["SearchClaim"]
+__all__ = ["LauncherClaim"]
