@@ -54,7 +54,7 @@ def failure_of(error: BaseException, *ours: str, raised_in: str = "") -> Failure
     text = one_traceback(error, *ours)
     type_name = f"{type(error).__module__}.{type(error).__qualname__}"
     try:
-        payload = dumps_result(error)
+        payload = dumps_result(error, what="exception")
     except Exception as problem:
         stand_in = _in_words(problem, error, f"{type_name.removeprefix('builtins.')}: {message}", raised_in)
         return Failure(type_name, message, text, stand_in, [])

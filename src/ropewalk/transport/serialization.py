@@ -122,8 +122,12 @@ def dumps_plain(value: Any) -> bytes | None:
     return None
 
 
-def dumps_result(value: Any) -> Payload:
+def dumps_result(value: Any, *, what: str = "result") -> Payload:
     """Pickle a result or an exception, as multiprocessing does: a lambda or nested function is an error.
+
+    Args:
+        value: the value.
+        what: what it is called in errors.
 
     Raises:
         NotPicklable: a part of the result cannot be sent; `path` says which.
@@ -134,7 +138,7 @@ def dumps_result(value: Any) -> Payload:
     try:
         return _dump(ResultPickler, value)
     except Exception as error:
-        _explain(error, value, "result", ResultPickler)
+        _explain(error, value, what, ResultPickler)
 
 
 def loads(pickled: bytes | bytearray | memoryview, buffers: Iterable[Any] = ()) -> Any:
