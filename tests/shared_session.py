@@ -20,8 +20,11 @@ import gc
 import time
 
 import psutil
+import pytest
 
 import ropewalk as rw
+from ropewalk.control import lone_processes
+from ropewalk.control.launchers import find_launchers
 from ropewalk.processes.owner import Owner, ProcessSpec
 from ropewalk.sharing.membership import member_of
 from tests.left_behind import GRACE_S
@@ -74,12 +77,21 @@ class Kept:
             with rw.Pool(1, session=self.session) as pool:
                 pool.apply(abs, (-1,))
                 if self.with_depot:
-                    self._held = queue = rw.Queue(session=self.session)
-                    queue.put(pool.apply_async(abs, (-1,)).get())
-                    queue.get()
-                    self._depot = member_of(self.session).depot()
+                    self._make_depot(self.session, pool)
             self._agents = set(self.session.agent_pids())
             self._services = set(self.session._services._services)
+
+    def _make_depot(self, session: rw.Session, pool: rw.Pool) -> None:
+        with pytest.MonkeyPatch.context() as patched:  # what shows it has a socket, which is to be there before a test
+            patched.setattr(lone_processes, "_ANNOUNCED_AFTER_S", 0.0)
+            self._held = queue = rw.Queue(session=session)
+            queue.put(pool.apply_async(abs, (-1,)).get())
+            queue.get()
+            self._depot = member_of(session).depot()
+        deadline = time.monotonic() + GRACE_S
+        while not any(each.kind == "processes" for each in find_launchers([session.folder.parent])):
+            assert time.monotonic() < deadline, "the depot is not shown"
+            time.sleep(0.001)
 
     def close_unless_whole(self) -> None:
         """After a test: end what it has broken."""

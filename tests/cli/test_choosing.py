@@ -43,8 +43,8 @@ def test_the_only_program_need_not_be_named() -> None:
          "  train (pid 11)\n  train-large (pid 12)"),
         (None, RUNNING[:2], "no program was named, and several run; give the name or the pid of one:\n"
          "  train (pid 11)\n  train-large (pid 12)"),
-        ("train", [], "no running program is called 'train'; none runs on this machine for this user"),
-        (None, [], "no program was named; none runs on this machine for this user"),
+        ("train", [], "no running program is called 'train': nothing of this user runs on this machine"),
+        (None, [], "nothing of this user runs on this machine"),
         ("a", [launcher("a", 1), launcher("a", 2), launcher("b", 3)],
          "'a' may be any of several programs; give the name or the pid of one:\n  a (pid 1)\n  a (pid 2)"),
     ],

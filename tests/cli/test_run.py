@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import subprocess
 import sys
@@ -299,6 +300,56 @@ def test_the_first_signal_lets_the_script_clean_up(tmp_path: Path, number: signa
     assert output == "cleaned up\n"
     assert "stopping" in errors and "to kill everything at once" in errors
     assert "KeyboardInterrupt" in errors and "ropewalk/cli" not in errors
+
+
+WAITS = {
+    "map": (
+        "with rw.Pool(2) as pool: pool.map(work, range(1, 4), chunksize=1)",
+        r"\n\d tasks? of pool-1 runs? \(work . in pool-1\..* for .*\), \d ha(s|ve) not begun, 0 done",
+    ),
+    "imap": (
+        "with rw.Pool(1) as pool:\n    for _ in pool.imap(work, [0, 1]): pass",
+        r"\n. tasks? of pool-1 runs?.*, . ha(s|ve) not begun, . done\n",
+    ),
+    "join of a pool": (
+        "pool = rw.Pool(1); pool.map_async(work, [1]); pool.close(); pool.join()",
+        "1 task of pool-1 runs .* 0 have not begun",
+    ),
+    "wait": (
+        "program = rw.Program('demo'); program.add(rw.Worker(work, 1), name='actor'); program.launch().wait()",
+        r"\nprogram 'demo' waited for the end of actor\.0\n",
+    ),
+    "join": (
+        "process = rw.Process(target=work, args=(1,)); process.start(); process.join()",
+        r"\nProcess-1 \(pid \d+\) still ran, and is interrupted too\n",
+    ),
+    "shutdown": ("with rw.Executor(1) as executor: executor.submit(work, 1)", "1 task of pool-1 runs"),
+    "result": ("executor = rw.Executor(1); executor.submit(work, 1).result()", "KeyboardInterrupt"),
+    "get": ("queue = rw.Queue(); queue.put(1); queue.get(); work(0); queue.get()", "queue.get"),
+}
+
+
+@pytest.mark.parametrize("wait", list(WAITS))
+def test_ctrl_c_ends_each_wait_and_says_what_was_waited_for(tmp_path: Path, wait: str) -> None:
+    statement, words = WAITS[wait]
+    source = f"""
+import time, ropewalk as rw
+def work(n):
+    print("ready", flush=True)
+    time.sleep(600 * n)
+if __name__ == "__main__":
+{textwrap.indent(statement, "    ")}
+"""
+    write(tmp_path, "s.py", source)
+    with start_ropewalk("run", "s.py", folder=tmp_path) as process:
+        assert process.stdout and "ready" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    told = errors.partition("KeyboardInterrupt")[0] if wait == "get" else errors
+    assert re.search(words, told), errors
+    # A program that its script waited for "still ran when the script ended, and nobody waited for it".
+    assert "nobody waited" not in errors and "ropewalk/" not in errors
 
 
 STUBBORN = """

@@ -66,6 +66,15 @@ def test_ps_shows_programs_and_their_nodes() -> None:
     assert "replay.0" in done.stdout and "7 waiting" in done.stdout and "in sample for 2.5 s" in done.stdout
 
 
+def test_ps_shows_only_what_was_named() -> None:
+    with controlled(Pretence("walk-one")), controlled(Pretence("walk-two")):
+        done, nothing = ropewalk("ps", "walk-o"), ropewalk("ps", "walk-\x1bx", "--json")
+    assert done.returncode == 0 and "walk-one running" in done.stdout and "walk-two" not in done.stdout
+    assert nothing.returncode == 2 and nothing.stdout == ""
+    assert "nothing that runs is called 'walk-\\x1bx'; there are:\n" in nothing.stderr
+    assert f"  walk-two (pid {os.getpid()})\n" in nothing.stderr
+
+
 def test_ps_speaks_json() -> None:
     with controlled(Pretence("walk-json")) as (_, found):
         done = ropewalk("ps", "--json")
@@ -113,7 +122,7 @@ def test_a_table_takes_remote_text_as_text_and_not_as_markup() -> None:
     shown = console.export_text()
     assert "[red]x[/red]\\x1b[2J" in shown and "silent \\x1b[2J" in shown
     assert "\x1b" not in shown and "\x1b" not in describe([LauncherReply(found, view)])
-    assert describe([]) == "no program and no pool of this user runs on this machine"
+    assert describe([]) == "nothing of this user runs on this machine: no program, pool or other"
     assert to_json([]) == {"running": [], "problems": [], "submitted": []}
 
 

@@ -97,6 +97,7 @@ def test_a_submitted_script_runs_by_itself_and_attach_takes_its_output_and_exit_
     shown = call("ps", **state).stdout
     assert run not in shown and "1 submitted run has ended: see ropewalk ps --all" in shown
     assert "--all" not in call("ps", "--all", **state).stdout
+    assert f"{run} ended with exit code 3" in call("ps", run[:-2], **state).stdout, "it was named"
     assert call("logs", run[:-2], "-n", "1", **state).stdout == attached.stdout
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -115,6 +116,17 @@ def test_ctrl_c_ends_the_children_as_well(tmp_path: Path, wait: str) -> None:
     assert process.returncode == -signal.SIGINT
     assert err.count("KeyboardInterrupt\n") == 2  # the child has its own
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_ctrl_c_at_the_end_of_a_script_says_what_it_waited_for_without_a_traceback(tmp_path: Path) -> None:
+    process = program(tmp_path, "Process(target=lambda: (print('now', flush=True), time.sleep(600))).start()")
+    assert process.stdout and process.stdout.readline() == "now\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert re.search(
+        r"\nropewalk: at the end of the script, Process-1 \(pid \d+\) still ran, and is interrupted too\n", err
+    )
+    assert "Exception ignored" not in err and "in join" not in err
 
 
 def test_who_catches_ctrl_c_in_join_finds_the_children_interrupted(tmp_path: Path) -> None:

@@ -28,6 +28,24 @@ def test_what_is_no_program_says_its_kind_and_its_facts() -> None:
     assert counts(replace(view, kind="program")) == "no nodes"
 
 
+def test_of_too_many_processes_those_with_news_are_listed() -> None:
+    # A pool of 4,096 workers filled the terminal of whoever looked.
+    many = [ProcessView(name=f"a.{number}", state="running") for number in range(100)]
+    many[70] = replace(many[70], state="failed")
+    many[90] = replace(many[90], restarts=1)
+    many[95] = replace(many[95], straggler=True)
+    view = replace(view_of("train"), processes=tuple(many), events=(), facts={})
+    lines = described(view, 4).splitlines()[1:]
+    assert [line.split()[0] for line in lines[:4]] == ["a.0", "a.70", "a.90", "a.95"]
+    assert lines[4:] == ["  and 96 more; ropewalk ps train lists all"]
+    assert "100 more" not in described(view) and len(described(view, 100).splitlines()) == 101
+
+
+def test_lone_processes_have_nothing_that_is_counted() -> None:
+    view = replace(view_of("s-processes"), kind="processes", processes=(ProcessView(name="Process.1"),), facts={})
+    assert "done" not in described(view) and "waiting" not in described(view)
+
+
 def test_an_event_has_its_local_time_if_that_is_known() -> None:
     noon = time.mktime((2026, 1, 2, 12, 0, 0, 0, 0, -1))
     assert event_line(EventView(at=noon, text="it died")) == "12:00:00 it died"

@@ -37,7 +37,7 @@ def test_texts_of_processes_are_escaped_and_cut():
 
 
 def test_the_last_end_is_told_without_the_name_that_is_in_the_row_already():
-    told = "w.1 on host n17 (pid 23) was killed by SIGSEGV after 0.4 s in task 41"
+    told = "w.1 on host n17 (pid 23) was killed by SIGSEGV after 9.4 s, in task 41, which had run for 0.4 s"
     rows = process_rows(
         seen_of(
             view(
@@ -46,6 +46,6 @@ def test_the_last_end_is_told_without_the_name_that_is_in_the_row_already():
         )
     )
     assert [row["cause"] for row in rows.values()] == [
-        "killed by SIGSEGV after 0.4 s in task 41",
-        "w.10 on host n17 (pid 23) was killed by SIGSEGV after 0.4 s in task 41",
+        "killed by SIGSEGV after 9.4 s, in task 41, which had run for 0.4 s",
+        "w.10 on host n17 (pid 23) was killed by SIGSEGV after 9.4 s, in task 41, which had run for 0.4 s",
     ]

@@ -14,6 +14,7 @@ from pickle import PickleBuffer
 import pytest
 
 import ropewalk
+from ropewalk.pool import standstill, standstill_watch
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.result_batch import ResultBatch
 from ropewalk.pool.results import MapResult
@@ -161,3 +162,35 @@ def test_what_a_patient_worker_has_not_begun_is_taken_over_by_others(gate: str) 
         with open(gate, "w"):
             pass
         assert job.get(120) == [*range(20)]
+
+
+def wait_at_gate(path: str, number: int) -> int:
+    while not os.path.exists(path):
+        time.sleep(0.2)
+    return number
+
+
+def test_a_pool_that_stands_still_says_so_and_its_workers_are_not_slower_than_the_others(
+    gate: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(standstill, "AFTER_S", 0.3)
+    monkeypatch.setattr(standstill_watch, "_LOOK_S", 0.05)
+    with ropewalk.Pool(2, name="still") as pool:
+        result = pool.map_async(partial(wait_at_gate, gate), range(7), chunksize=1)
+        wait_until(lambda: bool(caplog.messages), "it is told")
+        status = pool.status()
+        assert (status.running, status.queued) == (2, 5), "it said that more tasks run than there are workers"
+        with open(gate, "w"):
+            pass
+        assert result.get(120) == list(range(7))
+    (message,) = caplog.messages
+    assert message.startswith("no task of still has ended for ") and "5 tasks wait for a worker" in message
+
+
+def test_the_death_of_an_idle_worker_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with ropewalk.Pool(1, name="idle") as pool:
+        pool.wait_until_ready()
+        os.kill(pool.status().workers[0].pid, signal.SIGKILL)
+        wait_until(lambda: bool(caplog.messages), "it is told")
+    (message,) = caplog.messages
+    assert message.startswith("idle.0 on host ") and message.endswith("; another worker takes its place")

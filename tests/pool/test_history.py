@@ -7,7 +7,7 @@ from ropewalk.supervision.failure import DeathRecord
 
 
 def death(number: int, retried: str = "") -> WorkerDeath:
-    return WorkerDeath(DeathRecord(name="pool-1.0", host="here", pid=number), f"death {number}", retried)
+    return WorkerDeath(DeathRecord(name="pool-1.0", host="here", pid=number), retried)
 
 
 def test_only_the_last_deaths_are_kept_but_all_are_counted() -> None:
@@ -26,7 +26,7 @@ def test_a_death_is_an_event_and_so_is_the_task_that_starts_again() -> None:
     assert list(history.events) == ["a host has joined"]
     assert [(event.kind, event.text, event.process) for event in history.log.views()] == [
         ("join", "a host has joined", ""),
-        ("death", "death 1", "pool-1.0"),
+        ("death", death(1).record.describe(), "pool-1.0"),
         ("retry", "render 7 starts again", "pool-1.0"),
-        ("death", "death 2", "pool-1.1"),
+        ("death", death(2).record.describe(), "pool-1.1"),
     ]

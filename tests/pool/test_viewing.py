@@ -55,14 +55,29 @@ def test_what_is_not_known_is_not_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("doing_s", "expected_s", "is_straggler"),
-    [(9.0, 1.0, True), (2.9, 1.0, False), (0.9, 0.1, False), (9.0, None, False)],
+    ("doing_s", "expected_s", "others_end", "is_straggler"),
+    [
+        (9.0, 1.0, True, True),
+        (2.9, 1.0, True, False),
+        (0.9, 0.1, True, False),
+        (9.0, None, True, False),
+        (9.0, 1.0, False, False),
+    ],
 )
 def test_a_worker_whose_task_takes_far_longer_than_others_is_a_straggler(
-    doing_s: float, expected_s: float | None, is_straggler: bool
+    doing_s: float, expected_s: float | None, others_end: bool, is_straggler: bool
 ) -> None:
-    (shown,) = processes_of(status(worker(0, doing="f 3", doing_s=doing_s, expected_s=expected_s)))
+    facts: dict[str, Any] = {"doing_s": doing_s, "expected_s": expected_s, "others_end": others_end}
+    (shown,) = processes_of(status(worker(0, doing="f 3", **facts)))
     assert (shown.straggler, shown.doing, shown.doing_s) == (is_straggler, "f 3", doing_s)
+
+
+def test_of_workers_that_wait_for_each_other_none_is_slower_than_the_others() -> None:
+    # All workers of a pool that was deadlocked were "slower than the others".
+    late = [worker(rank, doing_s=9.0 + rank, expected_s=1.0, others_end=rank > 0) for rank in range(2)]
+    assert [each.straggler for each in processes_of(status(*late, worker(2, "idle")))] == [False] * 3
+    busy = worker(2, doing_s=0.5, expected_s=1.0)
+    assert [each.straggler for each in processes_of(status(*late, busy))] == [False, True, False]
 
 
 def test_names_are_unique_though_a_worker_and_its_successor_are_both_there() -> None:

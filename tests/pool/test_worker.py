@@ -783,6 +783,7 @@ def test_a_result_that_cannot_be_sent_is_an_error_of_its_own_task(worker: Driven
 def test_an_exception_that_cannot_be_sent_still_says_what_it_was(worker: Driven) -> None:
     (error,) = errors_of(worker, raise_one, [CannotTravel])
     assert isinstance(error, MaybeEncodingError) and "it holds a lock" in str(error)
+    assert "(raised in task 0; " in str(error)
     assert "CannotTravel" in str(error.__cause__)
 
 

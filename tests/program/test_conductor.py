@@ -220,9 +220,9 @@ def test_the_first_failure_is_the_error_with_its_own_exception_and_last_output()
     assert repr(error.__cause__) == "ValueError('broken')"
 
 
-def test_a_failure_is_either_raised_or_printed() -> None:
+def test_a_failure_is_either_raised_or_printed(caplog: pytest.LogCaptureFixture) -> None:
     # One TypeError was printed by its node, by the exception that the launcher raised, and again as that one's cause.
-    run = Run([worker("actor", restart=Restart(max_restarts=3)), worker("other")])
+    run = Run([worker("actor", restart=Restart(max_restarts=3, jitter=0)), worker("other")])
     run.hosting.run(ACTOR)
     run.hosting.run(name_of("other"))
     run.hosting.raises(ACTOR, ValueError("broken"))
@@ -231,13 +231,53 @@ def test_a_failure_is_either_raised_or_printed() -> None:
     run.time.advance(1)
     run.hosting.run(name_of("actor", 0, 1))
     run.hosting.raises(name_of("actor", 0, 1), ValueError("broken"))
-    assert run.hosting.shown[1:] == [
-        (name_of("actor", 0, 1), "actor.0 raised ValueError: broken again, with the same traceback\n")
+    assert len(run.hosting.shown) == 1, "the same traceback once"
+    assert [message.rpartition("; ")[2] for message in caplog.messages] == [
+        "it starts again (restart 1 of at most 3 in 60 s)",
+        "it starts again in 100 ms (restart 2 of at most 3 in 60 s)",
     ]
     run.hosting.raises(name_of("other"), RuntimeError("fatal"))
-    assert run.outcome is ProgramOutcome.FAILED and len(run.hosting.shown) == 2
+    assert run.outcome is ProgramOutcome.FAILED and len(run.hosting.shown) == 1 and len(caplog.messages) == 2
     error = run.conductor.error
     assert error and "in as_failure" in str(error.__cause__ and error.__cause__.__cause__)
+
+
+def test_each_death_that_a_program_survives_is_told_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    # Actors were killed and came back without a word; who saw the returns fall did not see why.
+    run = Run([service("store", restart="on_failure"), worker("actor", replicas=2, essential=False), worker("main")])
+    for name in (STORE, ACTOR, name_of("actor", 1), name_of("main")):
+        run.hosting.run(name)
+    run.hosting.exits(STORE, -9, last_output="reading\x1b[2J")
+    run.hosting.exits(name_of("actor", 1), -11)
+    assert caplog.messages == [
+        "store on host here (pid 7) was killed by SIGKILL; last output: reading\\x1b[2J; "
+        "it starts again (restart 1 of at most 5 in 60 s)",
+        "actor on host here (pid 7) was killed by SIGSEGV (segmentation fault); it printed nothing; "
+        'it is not started again (its restart rule is "never"), and the program goes on without it',
+    ]
+    run.stop()
+    run.hosting.exits(ACTOR, -9)
+    assert len(caplog.messages) == 2, "it was asked to end"
+
+
+def test_a_death_that_ends_the_program_or_is_told_by_the_trainer_has_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    run = Run([service("store"), worker("actor", restart="on_failure")])
+    run.conductor.death_lines.is_quiet = True
+    run.hosting.run(STORE)
+    run.hosting.exits(ACTOR, -9)
+    run.conductor.death_lines.is_quiet = False
+    run.hosting.exits(STORE, -9)
+    assert run.outcome is ProgramOutcome.FAILED and caplog.messages == []
+
+
+def test_many_deaths_of_a_node_are_told_in_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    run = Run([worker("actor", replicas=64, restart="on_failure"), worker("main")])
+    for replica in range(64):
+        run.hosting.exits(name_of("actor", replica), -9)
+    assert len(caplog.messages) == 5
+    run.time.advance(10)
+    assert len(caplog.messages) == 6
+    assert caplog.messages[5].startswith("59 more deaths of actor within 10 s; the last one: actor on host here")
 
 
 def test_that_a_service_is_gone_is_no_news_when_the_program_has_come_to_its_end(tmp_path: Path) -> None:

@@ -186,7 +186,9 @@ def test_the_end_of_a_process_is_told_with_its_record(processes: ProcessHosting,
         processes.start(launch_of(processes, ACTOR))
         (id,) = vars(processes)["_names"]
         processes.on_exited(id, exited(id, code, "because"), host_lost=False)
-        record = DeathRecord(name="actor.0", host="n17", pid=4711, last_output="last words", ran_s=1.5, **ending)
+        record = DeathRecord(
+            name="actor.0", host="n17", pid=4711, ended_by="because", ran_s=1.5, last_output="last words", **ending
+        )
         assert told.ends.get_nowait() == (ACTOR, record, "")
     assert remembered(processes) == {}
 

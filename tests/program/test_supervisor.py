@@ -147,6 +147,34 @@ def test_the_first_failure_of_an_essential_node_ends_the_program_and_is_the_one_
     assert states(supervisor) == {"server/0": "stopped", "worker/0": "stopped", "worker/1": "failed"}
 
 
+def test_what_follows_a_failure_is_known_with_its_numbers() -> None:
+    supervisor = begun(NodeRule(name="actor", replicas=2, restart=ON_FAILURE, essential=False), NodeRule(name="store"))
+
+    def words_after_death(generation: int, now: float) -> str:
+        supervisor.ended("actor", 1, generation, False, "killed", now)
+        return supervisor.sequel("actor", 1).in_words()
+
+    assert words_after_death(0, 1.0) == "it starts again (restart 1 of at most 2 in 60 s)"
+    assert words_after_death(1, 2.0) == "it starts again in 1 s (restart 2 of at most 2 in 60 s)"
+    supervisor.tick(3.0)
+    assert words_after_death(2, 4.0) == (
+        "it is not started again (it failed 3 times within 3.0 s; max_restarts=2 in 60 s are allowed), and the program "
+        "goes on without it"
+    )
+    supervisor.restart("actor", 5.0, 1)
+    assert words_after_death(3, 6.0) == "it starts again (restart 1 of at most 2 in 60 s)", "a new budget"
+
+
+def test_what_restarts_together_is_counted() -> None:
+    supervisor = begun(NodeRule(name="rank", replicas=3, restart=TOGETHER))
+    supervisor.ended("rank", 1, 0, False, "killed", 1.0)
+    for rank in (0, 2):
+        supervisor.ended("rank", rank, 0, True, "", 1.0)
+    supervisor.ended("rank", 1, 1, False, "killed", 2.0)
+    words = supervisor.sequel("rank", 1).in_words("ranks")
+    assert words == "all 3 ranks start again in 1 s (restart 2 of at most 2 in 60 s)"
+
+
 def test_a_failed_node_that_is_not_essential_stays_away_and_the_program_goes_on() -> None:
     supervisor = begun(NodeRule(name="server"), NodeRule(name="plotter", replicas=2, essential=False))
     assert supervisor.ended("plotter", 0, 0, False, "no display", 1.0) == []

@@ -159,6 +159,8 @@ def test_results_and_exceptions_that_cannot_be_sent_are_errors_of_their_task_alo
             with pytest.raises(MaybeEncodingError, match="lock"):
                 next(results)
             assert list(results) == [4, 5]
+        with pytest.raises(MaybeEncodingError, match="raised in task 3; this exception cannot be pickled"):
+            pool.map(raise_lock, range(6))
         with pytest.raises(MaybeEncodingError) as info:
             pool.apply(raise_lock, (3,))
         assert "held by" in str(info.value.__cause__) and "in raise_lock" in str(info.value.__cause__)

@@ -299,7 +299,8 @@ def test_a_death_leaves_a_record_with_its_cause(
             pool.map(functools.partial(print_and, action), range(8))
         (record,) = pool.status().deaths
     assert (record.exit_code, record.signal, record.task_index) == (exit_code, number, 3)
-    assert record.name.startswith("crew.") and record.host and record.pid and (record.ran_s or 0) > 0
+    assert record.name.startswith("crew.") and record.host and record.pid
+    assert record.ran_s and record.task_ran_s is not None and 0 <= record.task_ran_s < record.ran_s
     assert "last words" in record.last_output
     assert ("print_and" in record.last_output) == (number is not None)  # the stack of a crash
     assert caught.value.index == 3 and words in str(caught.value) and "last words" in str(caught.value)

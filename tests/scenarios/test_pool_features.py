@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import io
 import os
 import re
 import signal
@@ -42,6 +43,31 @@ pytestmark = pytest.mark.usefixtures("shared_session")
 def slow_square(number: int) -> int:
     time.sleep(0.001)
     return number * number
+
+
+# --- output ---
+
+
+class SlowTerminal(io.StringIO):
+    """Takes a few pieces of output a second, as a terminal behind a slow link does."""
+
+    def write(self, text: str) -> int:
+        time.sleep(0.01)
+        return super().write(text)
+
+
+def print_lines(number: int) -> None:
+    for line in range(1000):
+        print("task", number, "line", line)
+
+
+def test_what_the_workers_have_printed_comes_before_what_follows_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The output of a pool's end came among the next lines of the program, or was lost at the end of the script.
+    terminal = SlowTerminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    with ropewalk.Pool(2) as pool:
+        pool.map(print_lines, range(4), chunksize=1)
+    assert terminal.getvalue().count("\n") == 4000
 
 
 # --- callbacks, threads, asyncio ---

@@ -41,16 +41,33 @@ def test_a_printed_death_is_its_description() -> None:
         ({"signal": 9}, "was killed by SIGKILL"),
         ({"signal": 11}, "was killed by SIGSEGV (segmentation fault)"),
         ({"signal": signal.SIGRTMIN + 3}, f"was killed by signal {signal.SIGRTMIN + 3}"),
-        ({"signal": 9, "out_of_memory": "oom_kill rose"}, "was killed by SIGKILL, out of memory (oom_kill rose)"),
+        (
+            {"signal": 9, "out_of_memory": "out of memory (oom_kill rose)"},
+            "was killed by SIGKILL, out of memory (oom_kill rose)",
+        ),
         ({}, "is gone, and nobody saw how it ended"),
+        # A node that exceeded its memory limit was "killed by SIGKILL", without a word of the limit.
+        ({"signal": 9, "ended_by": "it used 5 GiB"}, "was killed by SIGKILL (it used 5 GiB)"),
+        # The kernel may have killed another process in that moment.
+        ({"signal": 9, "ended_by": "it was stopped", "out_of_memory": "x"}, "was killed by SIGKILL (it was stopped)"),
     ],
 )
 def test_the_ending_is_named(ending: dict[str, object], phrase: str) -> None:
     assert died(**ending).exit_phrase == phrase
 
 
-def test_the_task_it_was_in_is_named() -> None:
-    assert " in task 0;" in died(exit_code=1, task_index=0).describe()
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        # "after 9.2 s in task 41" was said, as if the task and not the worker had run for 9.2 s.
+        ({"task_index": 41, "ran_s": 9.2, "task_ran_s": 2.04}, "after 9.2 s, in task 41, which had run for 2.0 s;"),
+        ({"ran_s": 7230, "task_ran_s": 75}, "after 2h00m, in a task that had run for 1m15s;"),
+        ({"task_index": 0}, "code 1, in task 0;"),
+        ({"ran_s": 9.2}, "code 1 after 9.2 s;"),
+    ],
+)
+def test_the_age_of_a_process_and_of_its_task_are_told_apart(facts: dict[str, Any], words: str) -> None:
+    assert words in died(exit_code=1, **facts).describe()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +79,7 @@ def test_the_task_it_was_in_is_named() -> None:
         ),
         ({"signal": 9}, "was killed by SIGKILL (pid 4711 on host n17); it printed nothing"),
         (
-            {"signal": 9, "out_of_memory": "oom_kill rose", "last_output": " \n\x1b[0m"},
+            {"signal": 9, "out_of_memory": "out of memory (oom_kill rose)", "last_output": " \n\x1b[0m"},
             "was killed by SIGKILL, out of memory (oom_kill rose) (pid 4711 on host n17); it printed nothing",
         ),
         ({}, "is gone, and nobody saw how it ended (pid 4711 on host n17); it printed nothing"),
@@ -95,7 +112,7 @@ def test_the_last_words_of_a_process_cannot_act_in_a_terminal() -> None:
 
 
 def test_what_an_agent_saw_of_memory_cannot_act_in_a_terminal() -> None:
-    assert died(signal=9, out_of_memory="\x9b2J\x85[pool-1 1] done").exit_phrase == (
+    assert died(signal=9, out_of_memory="out of memory (\x9b2J\x85[pool-1 1] done)").exit_phrase == (
         r"was killed by SIGKILL, out of memory (\x9b2J\x85[pool-1 1] done)"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import threading
 import traceback
 from collections.abc import Callable
@@ -164,8 +165,17 @@ def test_what_becomes_something_else_on_its_way_arrives_in_words() -> None:
 
 def test_what_cannot_be_pickled_is_reported_as_multiprocessing_does_with_its_traceback() -> None:
     arrived = travel(HoldsALock())
-    assert type(arrived) is MaybeEncodingError and "HoldsALock" in str(arrived)
-    assert "in _raise" in str(arrived.__cause__)
+    assert isinstance(arrived, MaybeEncodingError) and "in _raise" in str(arrived.__cause__)
+    # It said "Error sending result", with the reason in quotes, of an exception that was no result.
+    assert str(arrived).startswith(f"{__name__}.HoldsALock: locked (this exception cannot be pickled, so only ")
+    assert "here: exception.lock cannot be sent" in str(arrived)
+    assert failure_of(HoldsALock()).type_name == f"{__name__}.HoldsALock", "what a program says that its node raised"
+
+
+def test_what_cannot_be_pickled_names_its_task_and_survives_another_journey() -> None:
+    arrived = rebuild_error(failure_of(raised(HoldsALock()), raised_in="task 41"), "")
+    assert "(raised in task 41; this exception cannot be pickled" in str(arrived)
+    assert str(pickle.loads(pickle.dumps(arrived))) == str(arrived)
 
 
 def test_words_that_cannot_be_had_do_not_matter() -> None:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import traceback
 import types
 import typing
 from typing import Any
@@ -465,6 +466,22 @@ def test_results_refuse_code_that_has_no_name() -> None:
 
 
 # Code of `__main__`
+
+
+class RefusesItself:
+    def __getstate__(self) -> Any:
+        raise TypeError("not like this")
+
+
+def test_the_cause_has_frames_of_users_code_and_none_of_ours() -> None:
+    # Eight frames of pickling stood above the one line that a user needs.
+    with pytest.raises(NotPicklable) as caught:
+        dumps([threading.Lock()], what="args")
+    assert caught.value.__cause__ and caught.value.__cause__.__traceback__ is None
+    with pytest.raises(NotPicklable) as caught:
+        dumps([RefusesItself()], what="args")
+    assert caught.value.__cause__
+    assert "in __getstate__" in "".join(traceback.format_exception(caught.value.__cause__))
 
 
 def test_names_are_those_the_pickle_refers_to(main: types.ModuleType) -> None:

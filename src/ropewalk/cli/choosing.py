@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 import typer
 
 from ropewalk import settings
-from ropewalk.cli.submissions import Submission, has_ended, submissions
+from ropewalk.cli.submissions import RunState, Submission, has_ended, submissions
 from ropewalk.control.launchers import (
     Launcher,
     LauncherGone,
@@ -104,22 +104,45 @@ def choose(word: str | None, launchers: Sequence[Launcher]) -> Launcher:
     Raises:
         NotChosen: the word names none of them, or several.
     """
-    meant: list[Launcher] = []
     if word is None:
         programs = [launcher for launcher in launchers if launcher.kind == "program"]
         meant, what = programs if len(programs) == 1 else list(launchers), "no program was named"
     else:
-        what = f"no running program is called '{escaped(word)}'"
-        for fits in (_is_name, _is_id, _is_pid, _is_prefix):
-            meant = meant or [launcher for launcher in launchers if fits(launcher, word)]
+        meant, what = fitting(word, launchers), f"no running program is called '{escaped(word)}'"
     if len(meant) == 1:
         return meant[0]
     if not launchers:
-        raise NotChosen(f"{what}; none runs on this machine for this user")
+        nothing = "nothing of this user runs on this machine"
+        raise NotChosen(nothing if word is None else f"{what}: {nothing}")
     if meant:
         what = f"{what}, and several run" if word is None else f"'{escaped(word)}' may be any of several programs"
     listed = "\n".join(f"  {escaped(str(launcher))}" for launcher in meant or launchers)
     raise NotChosen(f"{what}; give the name or the pid of one:\n{listed}")
+
+
+def fitting(word: str, launchers: Sequence[Launcher]) -> list[Launcher]:
+    """Return the launchers that a word means: by name, else by id, by pid, else by the beginning of their name."""
+    for fits in _FITS:
+        if found := [launcher for launcher in launchers if fits(launcher, word)]:
+            return found
+    return []
+
+
+def fitting_things(
+    word: str, launchers: Sequence[Launcher], submitted: Sequence[RunState]
+) -> tuple[list[Launcher], list[RunState]]:
+    """Return the launchers and the submitted runs that a word means; otherwise end the command with a list.
+
+    A run is meant by its id or the beginning of it.
+    """
+    found = fitting(word, launchers)
+    runs = [state for state in submitted if state.submission.id.startswith(word)]
+    if not found and not runs:
+        told = [*map(str, launchers), *(f"{state.submission.id} (submitted)" for state in submitted[-_NUM_LISTED:])]
+        listed = "".join(f"\n  {escaped(line)}" for line in told)
+        those = f"; there are:{listed}" if told else ": nothing of this user runs on this machine"
+        raise refusal(f"nothing that runs is called '{escaped(word)}'{those}")
+    return found, runs
 
 
 def _is_name(launcher: Launcher, word: str) -> bool:
@@ -136,6 +159,9 @@ def _is_pid(launcher: Launcher, word: str) -> bool:
 
 def _is_prefix(launcher: Launcher, word: str) -> bool:
     return launcher.name.startswith(word)
+
+
+_FITS = (_is_name, _is_id, _is_pid, _is_prefix)
 
 
 @contextlib.contextmanager

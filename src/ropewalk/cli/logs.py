@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from ropewalk.cli.choosing import choose_run, names_of_node, refusal, telling_failures
+from ropewalk.cli.choosing import choose_launcher, choose_run, names_of_node, refusal, telling_failures
 from ropewalk.cli.run_output import show
 from ropewalk.cli.submissions import Submission
 from ropewalk.control.launchers import LauncherConnection, LauncherGone
@@ -27,7 +27,12 @@ _ASK_S = 1.0
 
 
 def logs(
-    program: Annotated[str, typer.Argument(help="Name or pid of a program, or id of a submitted run.")],
+    program: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name or pid of a program, or id of a submitted run (default: the only program).", show_default=False
+        ),
+    ] = None,
     node: Annotated[
         str | None, typer.Argument(help="A node, or a replica such as actor.3 (default: all).", show_default=False)
     ] = None,
@@ -39,7 +44,7 @@ def logs(
 
     For a submitted run it shows the output of the script and of its processes.
     """
-    launcher = choose_run(program)
+    launcher = choose_launcher(None) if program is None else choose_run(program)
     if isinstance(launcher, Submission):
         _show_submission(launcher, node, lines, follow=follow, as_json=as_json)
         return

@@ -194,7 +194,7 @@ def _measure(named: str, repeats: int, console: Console) -> Profile:
     except NotAProgram:
         raise
     except Exception as error:  # the user's own error, shown as Python would
-        script.show_error(error)
+        script.show_error("plan", error)
         raise typer.Exit(1) from None
     try:
         model, example_inputs = made

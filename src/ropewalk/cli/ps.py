@@ -14,19 +14,21 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ropewalk.cli.choosing import running_launchers
+from ropewalk.cli.choosing import fitting_things, running_launchers
 from ropewalk.cli.submissions import RunState, states, submissions
 from ropewalk.cli.top import top
 from ropewalk.control.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
 from ropewalk.control.server import Look, ViewIs
-from ropewalk.control.view import View
-from ropewalk.control.view_text import described, fact_lines, headline, remarks, shown_events
+from ropewalk.control.view import ProcessView, View
+from ropewalk.control.view_text import described, fact_lines, foremost, headline, remarks, shown_events
 from ropewalk.errors import TransportRefused
 from ropewalk.escaping import escaped
 from ropewalk.quantities import counted, shown_duration, shown_size
 
 _REFRESH_S = 1.0
-_NOTHING = "no program and no pool of this user runs on this machine"
+_NOTHING = "nothing of this user runs on this machine: no program, pool or other"
+_MOST_PROCESSES = 40
+"""Processes of one thing that are listed if it was not named."""
 _STYLES = {
     "running": "green", "completed": "green", "idle": "green", "failed": "bold red",
     "restarting": "yellow", "starting": "cyan", "stopping": "yellow",
@@ -43,28 +45,38 @@ class LauncherReply:
 
 
 def ps(
+    program: Annotated[
+        str | None,
+        typer.Argument(
+            help="Only this one: its name or the beginning of it, the launcher's pid, or the id of a submitted run.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch, one object in each line.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also submitted runs that have ended.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it every second; in a terminal: ropewalk top.")] = False,
 ) -> None:
     """Show the running programs, pools and others, their processes, and runs that were submitted from here.
 
-    Exit code 1 if a launcher does not answer.
+    Exit code 1 if a launcher does not answer, 2 if there is nothing of that name.
     """
     console = Console(highlight=False)
-    if watch and console.is_terminal and not as_json:
+    if watch and console.is_terminal and not as_json and program is None:
         top()
         return
     while True:
-        findings, submitted = survey(running_launchers()), survey_submitted()
-        ended = [state for state in submitted if not state.is_live and not everything]
+        launchers, submitted = running_launchers(), survey_submitted()
+        if program is not None:
+            launchers, submitted = fitting_things(program, launchers, submitted)
+        findings = survey(launchers)
+        ended = [state for state in submitted if not state.is_live and not everything and program is None]
         submitted = [state for state in submitted if state not in ended]
         if as_json:
             typer.echo(json.dumps(to_json(findings, submitted), indent=None if watch else 2))
         elif console.is_terminal:
-            console.print(render(findings, submitted))
+            console.print(render(findings, submitted, None if program else _MOST_PROCESSES))
         else:
-            typer.echo(describe(findings, submitted))
+            typer.echo(describe(findings, submitted, None if program else _MOST_PROCESSES))
         if ended and not as_json:
             ends = "have ended" if len(ended) > 1 else "has ended"
             typer.echo(f"{counted(len(ended), 'submitted run')} {ends}: see ropewalk ps --all")
@@ -119,20 +131,26 @@ def to_json(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = (
     }
 
 
-def describe(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> str:
-    """Return the report for logs: a line for each target and each process."""
-    blocks = [described(finding.view) if finding.view else finding.problem for finding in findings]
+def describe(
+    findings: Sequence[LauncherReply], submitted: Sequence[RunState] = (), most: int | None = _MOST_PROCESSES
+) -> str:
+    """Return the report for logs: a line for each target and each process; `most` is as for `foremost`."""
+    blocks = [described(finding.view, most) if finding.view else finding.problem for finding in findings]
     blocks += [f"submitted {state.describe()}" for state in submitted]
     return "\n".join(escaped(line) for block in blocks for line in block.split("\n")) or _NOTHING
 
 
-def render(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> RenderableType:
-    """Return the report for a terminal: a table for each target."""
+def render(
+    findings: Sequence[LauncherReply], submitted: Sequence[RunState] = (), most: int | None = _MOST_PROCESSES
+) -> RenderableType:
+    """Return the report for a terminal: a table for each target; `most` is as for `foremost`."""
     blocks: list[RenderableType] = []
     for finding in findings:
         if finding.view:
             blocks.append(Text(escaped(headline(finding.view)), style="bold"))
-            blocks += [_table(finding.view)] if finding.view.processes else []
+            processes, more = foremost(finding.view, most)
+            blocks += [_table(finding.view, processes)] if processes else []
+            blocks += [Text(f"  {escaped(line)}") for line in more]
             blocks += [Text(f"  {escaped(line)}") for line in fact_lines(finding.view)]
             blocks += [Text(f"  {escaped(event)}", style="dim") for event in shown_events(finding.view)]
         else:
@@ -141,7 +159,7 @@ def render(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()
     return Group(*blocks) if blocks else Text(_NOTHING)
 
 
-def _table(view: View) -> Table:
+def _table(view: View, processes: Sequence[ProcessView]) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="dim")
     for heading in ("node" if view.kind == "program" else "process", "kind", "state"):
         table.add_column(heading, no_wrap=True)
@@ -149,7 +167,7 @@ def _table(view: View) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("host", no_wrap=True)
     table.add_column("", overflow="fold")
-    for process in view.processes:
+    for process in processes:
         table.add_row(
             Text(escaped(process.name)),
             Text(escaped(process.kind)),
@@ -158,8 +176,8 @@ def _table(view: View) -> Table:
             shown_duration(process.uptime_s) if process.uptime_s else "",
             shown_size(process.memory_bytes) if process.memory_bytes else "",
             shown_duration(process.cpu_s) if process.cpu_s else "",
-            str(process.done),
-            Text(str(process.waiting), style="yellow" if process.waiting else ""),
+            "" if view.kind == "processes" else str(process.done),  # nothing of theirs is counted
+            Text("" if view.kind == "processes" else str(process.waiting), style="yellow" if process.waiting else ""),
             Text(escaped(process.host)),
             Text(escaped("; ".join(remarks(process)))),
         )

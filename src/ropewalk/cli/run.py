@@ -102,11 +102,10 @@ def run(
         raise  # the script's own exit code is ours
     except KeyboardInterrupt as error:
         if bounds is None:  # with ranks, no code of the script runs in this process
-            script.show_error(error)
+            script.show_error("run", error)
         raise SystemExit(signals.exit_code) from None
     except BaseException as error:
-        if not script.show_mistake("run", error):
-            script.show_error(error)
+        script.show_error("run", error)
         raise SystemExit(1) from None
 
 

@@ -53,41 +53,47 @@ def function_of(named: str, what: str) -> Callable[..., Any]:
     return found
 
 
-def show_error(error: BaseException) -> None:
-    """Print an error of the program as Python would, without the frames of this command.
+def show_error(command: str, error: BaseException) -> None:
+    """Print an error of the program: as Python would, without the frames of this command, or as one sentence.
 
     If the message of an error says enough, or the error comes from a library, the traceback ends at the program's line.
+    An error of the configuration or of an engine is a sentence with that line: its message has what to change, and a
+    traceback through the program would suggest that the program is wrong.
+
+    Args:
+        command: the command that ran the program.
+        error: the error.
     """
     from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 
     traceback = _without_our_frames(error.__traceback__)
     if isinstance(error, RopewalkError | KeyboardInterrupt) or isinstance(error.__cause__, RemoteTraceback):
         traceback = _to_the_programs_line(traceback)
-    if isinstance(error, EngineError):  # its message has the error of the cluster's client library
-        error.__cause__, error.__suppress_context__ = None, True
     sys.stdout.flush()
-    sys.excepthook(type(error), error.with_traceback(traceback), traceback)
+    if _is_mistake(error):
+        told = f"ropewalk {command}: {error}{_last_place(traceback)}"
+        print(told, *getattr(error, "__notes__", []), sep="\n", file=sys.stderr)
+    else:
+        # As Python does: by that the end of the script is known for one by an error.
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, traceback
+        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
 
 
-def show_mistake(command: str, error: BaseException) -> bool:
-    """Print an error of the configuration or of an engine as one sentence, with the program's line; returns whether.
+def _is_mistake(error: BaseException) -> bool:
+    """Return whether the configuration or an engine is to blame, and nothing else is to be shown of it.
 
-    Its message has what to change, and a traceback through the program would suggest that the program is wrong.
+    If no agent could be started, the message says why; a process whose own code failed has a cause to show.
     """
-    if not isinstance(error, EngineError | SettingsError | ProcessLimit) and not _is_failed_start(error):
-        return False
-    traceback = _to_the_programs_line(_without_our_frames(error.__traceback__))
+    if isinstance(error, StartFailed):
+        return error.__cause__ is None or isinstance(error.__cause__, RopewalkError)
+    return isinstance(error, EngineError | SettingsError | ProcessLimit)
+
+
+def _last_place(traceback: types.TracebackType | None) -> str:
+    """Return the file and line of the innermost frame, in brackets."""
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    where = f" ({traceback.tb_frame.f_code.co_filename}, line {traceback.tb_lineno})" if traceback is not None else ""
-    sys.stdout.flush()
-    print(f"ropewalk {command}: {error}{where}", *getattr(error, "__notes__", []), sep="\n", file=sys.stderr)
-    return True
-
-
-def _is_failed_start(error: BaseException) -> bool:
-    """Return whether no agent could be started; a process whose own code failed has a cause to show."""
-    return isinstance(error, StartFailed) and (error.__cause__ is None or isinstance(error.__cause__, RopewalkError))
+    return f" ({traceback.tb_frame.f_code.co_filename}, line {traceback.tb_lineno})" if traceback is not None else ""
 
 
 def _without_our_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:

@@ -55,7 +55,7 @@ _TWINS: dict[type[BaseException], type[errors.RopewalkError]] = {
 
 def as_futures_name_it(error: BaseException) -> BaseException:
     """Return the error that a future shows: the subclass in this module if there is one, else the same error."""
-    if type(error) is MaybeEncodingError:  # raised by the standard library's pools, but not by its executors
+    if isinstance(error, MaybeEncodingError):  # raised by the standard library's pools, but not by its executors
         twin = NotPicklable(str(error))
         twin.__cause__ = error.__cause__
         return twin

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -186,10 +187,14 @@ class Executor(ProcessPoolExecutor):
         if cancel_futures:
             for job in pool.waiting_jobs():
                 job.cancel()  # type: ignore[attr-defined]  # this pool only has jobs of the executor
-        if wait:
-            _finish(pool)
-        else:
+        if not wait:
             _finish_later(pool)
+            return
+        try:
+            _finish(pool)
+        except KeyboardInterrupt:  # as in `__exit__`
+            pool.terminate()
+            raise
 
     def terminate_workers(self) -> None:
         """Stop the workers immediately: running calls fail with `TaskCancelled`, the other calls are cancelled.
@@ -337,8 +342,11 @@ def _finish_all() -> None:
     """Run the submitted calls at the end of the program."""
     global _exiting
     _exiting = True
+    is_interrupted = getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
     for pool in list(_pools):
         try:
+            if is_interrupted:  # the calls of a standard executor have been interrupted, too
+                pool.terminate()
             _finish(pool)
         except BaseException:  # Ctrl-C: stop immediately
             pool.terminate()

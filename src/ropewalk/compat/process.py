@@ -14,7 +14,6 @@ failed, and no process outlives the process that started it.
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
@@ -132,6 +131,7 @@ class Process(BaseProcess):
             bounded=resources is not None,
             preload=self._preload,
             plain_output=True,
+            kind="process",
             limits_threads=resources is not None,
         )
 
@@ -146,7 +146,9 @@ class Process(BaseProcess):
         """
         try:
             super().join(timeout)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            if self._running and self._running.pid:
+                error.add_note(f"{self.name} (pid {self._running.pid}) still ran, and is interrupted too")
             if not _interrupts_are_passed_on():
                 _interrupt_children()
             raise
@@ -267,5 +269,11 @@ def _end_children() -> None:
         if child.daemon:
             child.terminate()
     for child in children:
-        with contextlib.suppress(StartFailed):  # already reported
+        try:
             child.join()
+        except StartFailed:  # already reported
+            pass
+        except KeyboardInterrupt as error:  # there is no caller who could catch it
+            words = "; ".join(getattr(error, "__notes__", [])) or f"the wait for {child.name} was interrupted"
+            print(f"\nropewalk: at the end of the script, {words}", file=sys.stderr)
+            return  # the session ends the processes that are left

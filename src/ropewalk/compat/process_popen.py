@@ -10,6 +10,7 @@ user's code then never runs.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ import threading
 import weakref
 
 from ropewalk.compat.process_payload import Loaded, PackedProcess, Up
+from ropewalk.control.lone_processes import process_has_ended, show_processes
 from ropewalk.errors import LinkClosed, PoolClosed, StartFailed
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.messages import Exited, NotStarted, TaskReport
@@ -70,6 +72,7 @@ class Popen:
         self._close_sentinel.atexit = False
         try:
             self._id = session.processes.start(spec, self)
+            show_processes(session)
         except BaseException:
             self._finish(1, "")
             raise
@@ -173,14 +176,15 @@ class Popen:
             self._packed.send(self._link)
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
+        process_has_ended(self._session)
         self.pid = self.pid or exited.pid or None
         code = exited.exit_code
         if self.pid is None and self._wish:
             code = -self._wish  # the process had no host yet
-        self.record = record_of(exited, name=self._name, host=self._host)
+        record = record_of(exited, name=self._name, host=self._host)
+        # That its owner ended it is no news to a caller of `terminate` or `kill`.
+        self.record = dataclasses.replace(record, ended_by="") if self._wish else record
         failure = self.record.describe()
-        if exited.ended_by and not self._wish:
-            failure = f"{failure} ({exited.ended_by})"
         if code < 0 and not self._wish:  # for an exception, the process itself has printed a traceback
             logger.warning("%s", failure)
         # Threads that wait for the end resume after the output of the process is shown, as with multiprocessing.

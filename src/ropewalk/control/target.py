@@ -18,10 +18,12 @@ class ControlTarget(Observable, Protocol):
     Attributes:
         kind: as in `View`.
         id: as in `View`; `new_id` makes one.
+        tells_deaths: whether it logs the deaths of its processes itself, with what they mean for it.
     """
 
     kind: Kind
     id: str
+    tells_deaths: bool = False
 
     @property
     def name(self) -> str:

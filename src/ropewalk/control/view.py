@@ -1,7 +1,7 @@
 """`View`: what anything that runs shows of itself, for `ropewalk ps`, the page, `ropewalk top` and reports.
 
-    Pool, Program, Trainer, evaluate, Search, Experiment ──▶ View ──▶ header, processes, events: the same for all
-                                                              └─panels──▶ pictures, each with data of its own
+    Pool, Program, Process, Trainer, evaluate, Search, Experiment ──▶ View ──▶ header, processes, events: all the same
+                                                                       └─panels──▶ pictures, each with data of its own
 
 Every text in it is data from processes and users: it is escaped where it is shown.
 """
@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-Kind = Literal["program", "pool", "trainer", "population", "search", "experiment"]
+Kind = Literal["program", "pool", "trainer", "population", "search", "experiment", "processes"]
 ENDED = frozenset({"completed", "stopped", "failed", "closed"})
 """States of what does not run any more."""
 

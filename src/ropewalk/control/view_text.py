@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from ropewalk.control.facts import shown_facts
 from ropewalk.control.view import EventView, Kind, ProcessView, View
@@ -20,12 +21,42 @@ _DONE = {"program": "calls", "pool": "tasks", "trainer": "steps"}
 """What `ProcessView.done` counts, by kind of thing."""
 
 
-def described(view: View) -> str:
-    """The whole in one line, each process in another, and the last events."""
-    cells = [process_cells(view.kind, process) for process in view.processes]
+def described(view: View, most: int | None = None) -> str:
+    """The whole in one line, each process in another, and the last events.
+
+    Args:
+        view: the view.
+        most: as for `foremost`.
+    """
+    foremost_processes, more = foremost(view, most)
+    cells = [process_cells(view.kind, process) for process in foremost_processes]
     processes = text_table(cells, right={5, 6, 7, 8})
-    rows = [*processes, *fact_lines(view), *shown_events(view)]
+    rows = [*processes, *more, *fact_lines(view), *shown_events(view)]
     return "\n".join([headline(view), *(f"  {row}" for row in rows)])
+
+
+def foremost(view: View, most: int | None) -> tuple[Sequence[ProcessView], list[str]]:
+    """Choose the processes that are listed: all, or of too many those of which there is something to say, and others.
+
+    Args:
+        view: the view.
+        most: number of processes from which on they are too many; None: they never are.
+
+    Returns:
+        The processes, in the order of the view, and a line that says how many are left out.
+    """
+    processes = view.processes
+    if most is None or len(processes) <= most:
+        return processes, []
+    by_news = sorted(range(len(processes)), key=lambda at: not _has_news(processes[at]))
+    chosen = sorted(by_news[:most])
+    left_out = f"and {len(processes) - most:,} more; ropewalk ps {view.name} lists all"
+    return [processes[at] for at in chosen], [left_out]
+
+
+def _has_news(process: ProcessView) -> bool:
+    is_usual = process.state in ("running", "idle", "completed")
+    return process.straggler or process.restarts > 0 or bool(process.last_cause) or not is_usual
 
 
 def headline(view: View) -> str:
@@ -78,6 +109,7 @@ def remarks(process: ProcessView) -> list[str]:
 
 def process_cells(kind: Kind, process: ProcessView) -> tuple[str, ...]:
     """A process of a thing of some kind as a row of a table."""
+    counted = (f"{process.done} {_DONE.get(kind, 'done')}", f"{process.waiting} waiting")
     return (
         process.name,
         process.kind,
@@ -86,7 +118,6 @@ def process_cells(kind: Kind, process: ProcessView) -> tuple[str, ...]:
         process.host,
         shown_duration(process.uptime_s),
         shown_size(process.memory_bytes),
-        f"{process.done} {_DONE.get(kind, 'done')}",
-        f"{process.waiting} waiting",
+        *(("", "") if kind == "processes" else counted),  # lone processes have no tasks or calls to be counted
         "; ".join(remarks(process)),
     )

@@ -54,6 +54,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._expected: dict[str, float] = {}
+        self._ended: dict[str, float] = {}
 
     def observe(self, code: str, ns: float) -> None:
         """Note that tasks of this code took `ns` nanoseconds each."""
@@ -63,6 +64,14 @@ class Pace:
     def expected_ns(self, code: str) -> float | None:
         """Return the expected nanoseconds of one task of this code; None before the first has ended."""
         return self._expected.get(code)
+
+    def ended(self, code: str, now: float) -> None:
+        """Note that tasks of this code have ended, with the monotonic time in seconds."""
+        self._ended[code] = now
+
+    def last_end(self, code: str) -> float:
+        """Return the monotonic time at which a task of this code ended last; 0 before the first has."""
+        return self._ended.get(code, 0.0)
 
     def too_little_ns(self, pace_ns: float, way_ns: float) -> float:
         """Return the nanoseconds of work below which a worker is given more.
@@ -94,3 +103,4 @@ class Pace:
     def forget(self, code: str) -> None:
         """Drop the estimate of a code that no more tasks are expected of."""
         self._expected.pop(code, None)
+        self._ended.pop(code, None)

@@ -10,6 +10,7 @@ either. Each part of the state has a class, whose methods are called with the lo
     TaskLedger      which jobs wait for which tasks          RemoteWorkers   the workers, as many as are wanted
     ConstantStore   functions and values, here and there     PoolGrowth      the size of an elastic pool
     TaskWatch       tasks and results that wait too long     PoolHistory     deaths and events
+    StandstillWatch no task ends, and none can begin
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ropewalk.control.view import EventView
 from ropewalk.errors import CrashLoop, PoolClosed, ProcessLimit, RopewalkError, StartFailed
-from ropewalk.escaping import escaped
 from ropewalk.pool.constant_store import ConstantStore
 from ropewalk.pool.constants import Constant
 from ropewalk.pool.growth import PoolGrowth
@@ -33,7 +34,8 @@ from ropewalk.pool.remote_worker import RemoteWorker, first_message
 from ropewalk.pool.remote_workers import RemoteWorkers
 from ropewalk.pool.results import PoolJob
 from ropewalk.pool.scaling import Elasticity
-from ropewalk.pool.snapshot import pool_status, worker_loads, worker_status
+from ropewalk.pool.snapshot import pool_status, tasks_in_words, worker_loads, worker_status
+from ropewalk.pool.standstill_watch import StandstillWatch
 from ropewalk.pool.status import PoolStatus
 from ropewalk.pool.task_ledger import TaskLedger
 from ropewalk.pool.task_stream import TaskStream
@@ -41,6 +43,7 @@ from ropewalk.pool.task_table import TaskTable, TaskUnit
 from ropewalk.pool.task_watch import TaskWatch
 from ropewalk.pool.verdicts import initializer_failed
 from ropewalk.pool.worker_options import WorkerOptions
+from ropewalk.processes.death_warnings import DeathWarnings
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.messages import Exited, NotStarted, TaskReport
 from ropewalk.processes.session import Session
@@ -77,6 +80,9 @@ class Dispatcher:
         self.constants = ConstantStore(session.blobs, self, self.workers.by_id, table.pace)
         self.tasks = TaskLedger(table, self.constants, options)
         self._watch = TaskWatch(session, table, lock)
+        self._describe = weakref.WeakMethod(self.in_words)
+        self._standstill = StandstillWatch(options.name, session, table, self.workers.by_id, self.history, lock)
+        self._warnings = DeathWarnings(logger, session.loop, lambda call: session.output.when_shown(call))
         self._growth = PoolGrowth(session, elasticity, self.workers, table, options, self.history, lock)
         with lock:
             self.workers.fill_up()
@@ -99,9 +105,12 @@ class Dispatcher:
                 if self.workers.finishing:
                     raise PoolClosed("this pool is closed and takes no more tasks")
                 return
+            for unit in units:
+                unit.job.describe = self._describe
             self.tasks.submit(units)
             self._assign()
             self._growth.look_soon()
+            self._standstill.begin()
 
     def cancel(self, job: PoolJob, error: BaseException | None = None) -> None:
         """Forget the unstarted tasks of a job, and fail it with `error` if given."""
@@ -150,6 +159,7 @@ class Dispatcher:
 
     def close(self) -> None:
         """Free the memory of all constants, after all workers are gone."""
+        self._warnings.close()
         with interrupts_deferred, self._lock:
             self.constants.close()
 
@@ -245,6 +255,10 @@ class Dispatcher:
         processes, pace = self._session.processes, self._table.pace
         statuses = tuple(worker_status(load, processes, pace) for load in loads)
         return replace(status, workers=statuses, ways=tuple(map(str, self._session.ways())))
+
+    def in_words(self) -> str:
+        """Say in a sentence which tasks are there, for who waits for them."""
+        return tasks_in_words(self.status(self._options.name, self.state))
 
     def events(self) -> tuple[EventView, ...]:
         """Return what has happened to its workers and hosts, oldest first."""
@@ -383,9 +397,11 @@ class Dispatcher:
             self.workers.scaling.gone(worker.rank)
         else:
             self.history.died(worker.name, death)
-            if death.retried:  # where it does not start again, the error of the task tells
-                logger.warning(escaped(f"{death.cause}; {death.retried} starts again"))
-            self._replace(worker, death.cause, CrashLoop)
+            cause = death.record.describe()
+            self._replace(worker, cause, CrashLoop)
+            if not death.is_told and self._broken is None:
+                follows = f"{death.retried} starts again" if death.retried else "another worker takes its place"
+                self._warnings.warn(self._options.name, f"{cause}; {follows}")
 
     def _replace(self, worker: RemoteWorker, cause: str, failure: type[RopewalkError]) -> None:
         if error := self.workers.replace(worker, cause, failure):

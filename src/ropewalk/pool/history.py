@@ -17,10 +17,10 @@ class WorkerDeath:
     """The unplanned death of a worker."""
 
     record: DeathRecord
-    cause: str
-    """The record in words, with the reason if something outside of the worker has ended it."""
     retried: str
     """The task that was running, if it starts again; else empty."""
+    is_told: bool = False
+    """Whether the error of the task that was running tells of it."""
 
 
 class PoolHistory:
@@ -43,6 +43,6 @@ class PoolHistory:
         """Note the death of a worker, by its name."""
         self.deaths.append(death.record)
         self.num_deaths += 1
-        self.log.add(death.cause, "death", worker)
+        self.log.add(death.record.describe(), "death", worker)
         if death.retried:
             self.log.add(f"{death.retried} starts again", "retry", worker)

@@ -168,7 +168,11 @@ class IMapIterator(Generic[T]):
             Exception: what the task raised, or the iterable of the arguments; later results can still be asked for.
         """
         self._job.check_process()
-        entry = self._job.take(timeout)
+        try:
+            entry = self._job.take(timeout)
+        except KeyboardInterrupt as error:
+            self._job.note_interrupt(error)
+            raise
         if type(entry) is RaisedEntry:
             raise entry.error
         return entry

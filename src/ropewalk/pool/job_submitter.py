@@ -60,6 +60,8 @@ class JobSubmitter:
             if isinstance(error, NotPicklable) and kind in CallKind.SINGLE:
                 error = _named_for_apply(error, has_keywords=kind in CallKind.WITH_KEYWORDS)
             self._dispatcher.cancel(job, error)
+            if isinstance(error, NotPicklable):  # its message says enough: the frames of pickling would only hide it
+                error.__traceback__ = None
             raise error
         finally:
             package.close()

@@ -16,6 +16,7 @@ import contextlib
 import itertools
 import operator
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
@@ -55,6 +56,8 @@ RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
 _WINDOW_BYTES = 32 << 20
 """Bytes of unconsumed results of one `imap` before it stops reading its iterable."""
 _WINDOW_ITEMS = 4096
+_OUTPUT_S = 5.0
+"""Seconds for which the end of a pool waits at most for a terminal that takes no more output."""
 _ANNOUNCED_AFTER_S = 0.2
 """Many pools live for a few milliseconds, and would be gone before anybody can look."""
 _pool_numbers = itertools.count(1)
@@ -467,8 +470,13 @@ class Pool:
         if self._state == CLOSE:
             self._feeders.finish()
             self._dispatcher.finish()
-        self._dispatcher.wait_until_finished()
+        try:
+            self._dispatcher.wait_until_finished()
+        except KeyboardInterrupt as error:
+            error.add_note(self._dispatcher.in_words())
+            raise
         self._callbacks.end()
+        self._wait_for_output()
         self._release()
 
     def __enter__(self) -> Pool:
@@ -575,6 +583,13 @@ class Pool:
         """Do nothing: dead workers are replaced when they die."""
 
     # Private
+
+    def _wait_for_output(self) -> None:
+        """Wait until what the workers have printed is shown, so that it comes before what the program prints next."""
+        if not self._released and not self._session.loop.is_here:
+            shown = threading.Event()
+            self._session.output.when_shown(shown.set)
+            shown.wait(_OUTPUT_S)
 
     def _wait(self, job: AsyncResult[T]) -> T:
         try:

@@ -44,6 +44,8 @@ class PoolJob:
     results of others."""
     avoids: frozenset[str] = frozenset()
     """Hosts whose workers do not get its tasks. Read when tasks are submitted."""
+    describe: Callable[[], Callable[[], str] | None] | None = None
+    """Refers to a function that says what the pool is doing; set when tasks are submitted."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -55,6 +57,12 @@ class PoolJob:
                 f"this result belongs to a pool of process {self._pid}, from which this one ({os.getpid()}) was "
                 "forked; it arrives there"
             )
+
+    def note_interrupt(self, error: KeyboardInterrupt) -> None:
+        """Say at an interrupt of the wait for results what was waited for."""
+        describe = self.describe and self.describe()
+        if describe:
+            error.add_note(describe())
 
     def begin(self) -> bool:
         """Return whether tasks of this job that are about to be given to a worker, perhaps again, shall run."""
@@ -148,7 +156,11 @@ class AsyncResult(PoolJob, Generic[T]):
             multiprocessing.TimeoutError: the call has not ended within `timeout`.
             Exception: what the call raised, with the remote traceback as its cause.
         """
-        self.wait(timeout)
+        try:
+            self.wait(timeout)
+        except KeyboardInterrupt as error:
+            self.note_interrupt(error)
+            raise
         if not self._done:
             from multiprocessing import TimeoutError
 

@@ -16,6 +16,10 @@ from ropewalk.pool.status import PoolStatus, WorkerStatus
 from ropewalk.pool.task_content import Content
 from ropewalk.pool.task_table import TaskTable, TaskUnit
 from ropewalk.processes.process_manager import ProcessManager
+from ropewalk.quantities import counted, shown_duration
+
+_MOST_TOLD = 3
+"""Running tasks that `tasks_in_words` names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,8 @@ def pool_status(name: str, state: str, table: TaskTable, history: PoolHistory) -
         name=name,
         state=state,
         workers=(),
-        queued=table.num_pending,
-        running=table.num_running,
+        queued=table.num_pending + table.num_running - table.num_busy,
+        running=table.num_busy,
         done=table.num_done,
         failed=table.num_failed,
         retried=table.num_retried,
@@ -45,6 +49,16 @@ def pool_status(name: str, state: str, table: TaskTable, history: PoolHistory) -
         deaths=tuple(history.deaths),
         events=tuple(history.events),
     )
+
+
+def tasks_in_words(status: PoolStatus) -> str:
+    """Say in a sentence which tasks run, for how long, and how many wait."""
+    busy = sorted((worker for worker in status.workers if worker.doing), key=lambda worker: -worker.doing_s)
+    told = [f"{worker.doing} in {worker.name} for {shown_duration(worker.doing_s)}" for worker in busy[:_MOST_TOLD]]
+    more = [f"{len(busy) - _MOST_TOLD} others"] if len(busy) > _MOST_TOLD else []
+    runs = f"{counted(status.running, 'task')} of {status.name} {'runs' if status.running == 1 else 'run'}"
+    running = f"{runs} ({', '.join([*told, *more])})" if told else runs
+    return f"{running}, {status.queued} {'has' if status.queued == 1 else 'have'} not begun, {status.done} done"
 
 
 def worker_loads(workers: Iterable[RemoteWorker], table: TaskTable) -> list[WorkerLoad]:
@@ -72,6 +86,7 @@ def worker_status(load: WorkerLoad, processes: ProcessManager, pace: Pace) -> Wo
         doing="" if content is None else content.described(index),
         doing_s=now - load.since if current else 0.0,
         expected_s=None if expected_ns is None else expected_ns / 1e9,
+        others_end=current is not None and pace.last_end(current[0].code) > load.since,
         num_waiting=max(0, load.num_items - 1),
         uptime_s=now - worker.connected if worker.connected else 0.0,
         silent_s=processes.silence_of(worker.id),

@@ -39,6 +39,8 @@ class WorkerStatus:
     """Seconds since the worker began it, as far as the launcher knows."""
     expected_s: float | None = None
     """Seconds that tasks of that function take on average; None if that is not known."""
+    others_end: bool = False
+    """Whether a task of that function has ended elsewhere since it began."""
     num_waiting: int = 0
     """Number of tasks that were sent ahead and wait for that one."""
     uptime_s: float = 0.0
@@ -55,9 +57,9 @@ class PoolStatus:
     state: str
     workers: tuple[WorkerStatus, ...]
     queued: int
-    """Number of tasks that no worker holds yet."""
+    """Number of tasks that have not begun; some of them may be at a worker already, after the one that it runs."""
     running: int
-    """Number of tasks that workers hold: the running ones, and those sent ahead."""
+    """Number of tasks that workers run now, or are about to begin: at most one for each worker."""
     done: int
     """Number of tasks that ended with a value or an exception of their own."""
     failed: int

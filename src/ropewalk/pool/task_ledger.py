@@ -164,16 +164,16 @@ class TaskLedger:
         current = None if exited.page.current == IDLE else exited.page.current
         located = None if current is None else self._table.locate(worker.id, current)
         index = None if located is None else _index_in_map(*located)
-        record = record_of(exited, name=worker.name, host=worker.host, task_index=index)
-        cause = f"{record.describe()} ({exited.ended_by})" if exited.ended_by else record.describe()
+        task_ran_s = None if located is None else exited.page.running_s
+        record = record_of(exited, name=worker.name, host=worker.host, task_index=index, task_ran_s=task_ran_s)
         if located and self.stream is not None:
             self.stream.died(worker.name, located[0].content.function, exited.page.running_s, time.time())
-        num_retried = self._table.num_retried
         innocent = (bool(exited.ended_by) or worker.host_leaves) and not exited.timed_out
-        given_up = self._table.died(worker.id, current, cause, final=exited.timed_out, innocent=innocent)
+        given_up = self._table.died(worker.id, current, record.describe(), final=exited.timed_out, innocent=innocent)
         self._give_up(given_up, worker, exited)
-        is_retried = located is not None and self._table.num_retried > num_retried
-        return WorkerDeath(record, cause, located[0].content.described(index) if located and is_retried else "")
+        if located is None or located[0].cancelled:
+            return WorkerDeath(record, "")
+        return WorkerDeath(record, "" if given_up else located[0].content.described(index), is_told=bool(given_up))
 
     def vanished(self, worker: RemoteWorker, exited: Exited) -> None:
         """Note that a worker is gone with its host: its tasks start again without blame, or fail with at_most_once."""

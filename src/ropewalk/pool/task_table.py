@@ -192,9 +192,11 @@ class TaskTable:
         for seq, span in self._take(worker, first, first + count):
             finished.append(Finished(span, seq - first))
             self.num_done += span.stop - span.start
-        if finished and count and elapsed_ns:
+        if finished:
             code = finished[-1].span.unit.code
-            self.pace.observe(code, elapsed_ns / count)
+            self.pace.ended(code, now)
+            if count and elapsed_ns:
+                self.pace.observe(code, elapsed_ns / count)
         return finished
 
     def taken_back(self, id: str, first: int, until: int, now: float) -> None:
@@ -381,9 +383,14 @@ class TaskTable:
         return not self.num_pending and not self.num_running
 
     @property
+    def num_busy(self) -> int:
+        """Number of workers that are in a task or about to begin one."""
+        return sum(worker.num_items > 0 for worker in self._workers.values())
+
+    @property
     def num_parallel(self) -> int:
         """Number of workers that could be at work: the busy ones, and one for each span that waits."""
-        return len(self._pending) + len(self._choosy) + sum(worker.num_items > 0 for worker in self._workers.values())
+        return len(self._pending) + len(self._choosy) + self.num_busy
 
     def next_seq(self, id: str) -> int:
         """Return the number that the next item sent to a worker will have."""

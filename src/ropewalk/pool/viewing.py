@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ropewalk.control.process_stacks import of_processes
 from ropewalk.control.rate import Rate
 from ropewalk.control.target import ControlTarget, new_id
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from ropewalk.processes.session import Session
 
 _LATE = 3.0
-"""A worker is a straggler if its task takes longer than this multiple of what such a task is expected to take..."""
+"""A task is late if it takes longer than this multiple of what such a task is expected to take..."""
 _LEAST_LATE_S = 1.0
 """...and than this, in seconds."""
 
@@ -172,19 +174,35 @@ def processes_of(status: PoolStatus) -> tuple[ProcessView, ...]:
     """Return the workers as processes; one that leaves while its successor is there already is named so."""
     num_deaths = Counter(death.name for death in status.deaths)
     causes = {death.name: death for death in status.deaths}
+    late = late_workers(status.workers)
     named: dict[str, ProcessView] = {}
     for worker in sorted(status.workers, key=lambda worker: worker.state == "stopping"):
         cause = causes[worker.name].describe() if worker.name in causes else ""
         name, number = worker.name, 1
         while name in named:
             name, number = f"{worker.name} (leaves{f' {number}' if number > 1 else ''})", number + 1
-        named[name] = _process(worker, name, status.name, num_deaths[worker.name], cause)
+        shown = _process(worker, name, status.name, num_deaths[worker.name], cause)
+        named[name] = replace(shown, straggler=worker in late)
     return tuple(named.values())
+
+
+def late_workers(workers: Iterable[WorkerStatus]) -> list[WorkerStatus]:
+    """Return the workers that are slower than the others: their tasks are late, and the same tasks end elsewhere.
+
+    If the tasks of all of several workers are late, they wait for something, perhaps for each other, and none is the
+    slow one.
+    """
+    running = [worker for worker in workers if worker.state == "running"]
+    late = [worker for worker in running if _is_late(worker)]
+    return [] if len(late) == len(running) > 1 else [worker for worker in late if worker.others_end]
+
+
+def _is_late(worker: WorkerStatus) -> bool:
+    return worker.expected_s is not None and worker.doing_s > max(_LEAST_LATE_S, _LATE * worker.expected_s)
 
 
 def _process(worker: WorkerStatus, name: str, pool: str, num_deaths: int, cause: str) -> ProcessView:
     runs = worker.state == "running"
-    expected_s = worker.expected_s
     return ProcessView(
         name=name,
         group=pool,
@@ -198,7 +216,6 @@ def _process(worker: WorkerStatus, name: str, pool: str, num_deaths: int, cause:
         memory_bytes=worker.memory_bytes,
         cpu_s=worker.cpu_s,
         silent_s=worker.silent_s,
-        straggler=runs and expected_s is not None and worker.doing_s > max(_LEAST_LATE_S, _LATE * expected_s),
         restarts=num_deaths,
         done=worker.num_done,
         waiting=worker.num_waiting,

@@ -225,7 +225,7 @@ class PoolWorker:
             if injection.visit:
                 call = _with_points(call, injection.visit)
         except Exception as error:
-            failure = failure_of(error, __name__)
+            failure = failure_of(error, __name__, raised_in=_task_name(unit, unit.seq))
             for _ in range(count):
                 self._append_failure(failure)
             return
@@ -271,7 +271,8 @@ class PoolWorker:
             except (SystemExit, KeyboardInterrupt):
                 raise  # as in any other process, they end this one
             except BaseException as error:  # also `CancelledError` and the like, which user code raised
-                self._append_failure(failure_of(error.answer if type(error) is _Exit else error, __name__))
+                raised = error.answer if type(error) is _Exit else error
+                self._append_failure(failure_of(raised, __name__, raised_in=_task_name(_seeding.unit, seq)))
                 results = self._results
             else:
                 if value is None:
@@ -421,6 +422,13 @@ def _with_points(call: Callable[[Any], Any], visit: Callable[[str, str], bool]) 
         return value
 
     return call_between
+
+
+def _task_name(unit: UnitHeader | None, seq: int) -> str:
+    """Return what the task with a number is called in messages, such as "task 3" of a map."""
+    if unit is None or unit.kind in CallKind.SINGLE:
+        return "the task"
+    return f"task {unit.first_index + unit.start + seq - unit.seq}"
 
 
 class _Seeding:

@@ -82,7 +82,7 @@ from ropewalk.processes.messages import (
     TaskReport,
     TokenIs,
 )
-from ropewalk.processes.out_of_memory import count_kills, evidence
+from ropewalk.processes.out_of_memory import MemoryEvidence, count_kills
 from ropewalk.processes.page import CURRENT, REQUEST
 from ropewalk.processes.record_forwarder import RecordForwarder
 from ropewalk.processes.rights import TO_AGENT, may_say
@@ -137,7 +137,7 @@ class HostAgent:
         self._asking: dict[str, Link] = {}
         self._orphans_wait = False
         self._last_sample = time.monotonic()
-        self._memory_kills = count_kills()
+        self._memory = MemoryEvidence(count_kills(), time.monotonic())
         self._code = CodeShelf(Path(self._folder), self._loop.call_soon)
         self._bounds = Bounds.here(self._host)
         self._meeting: AgentConnector | None = None
@@ -491,10 +491,12 @@ class HostAgent:
             # First, because descendants may go on printing without end. All together: it goes through the processes of
             # the host.
             self._end_groups([process for process, _ in ended])
+        killed = [process for process, code in ended if code == -signal.SIGKILL and not process.ended_by]
+        out_of_memory = self._memory.explain(len(killed), count_kills(), time.monotonic()) if killed else ""
         for process, code in ended:
-            self._report_end(process, code)
+            self._report_end(process, code, out_of_memory if process in killed else "")
 
-    def _report_end(self, process: HostedProcess, exit_code: int) -> None:
+    def _report_end(self, process: HostedProcess, exit_code: int, out_of_memory: str) -> None:
         assert process.pid is not None
         for fd in process.pipes:
             self._loop.unwatch(fd)
@@ -502,9 +504,6 @@ class HostAgent:
         self._records.finish(process)
         for owned in [each for each in self._processes.values() if each.owner.peer == process.start.id]:
             self._kill(owned, "its owner is gone")  # even if a child of the owner keeps the link open
-        kills = count_kills()
-        out_of_memory = evidence(self._memory_kills, kills) if exit_code == -signal.SIGKILL else ""
-        self._memory_kills = kills
         for is_error, text in process.finish_output():
             self._send_output(process, is_error, text)
         page = process.page.report(ended=True)
@@ -631,6 +630,7 @@ class HostAgent:
         for link, those in samples.items():
             self._tell(link, Samples(those))
         self._end_overuse()
+        self._memory.look(count_kills(), now)
         if self._lease and self._launcher and self._launcher.received_bytes != self._num_bytes:
             self._num_bytes = self._launcher.received_bytes  # also of a large message that is not complete yet
             self._lease.heard(now)

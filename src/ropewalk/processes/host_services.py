@@ -111,7 +111,7 @@ class HostServices:
             self._anywhere.append((entry, then))
             return
         rank = next(self._numbers)
-        spec = ProcessSpec(_group(entry), rank, entry, SERVICE, agent=host.id)
+        spec = ProcessSpec(_group(entry), rank, entry, SERVICE, kind=_group(entry), agent=host.id)
         try:
             id = self._session.processes.start(spec, self)
         except StartFailed as error:
@@ -167,8 +167,7 @@ class HostServices:
         record = record_of(exited, name=f"the {_group(service.entry)}" if service else id, host=host)
         self._gone(id, exited.ended_by or record.exit_phrase)
         if service and service.address and exited.exit_code and not host_lost and not self._session.closed:
-            why = f" ({exited.ended_by})" if exited.ended_by else ""
-            self._session.processes.tell_owners(f"{record.describe()}{why}; what it held is gone")
+            self._session.processes.tell_owners(f"{record.describe()}; what it held is gone")
 
     def on_not_started(self, id: str, failure: NotStarted) -> None:
         self._gone(id, failure.reason)

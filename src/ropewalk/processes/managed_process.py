@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.messages import Exited, Sample
@@ -26,6 +27,8 @@ class ManagedProcess:
     link: Link | None = None
     """The link of the process until it ends."""
     pid: int = 0
+    asked_at: float = field(default_factory=time.monotonic)
+    """Monotonic time of the request."""
     run: str = ""
     """The run that it was given; see `ProcessSpec.run`."""
     request: int = 0

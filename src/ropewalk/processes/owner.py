@@ -42,6 +42,9 @@ class ProcessSpec:
     """Processes of one owner with the same word here share a host."""
     plain_output: bool = False
     """Whether to show its output without its name in front, in a run of one host."""
+    kind: str = ""
+    """What it is where nothing else shows it to other terminals: "process", "manager" or "depot"; empty if a pool or a
+    program does."""
     agent: str = ""
     """The agent that has to host it, as a service of that host: it takes no room that other processes could have."""
 

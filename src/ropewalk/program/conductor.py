@@ -7,7 +7,6 @@ hosting ──heard, ended──▶ Conductor ──▶ Supervisor (decides)
 from __future__ import annotations
 
 import logging
-import math
 import os
 import time
 from collections import deque
@@ -20,6 +19,7 @@ from ropewalk.errors import FailedForGood, ProgramFailed, ServiceLost
 from ropewalk.processes.notifier import Notifier
 from ropewalk.program.announcer import Announcer
 from ropewalk.program.circles import Circles
+from ropewalk.program.death_lines import DeathLines
 from ropewalk.program.directory import DirectoryView
 from ropewalk.program.elastic import ElasticGroups
 from ropewalk.program.endings import Endings
@@ -31,6 +31,7 @@ from ropewalk.program.instructions import (
     Instruction,
     ProgramOutcome,
     ReplicaState,
+    ReplicaStatus,
     Start,
 )
 from ropewalk.program.kept_folder import KeptFolder
@@ -114,6 +115,7 @@ class Conductor:
         self.endings = Endings(self.units, self._overdue, self._abandoned)
         self.circles = Circles(self.units, self.happened)
         self.elastic = ElasticGroups(self.units, self.scale, self.happened)
+        self.death_lines = DeathLines(self.units, self.supervisor, logger)
         self.events: deque[str] = deque(maxlen=_MOST_EVENTS)
         """What a user should know, each with its time, for `ProgramStatus`."""
         self.log = EventLog()
@@ -155,6 +157,7 @@ class Conductor:
         self.endings.begin(hosting)
         self.circles.begin(hosting)
         self.elastic.begin(hosting)
+        self.death_lines.begin(hosting)
         hosting.loop.call_soon(lambda: self._do(self.supervisor.begin(time.monotonic())))
 
     @property
@@ -242,7 +245,7 @@ class Conductor:
         unit = self.units.find(name)
         if unit is None:
             return
-        is_rank = self.units.nodes[name.unit][0].node.num_replicas is not None
+        is_rank = self.units.is_rank_group(name.unit)
         if is_rank and not problem and unit.ending and unit.ending.failure and self._state_of(name) in _UNTOLD:
             others = sum(each.name.unit == name.unit for each in self.units)
             self._ranks.hold(self.hosting.loop, unit, others, lambda: self._has_ended(unit, record, problem))
@@ -265,37 +268,38 @@ class Conductor:
             self._records[name] = record, ending
             if len(self._records) > _MOST_RECORDS:
                 del self._records[next(iter(self._records))]
-        was = self._state_of(name)
+        before, now = self._status_of(name), time.monotonic()
+        was = before.state if before else None
         could_start = not problem or record is not None
         if not could_start and was is ReplicaState.STARTING:
             self.elastic.cannot_start(name, problem)
         for_good = ending is not None and ending.failure is not None and ending.failure.type_name == _FOR_GOOD
         instructions = self.supervisor.ended(
-            name.unit, name.replica, name.generation, ok, cause, time.monotonic(), for_good=for_good
+            name.unit, name.replica, name.generation, ok, cause, now, for_good=for_good
         )
+        after = self._status_of(name)
+        has_failed = before is not None and after is not None and after.num_failures > before.num_failures
         if any((each.replica, each.cause) == (name.replica, cause) for each in self.supervisor.replicas_of(name.unit)):
             self.happened(f"{unit.label} {cause}", "" if ok else "death", self._shown(name), record if died else None)
             self.last_failure = self.last_failure if ok else f"{unit.label} {cause}"
         if ending and ending.failure:
-            self._tell_failure(unit, ending.failure, record, follows=was not in _UNTOLD)
+            is_told = has_failed and self.death_lines.are_told
+            self._tell_failure(unit, ending.failure, record, follows=was not in _UNTOLD, is_told=is_told)
+        if after and has_failed:
+            self.death_lines.failed(unit, record, after.cause, now)
         self._do(instructions)
         if not ok and could_start and was in _UNTOLD and self._state_of(name) in _AGAIN:
-            self._tell_restart(name, cause, record)
             self.elastic.restarts(name.unit)
         if ok and self._services_awaited():
             self.hosting.loop.call_later(_HINT_S, self._tell_what_is_awaited)
 
-    def _tell_restart(self, name: UnitName, cause: str, record: DeathRecord | None) -> None:
-        """Print why a rank group starts again: its user sees ranks come back, and no error."""
-        spec = self.units.nodes[name.unit][0]
-        if spec.node.num_replicas is not None:
-            most = f" of at most {spec.restart.max_restarts}" if math.isinf(spec.restart.window_s) else ""
-            again = f"all {self.units.sizes[name.unit]} ranks start again (restart {name.generation + 1}{most})"
-            self.hosting.show(name, record.host if record else "", f"ropewalk: this rank {cause}; {again}\n")
+    def _status_of(self, name: UnitName) -> ReplicaStatus | None:
+        statuses = self.supervisor.replicas_of(name.unit)
+        return next((each for each in statuses if each.replica == name.replica), None)
 
     def _state_of(self, name: UnitName) -> ReplicaState | None:
-        states = {each.replica: each.state for each in self.supervisor.replicas_of(name.unit)}
-        return states.get(name.replica)
+        status = self._status_of(name)
+        return status.state if status else None
 
     def _services_awaited(self) -> list[str]:
         """The services whose own work the program still waits for, if it waits for nothing else."""
@@ -316,17 +320,20 @@ class Conductor:
             self.happened(text)
             logger.warning("program %r: %s", self.name, text)
 
-    def _tell_failure(self, unit: UnitReplica, failure: Failure, record: DeathRecord | None, *, follows: bool) -> None:
+    def _tell_failure(
+        self, unit: UnitReplica, failure: Failure, record: DeathRecord | None, *, follows: bool, is_told: bool
+    ) -> None:
         """Add a node's traceback to its output, and print it unless the program fails by it, which raises it.
 
-        That of a rank which failed after another one of its group (`follows`) is not printed either.
+        That of a rank which failed after another one of its group (`follows`) is not printed either. One that was
+        printed before is not repeated: a line says so, unless another line tells of the failure anyway (`is_told`).
         """
         name, text = unit.name, failure.traceback
         if _is_exit(failure):
             return  # Python prints nothing either
         append_to(self.hosting.log_file(name.unit, name.replica), text)
         outcome = self.supervisor.outcome
-        follows = follows and self.units.nodes[name.unit][0].node.num_replicas is not None
+        follows = follows and self.units.is_rank_group(name.unit)
         if (
             follows
             or outcome is ProgramOutcome.FAILED
@@ -334,10 +341,11 @@ class Conductor:
         ):
             return  # it is expected that a service is gone because the program has come to its end
         if self._told.get((name.unit, name.replica)) == text:
-            text = f"{unit.label} {_cause_of(failure)} again, with the same traceback\n"
+            text = "" if is_told else f"{unit.label} {_cause_of(failure)} again, with the same traceback\n"
         else:
             self._told[name.unit, name.replica] = text
-        self.hosting.show(name, record.host if record else "", text)
+        if text:
+            self.hosting.show(name, record.host if record else "", text)
 
     def leaving(self, name: UnitName, why: str) -> None:
         """The host of a unit is about to be taken away: the unit is restarted on another host."""
@@ -418,6 +426,7 @@ class Conductor:
         self.changed.ring()
         if self.supervisor.done and not self._is_over:
             self._is_over = True
+            self.death_lines.close()
             self._call_when_over()
 
     def _shown(self, name: UnitName) -> str:

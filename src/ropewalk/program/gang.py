@@ -23,6 +23,8 @@ class Gang:
         self.generation = -1
         self.due: float | None = None
         """Monotonic time of the planned start; None if none is planned."""
+        self.given_up = ""
+        """Why it is not restarted any more; empty if it may be."""
         self._seed = f"{seed} {key}"
         self.renew_budget()
 

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -147,6 +147,10 @@ class Hosting(abc.ABC):
         """Print text for a unit that is gone, as if it had printed it itself; whole lines."""
         sys.stderr.write(text)
 
+    def when_shown(self, call: Callable[[], object]) -> None:
+        """Have a call made when all output of units so far has been shown; from the loop's thread."""
+        call()
+
 
 class ProcessHosting(Hosting):
     """A process for each unit, leased from a session."""
@@ -250,6 +254,9 @@ class ProcessHosting(Hosting):
 
     def show(self, name: UnitName, host: str, text: str) -> None:
         self._session.output.show(f"{name.unit} {name.replica}@{host}", text)
+
+    def when_shown(self, call: Callable[[], object]) -> None:
+        self._session.output.when_shown(call)
 
     # As the owner of processes, on the loop
 

@@ -6,6 +6,7 @@ import dataclasses
 import enum
 
 from ropewalk.program.restart_rule import Restart
+from ropewalk.quantities import shown_duration
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,35 @@ class Completed:
 
 
 Instruction = Start | EndReplica | Failed | Completed
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Sequel:
+    """What follows the latest failure of a replica, while the program runs."""
+
+    reason: str
+    """Why it is not restarted; empty if it is."""
+    wait_s: float = 0.0
+    """Seconds until then."""
+    num_together: int = 1
+    """Number of replicas that restart together with it, itself included."""
+    num_failures: int = 1
+    """Number of failures that count against `max_restarts`."""
+    max_restarts: int = 0
+    window: str = ""
+    """The time in which they count, in words that follow a number of restarts; empty if all count."""
+
+    def in_words(self, peers: str = "of its gang") -> str:
+        """Words that follow the death of the replica.
+
+        Args:
+            peers: what the replicas are that restart together, after their number.
+        """
+        if self.reason:
+            return f"it is not started again ({self.reason}), and the program goes on without it"
+        again = "it starts again" if self.num_together == 1 else f"all {self.num_together} {peers} start again"
+        wait = f" in {shown_duration(self.wait_s)}" if self.wait_s > 0 else ""
+        return f"{again}{wait} (restart {self.num_failures} of at most {self.max_restarts}{self.window})"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from ropewalk.program.directory import DirectoryView
 from ropewalk.program.forgotten import SourceLine, UntoldFailure, left_running
 from ropewalk.program.handle import OnLost, checked_on_lost
 from ropewalk.program.hosting import Hosting
-from ropewalk.program.instructions import ProgramOutcome
+from ropewalk.program.instructions import ProgramOutcome, ReplicaState, ReplicaStatus
 from ropewalk.program.kept_folder import KeptFolder
 from ropewalk.program.log_files import LogFile
 from ropewalk.program.messages import NOBODY_WAITS, UnitName
@@ -50,6 +50,8 @@ T = TypeVar("T")
 _GRACE_ON_ERROR_S = 1.0
 """Grace in seconds for the nodes when an exception leaves the `with` block or the script."""
 
+_MOST_TOLD = 5
+"""Nodes that an interrupt of `wait` names."""
 _LOOK_S = 1.0
 """A waiting thread checks at this interval, in seconds, that there is still a loop to wake it."""
 
@@ -104,6 +106,7 @@ class RunningProgram(ControlTarget):
         """
         self._hosting = hosting
         self._control = ControlServer(hosting.loop, hosting.folder, hosting.run_id, shown_as or self)
+        self._conductor.death_lines.is_quiet = shown_as is not None and shown_as.tells_deaths
         self._control.open()
         atexit.unregister(_stop_all)
         atexit.register(_stop_all)  # registered after the session's handler, and so called before it
@@ -150,7 +153,12 @@ class RunningProgram(ControlTarget):
             ProgramFailed: a node failed; the error names the node that failed first, the cause and its last output.
             PoolClosed: its session was closed while it ran.
         """
-        if not self._wait_over(timeout_s):
+        try:
+            is_over = self._wait_over(timeout_s)
+        except KeyboardInterrupt as error:
+            error.add_note(self._awaited_in_words())
+            raise
+        if not is_over:
             return False
         self._raise_failure()
         return True
@@ -516,6 +524,14 @@ class RunningProgram(ControlTarget):
             "what is wanted of a service has to be asked before, such as by a worker"
         )
 
+    def _awaited_in_words(self) -> str:
+        """What the program has to wait for before it is complete, in a sentence."""
+        awaited = [_in_state(each) for each in self._conductor.supervisor.awaited]
+        more = [f"{len(awaited) - _MOST_TOLD} others"] if len(awaited) > _MOST_TOLD else []
+        if not awaited:
+            return f"program {self.name!r} runs until it is stopped: it has no node that completes by itself"
+        return f"program {self.name!r} waited for the end of {', '.join(awaited[:_MOST_TOLD] + more)}"
+
     def _raise_failure(self) -> None:
         conductor = self._conductor
         self._untold.told()
@@ -557,6 +573,12 @@ class RunningProgram(ControlTarget):
                 self._untold.failed(self._conductor.error)
             self._over.set()
             self._conductor.changed.ring()
+
+
+def _in_state(status: ReplicaStatus) -> str:
+    """The name of a replica, with its state if it does not run."""
+    state = "" if status.state is ReplicaState.READY else f" ({status.state.value})"
+    return f"{status.name}.{status.replica}{state}"
 
 
 def _stop_all() -> None:

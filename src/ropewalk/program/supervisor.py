@@ -45,6 +45,7 @@ from ropewalk.program.instructions import (
     ProgramOutcome,
     ReplicaState,
     ReplicaStatus,
+    Sequel,
     Start,
 )
 from ropewalk.supervision.restart import GiveUp
@@ -249,6 +250,23 @@ class Supervisor:
             if member.awaited and member.state is not ReplicaState.COMPLETED
         ]
 
+    def sequel(self, name: str, replica: int) -> Sequel:
+        """What follows the latest failure of a replica, while the program runs.
+
+        Raises:
+            ValueError: there is no such node.
+        """
+        gang = self._node(name).replicas[replica].gang
+        limits = gang.intensity.policy
+        return Sequel(
+            reason=gang.given_up,
+            wait_s=0.0 if gang.due is None else max(0.0, gang.due - self._now),
+            num_together=len(gang.wanted),
+            num_failures=gang.intensity.num_failures,
+            max_restarts=limits.max_restarts,
+            window=limits.span,
+        )
+
     # Changes
 
     def _has_been_ended(self, member: Replica, event: str) -> None:
@@ -293,6 +311,7 @@ class Supervisor:
     def _give_up(self, gang: Gang, answer: GiveUp) -> None:
         first = dataclasses.replace(gang.failures[-len(answer.deaths)], reason=answer.reason, deaths=answer.deaths)
         why = f"{first.name}/{first.replica} failed: {first.cause}"
+        gang.given_up = answer.reason
         gang.renew_budget()  # a restart by the user gets the full budget again
         if self.outcome is ProgramOutcome.RUNNING and any(member.node.rule.essential for member in gang.members):
             self.failure = first
@@ -303,7 +322,7 @@ class Supervisor:
                 self._end(member, f"its gang has failed: {why}")
 
     def _restart(self, gang: Gang, due: float, why: str) -> None:
-        gang.due = due
+        gang.due, gang.given_up = due, ""
         for member in gang.members:
             if member.alive:
                 self._end(member, why)

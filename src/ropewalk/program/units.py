@@ -82,6 +82,10 @@ class Units:
         """Whether a unit has nodes that cannot be called and end by themselves."""
         return any(spec.node.finite and spec.node.methods() is None for spec in self.nodes[name])
 
+    def is_rank_group(self, name: str) -> bool:
+        """Whether the replicas of a unit are the ranks of a group."""
+        return self.nodes[name][0].node.num_replicas is not None
+
     def resources(self, name: str) -> Resources:
         """The resources that the process of a unit requests."""
         return max((spec.resources for spec in self.nodes[name]), key=lambda each: each.cpus)

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ropewalk.control.lone_processes import process_has_ended, show_processes
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import InitializerFailed, LinkClosed, StartFailed
 from ropewalk.processes import bootstrap
@@ -91,9 +92,11 @@ class ManagerProcess:
                 MANAGER,
                 resources or default_resources(self.session.settings),
                 plain_output=True,
+                kind="manager",
                 limits_threads=resources is not None,
             )
             self._id = self.session.processes.start(spec, self)
+            show_processes(self.session)
         except BaseException:
             self.session.release()
             raise
@@ -192,10 +195,9 @@ class ManagerProcess:
             self._fail(kind(f"{self.name} could not be started: {what} {error!r}"), error)
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
+        process_has_ended(self.session)
         self._pid = self._pid or exited.pid
         self.failure = record_of(exited, name=f"its manager {self.name}", host=self._host).describe()
-        if exited.ended_by:
-            self.failure += f" ({exited.ended_by})"
         if self.told_to_end:
             self.failure = _SHUT_DOWN
         self._finish(exited.exit_code)

@@ -26,6 +26,7 @@ from ropewalk.calls.messages import Call
 from ropewalk.calls.payloads import PackedValue, pack_arguments
 from ropewalk.calls.pending import Dropped, Lost, NotServed
 from ropewalk.calls.rpc_connection import RpcConnection
+from ropewalk.control.lone_processes import show_processes
 from ropewalk.errors import PeerLost, PoolClosed, TransportError
 from ropewalk.processes import bootstrap
 from ropewalk.processes.agent_record import LAUNCHER
@@ -184,7 +185,9 @@ class SharingMember:
     def _find_depot(self, unanswered: str) -> str:
         try:
             session = self.session or default_session()
-            return session.find_service(DEPOT, unanswered)
+            address = session.find_service(DEPOT, unanswered)
+            show_processes(session)
+            return address
         except TransportError as error:
             raise PeerLost(f"no depot can be had: {error}", peer="the agent of this host") from error
 

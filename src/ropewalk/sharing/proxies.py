@@ -323,7 +323,7 @@ def _done(call: Callable[[], Any]) -> Future[Any]:
 
 def _as_remote_error(error: Exception) -> None:
     """Raise multiprocessing's `RemoteError` instead, if the error corresponds to it."""
-    is_unsendable = type(error).__name__ == "MaybeEncodingError"
+    is_unsendable = any(kind.__name__ == "MaybeEncodingError" for kind in type(error).__mro__)
     if is_unsendable or isinstance(error, errors.RemoteError):
         text = f"Unserializable message: {error}\n" if is_unsendable else f"{error}\n"
         with contextlib.suppress(AttributeError):

@@ -1,4 +1,4 @@
-"""The record of a death: which process, on which host, its cause, how long the process had run, and its last output.
+"""The record of a death: which process, on which host, its cause, how long it and its task had run, its last output.
 
 Every process that ends gets such a record, and every error that a death causes
 carries it. The agent fills it in; this module only puts it into words.
@@ -11,6 +11,7 @@ import re
 from signal import Signals
 
 from ropewalk.escaping import escaped, escaped_line
+from ropewalk.quantities import shown_duration
 
 _MEANING = {
     Signals.SIGSEGV: "segmentation fault",
@@ -47,13 +48,17 @@ class DeathRecord:
     signal: int | None = None
     """Number of the signal that ended it, or None."""
     out_of_memory: str = ""
-    """Evidence that the kernel killed it for memory, such as "oom_kill of its cgroup rose by 1"; otherwise empty."""
+    """That the kernel killed it for memory, or perhaps did, with the evidence in brackets; otherwise empty."""
+    ended_by: str = ""
+    """Why the agent ended it, such as a limit that it had exceeded; empty if something else did, or nothing."""
     last_output: str = ""
     """The last lines that it printed."""
     task_index: int | None = None
     """Index of the task that it was in, or None if it was in no task (or in an `apply`)."""
+    task_ran_s: float | None = None
+    """Seconds from the start of that task to the end of the process, or None if it was in no task."""
     ran_s: float | None = None
-    """Seconds from its start to its end, or None if unknown."""
+    """Seconds from the start of the process to its end, or None if unknown."""
 
     @classmethod
     def from_exit_code(cls, code: int, *, name: str, host: str, pid: int, **facts: object) -> DeathRecord:
@@ -70,7 +75,9 @@ class DeathRecord:
             phrase = f"exited with code {self.exit_code}"
         else:
             phrase = "is gone, and nobody saw how it ended"
-        return f"{phrase}, out of memory ({escaped(self.out_of_memory)})" if self.out_of_memory else phrase
+        if self.ended_by:
+            return f"{phrase} ({escaped(self.ended_by)})"
+        return f"{phrase}, {escaped(self.out_of_memory)}" if self.out_of_memory else phrase
 
     @property
     def shell_code(self) -> int:
@@ -82,8 +89,7 @@ class DeathRecord:
     @property
     def ending(self) -> str:
         """How the process ended, in words that follow its name, with its last output."""
-        after = "" if self.ran_s is None else f" after {self.ran_s:.1f} s"
-        return f"{self.exit_phrase}{after} (pid {self.pid} on host {self.host}); {self._last_words}"
+        return f"{self.exit_phrase}{self._after} (pid {self.pid} on host {self.host}); {self._last_words}"
 
     def __str__(self) -> str:
         return self.describe()
@@ -92,17 +98,31 @@ class DeathRecord:
         """Return the record as one line of text.
 
         Example:
-            >>> DeathRecord(name="pool-1.3", host="n17", pid=4711, signal=9, ran_s=3.21, task_index=7).describe()
-            'pool-1.3 on host n17 (pid 4711) was killed by SIGKILL after 3.2 s in task 7; it printed nothing'
+            >>> DeathRecord(name="pool-1.3", host="n17", pid=4711, signal=9, ran_s=9.21).describe()
+            'pool-1.3 on host n17 (pid 4711) was killed by SIGKILL after 9.2 s; it printed nothing'
         """
-        after = "" if self.ran_s is None else f" after {self.ran_s:.1f} s"
-        task = "" if self.task_index is None else f" in task {self.task_index}"
-        return f"{self.name} on host {self.host} (pid {self.pid}) {self.exit_phrase}{after}{task}; {self._last_words}"
+        what = f"{self.exit_phrase}{self._after}{self._in_task}"
+        return f"{self.name} on host {self.host} (pid {self.pid}) {what}; {self._last_words}"
+
+    @property
+    def _after(self) -> str:
+        return "" if self.ran_s is None else f" after {_shown(self.ran_s)}"
+
+    @property
+    def _in_task(self) -> str:
+        if self.task_index is None:
+            return "" if self.task_ran_s is None else f", in a task that had run for {_shown(self.task_ran_s)}"
+        ran = "" if self.task_ran_s is None else f", which had run for {_shown(self.task_ran_s)}"
+        return f", in task {self.task_index}{ran}"
 
     @property
     def _last_words(self) -> str:
         words = _one_line(self.last_output)
         return f"last output: {words}" if words else "it printed nothing"
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else shown_duration(seconds)
 
 
 def _signal_name(number: int) -> str:

@@ -167,6 +167,11 @@ class RestartIntensity:
         self._failures: list[tuple[float, str]] = []  # failures that still count, oldest first
         self._was_ready = True
 
+    @property
+    def num_failures(self) -> int:
+        """Number of failures that counted in the last decision."""
+        return len(self._failures)
+
     def ready(self) -> None:
         """Note that it became ready: older failures may be forgotten once they have left the window."""
         self._was_ready = True

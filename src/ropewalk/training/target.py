@@ -42,6 +42,7 @@ class TrainerTarget(ControlTarget):
     """
 
     kind: Kind = "trainer"
+    tells_deaths = True
 
     def __init__(self, name: str, losses: LossHistory, total_steps: int | None = None) -> None:
         self.id: str = new_id()

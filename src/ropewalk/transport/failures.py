@@ -33,8 +33,15 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
 FAILURE_DECODER = msgspec.msgpack.Decoder(Failure)
 
 
-def failure_of(error: BaseException, *ours: str) -> Failure:
-    """Prepare an exception for sending; outer frames of the modules in `ours` are left out of its traceback."""
+def failure_of(error: BaseException, *ours: str, raised_in: str = "") -> Failure:
+    """Prepare an exception for sending.
+
+    Args:
+        error: the exception.
+        *ours: names of modules whose outer frames are left out of its traceback.
+        raised_in: the task that raised it, such as "task 3", for an exception that cannot be pickled; "" to leave that
+            out.
+    """
     try:
         message = str(error)
     except Exception as problem:  # the user's own __str__
@@ -47,23 +54,39 @@ def failure_of(error: BaseException, *ours: str) -> Failure:
     text = one_traceback(error, *ours)
     type_name = f"{type(error).__module__}.{type(error).__qualname__}"
     try:
-        payload = dumps_result(error)
+        payload = dumps_result(error, what="exception")
     except Exception as problem:
-        return not_sendable(problem, error, text)
+        stand_in = _in_words(problem, error, f"{type_name.removeprefix('builtins.')}: {message}", raised_in)
+        return Failure(type_name, message, text, stand_in, [])
     return Failure(type_name, message, text, payload.pickle, [bytes(buffer) for buffer in payload.buffers])
 
 
-def not_sendable(problem: Exception, value: Any, text: str = "") -> Failure:
-    """Return the error for a result or an exception that cannot be pickled, as multiprocessing reports it."""
+def not_sendable(problem: Exception, value: Any) -> Failure:
+    """Return the error for a result that cannot be pickled, as multiprocessing reports it."""
     from multiprocessing import pool  # a slow import that most workers never need
 
     error = cast(Any, pool).MaybeEncodingError  # the stubs do not have it
-    try:
-        stand_in = error(problem, value)
-    except Exception as broken:  # the value's own __repr__ raised
-        stand_in = error(problem, f"<{type(value).__qualname__} whose repr raised {broken!r}>")
-    text = text or "".join(traceback.format_exception_only(problem))
+    stand_in = error(problem, _with_repr(value))
+    text = "".join(traceback.format_exception_only(problem))
     return Failure("multiprocessing.pool.MaybeEncodingError", str(stand_in), text, pickle.dumps(stand_in), [])
+
+
+def _in_words(problem: Exception, error: BaseException, words: str, raised_in: str) -> bytes:
+    """Return the pickle of what stands for an exception that cannot be pickled."""
+    from ropewalk.transport.unsent_exception import UnsentException  # a slow import that most workers never need
+
+    where = f"raised in {raised_in}; " if raised_in else ""
+    why = f"{where}this exception cannot be pickled, so only its text and its traceback are here: {problem}"
+    return pickle.dumps(UnsentException(problem, _with_repr(error), f"{words} ({why})"))
+
+
+def _with_repr(value: object) -> object:
+    """Return the value, or words in its place if its own `__repr__` raises."""
+    try:
+        repr(value)
+    except Exception as broken:
+        return f"<{type(value).__qualname__} whose repr raised {broken!r}>"
+    return value
 
 
 def rebuild_error(failure: Failure, where: str) -> BaseException:

@@ -122,8 +122,12 @@ def dumps_plain(value: Any) -> bytes | None:
     return None
 
 
-def dumps_result(value: Any) -> Payload:
+def dumps_result(value: Any, *, what: str = "result") -> Payload:
     """Pickle a result or an exception, as multiprocessing does: a lambda or nested function is an error.
+
+    Args:
+        value: the value.
+        what: what it is called in errors.
 
     Raises:
         NotPicklable: a part of the result cannot be sent; `path` says which.
@@ -134,7 +138,7 @@ def dumps_result(value: Any) -> Payload:
     try:
         return _dump(ResultPickler, value)
     except Exception as error:
-        _explain(error, value, "result", ResultPickler)
+        _explain(error, value, what, ResultPickler)
 
 
 def loads(pickled: bytes | bytearray | memoryview, buffers: Iterable[Any] = ()) -> Any:
@@ -312,7 +316,18 @@ def _explain(error: Exception, value: Any, what: str, make: Callable[..., Any]) 
         raise error
     path, reason, advice = _diagnose(error, value, what, make)
     words = f"{path} cannot be sent to another process: {reason}; {advice}" if advice else f"{reason} ({path})"
-    raise NotPicklable(words, path=path) from error
+    raise NotPicklable(words, path=path) from _without_our_frames(error)
+
+
+def _without_our_frames(error: Exception) -> Exception:
+    """Return the error without its traceback, unless code of the user that pickle called is in it."""
+    trace = error.__traceback__
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in ("ropewalk", "cloudpickle", "pickle", "copyreg", "copy"):
+            return error
+        trace = trace.tb_next
+    return error.with_traceback(None)
 
 
 def _explain_definition(error: Exception, name: str, value: Any, path: str, referrer: str) -> NoReturn:
