@@ -30,6 +30,7 @@ from ropewalk.tracking.log_policies import LogPolicy
 from ropewalk.tracking.records import Metrics, RunRecord, StateIs
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.store import RunStore
+from tests.foreign_frames import foreign_frames
 from tests.search import functions
 from tests.search.named_hosts import session_of_named_hosts
 
@@ -145,8 +146,10 @@ def test_a_trial_that_fails_goes_on_from_its_checkpoint(made: Callable[..., Sear
 def test_a_search_whose_trials_all_fail_in_the_same_way_ends_with_that(made: Callable[..., Search]) -> None:
     with pytest.raises(
         SearchFailed, match=r"3 trials have failed in the same way .*FileNotFoundError: no data for 0\."
-    ):
+    ) as failed:
         made(functions.raises, trials=100).run()
+    assert "in raises\n" in str(failed.value.__cause__), "the user's line is shown above the error"
+    assert len(foreign_frames(failed.value)) == 1
 
 
 def test_a_metric_that_no_trial_logs_ends_the_search_with_the_names_that_are_logged(

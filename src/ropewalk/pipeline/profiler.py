@@ -35,10 +35,12 @@ from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.pipeline.tracing.trees import map_tensors
+from ropewalk.user_frames import user_frames_only
 
 logger = logging.getLogger(__name__)
 
 
+@user_frames_only
 def profile(
     model: nn.Module | ModelGraph,
     example_inputs: Any,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import traceback
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing import computing, trace
 from ropewalk.pipeline.tracing.marks import CutHere, cut_here
+from tests.foreign_frames import foreign_frames
 from tests.pipeline.models import resnet, unet
 from tests.pipeline.tracing.cutting import assert_same, random_stages, run_cut, run_itself
 from tests.pipeline.tracing.odd_models import InPlace
@@ -309,6 +311,18 @@ def test_a_batch_that_becomes_a_constant_is_found() -> None:
     assert graph(torch.randn(3, 4)).shape == (3, 4)
     with pytest.raises(NotTraceable, match=r"\(3, 4\), and is given \(5, 4\)"):
         graph(torch.randn(5, 4))
+
+
+def test_a_refusal_shows_the_line_of_the_model_and_next_to_nothing_of_torch() -> None:
+    class Branches(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(NotTraceable) as refused:
+        trace(Branches(), torch.randn(3, 4))
+    shown = "".join(traceback.format_exception(refused.value))
+    assert "return x if x.sum() > 0 else -x" in shown
+    assert len(foreign_frames(refused.value)) <= 3, shown  # it was 221 lines of them
 
 
 @pytest.mark.parametrize(
