@@ -16,6 +16,7 @@ from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange import GDSEC, AllGather, AllReduce, Exchange, ParameterServer
 from ropewalk.exchange.exchange_maker import made_exchange
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.quantities import shown_size
 from ropewalk.training.replica_groups import check_exchange
 from ropewalk.training.trainer_options import ProcessOptions, Snapshots
 from tests.pipeline.played_plans import plan_of
@@ -68,7 +69,15 @@ def _compare(session: rw.Session, make: Callable[[], Exchange], schedule: str, n
         assert {name: error for name, error in errors.items() if error > nearness} == {}
         assert all(not torch.allclose(one, start[name], atol=1e-3) for name, one in wanted.items()), "it has learnt"
         report = spread.report()
-        assert any(worker.exchange is not None for worker in report.workers)
+        exchanges = [worker.exchange for worker in report.workers if worker.exchange is not None]
+        assert len(exchanges) == len(report.workers)
+        # Two figures that differed looked like two of one exchange: that of the link is what goes besides it.
+        beside = [link for link in report.links if link.source[0] == link.target[0]]
+        assert beside and all(link.predicted_step_bytes is None for link in beside)
+        assert str(report).count("besides the exchange") == len(report.links)
+        for worker, one in zip(report.workers, exchanges, strict=True):
+            said = f"worker {worker.worker}: {shown_size(one.sent_bytes / STEPS)} sent in a step"
+            assert said in str(report), "in a step of the training, as for links, and not in an update"
 
 
 def test_what_cannot_average_replicas_is_refused_by_name() -> None:
