@@ -180,8 +180,8 @@ class Profile:
         return (
             f"{said}, most at {most.id}: {shown_duration(most_s)}, {shown_duration(most.spread_s)} more or less. The "
             f"profile has the lower quartile of each operator, which other work on this machine disturbs least; still, "
-            f"a plan from it may not have the best cuts. To be sure, profile on a machine with nothing else to do, with "
-            f"larger micro-batches or with more repeats (40, say)"
+            f"a plan from it may not have the best cuts. To be sure, profile on a machine with nothing else to do, "
+            f"with larger micro-batches or with more repeats (40, say)"
         )
 
     @property
