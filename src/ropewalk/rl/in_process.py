@@ -10,7 +10,7 @@ from typing import Any
 from ropewalk.rl.actors.collector import Collector
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
-from ropewalk.rl.checkpoints import ExperimentCheckpoints, check_rounds, tell_if_done
+from ropewalk.rl.checkpoints import ExperimentCheckpoints, check_rounds, tell_beginning, tell_interruption
 from ropewalk.rl.environments.histories import told_if_long
 from ropewalk.rl.evaluation_record import EvaluationRecord
 from ropewalk.rl.interruptions import Interruptions
@@ -100,7 +100,8 @@ class _InProcessRun:
                 tables = self._rounds.tables
                 self.shown.look(replay_settings(tables.tables), tables.info())
             self._checkpoints.save_if_due(self._state)
-        self._save()
+        if self._save() and (interruptions.came or self.shown.is_asked_to_stop):
+            tell_interruption(counters.steps, experiment.steps, experiment.checkpoint)
         interruptions.check()
         self.shown.check_stop()
         self._log.progress(counters, self._rounds.updates.metrics, self._times.limit(), label="end")
@@ -122,11 +123,14 @@ class _InProcessRun:
         for collector in self._collectors:
             collector.close()
 
-    def _save(self) -> None:
+    def _save(self) -> bool:
+        """Save the end; returns whether that was possible."""
         try:
             self._checkpoints.save(self._state)
         except OSError as error:  # what was learned is here
             logger.error("the last checkpoint of the experiment was not saved: %s", error)
+            return False
+        return True
 
     def _collect(self, group: int) -> Block:
         self._collectors[group].load(self._published[0])
@@ -176,7 +180,7 @@ class _InProcessRun:
         self._rounds.load_state_dict(state["rounds"])
         self._histories = list(state["histories"])
         self._evaluations.load_state_dict(state["evaluations"])
-        tell_if_done(self._rounds.counters.steps, self._experiment.steps, folder)
+        tell_beginning(self._rounds.counters.steps, self._experiment.steps, folder)
 
 
 __all__ = ["run_in_process"]
