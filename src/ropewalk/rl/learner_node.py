@@ -57,6 +57,7 @@ class LearnerStatus:
         actors: facts by group of environments; empty in lock-step, where no block is late.
         lost_blocks: blocks that were lost with learners that died; they are collected anew.
         problems: of actors and evaluators, since the number that was asked for; training goes on.
+        waits_for: the actors whose blocks the learner waits for, in words; "" if it does not, or does not know.
     """
 
     counters: Counters
@@ -68,6 +69,7 @@ class LearnerStatus:
     actors: Mapping[int, ActorFacts] = field(default_factory=dict[int, ActorFacts])
     lost_blocks: int = 0
     problems: tuple[str, ...] = ()
+    waits_for: str = ""
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ class LearnerNode(ABC):
             actors,
             lost_blocks,
             problems,
+            self.waits_for(),
         )
 
     @rw.concurrent(64)
@@ -164,6 +167,10 @@ class LearnerNode(ABC):
     @abstractmethod
     def look(self) -> LearnerLook:
         """Return how full replay is, and how old the blocks of its actors are."""
+
+    def waits_for(self) -> str:
+        """Return the actors whose blocks this learner waits for, in words; "" if it does not know."""
+        return ""
 
     def delivered(self) -> tuple[Mapping[int, ActorFacts], int]:
         """Return facts of the actors by group, and the number of lost blocks."""
