@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +91,24 @@ def test_what_cannot_average_replicas_is_refused_by_name() -> None:
         trainer(AllReduce())
     with pytest.raises(ExchangeInvalid, match="gd_sec"):
         trainer("gd_sek")
+
+
+@pytest.mark.parametrize(("exchange", "is_told"), [("gd_sec", True), ("half", False), (None, False)])
+def test_what_a_compressor_kept_back_is_told_not_to_be_in_a_checkpoint(
+    exchange: Any, is_told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = trace(network(), (torch.randn(4, 10),))
+    plan = plan_of(graph, [[one.id for one in graph.operators]], micro_batches=2, replicas=2)
+    for _ in range(2):
+        loss, optimizer = functional.cross_entropy, lambda parameters: torch.optim.SGD(parameters, 0.2)
+        with rw.Trainer(graph, loss, optimizer, plan, exchange=exchange, inline=True) as trainer:
+            trainer.step(*batches()[0])
+            if any(tmp_path.iterdir()):
+                trainer.load(tmp_path)
+                said = [event for event in trainer.events if event.startswith("the exchange between replicas begins")]
+                assert len(said) == int(is_told)
+            trainer.save(tmp_path).wait()
+    assert ("has nothing of what its compressor had kept back" in caplog.text) is is_told
 
 
 @pytest.mark.parametrize("setting", [3, object()])

@@ -49,7 +49,7 @@ from ropewalk.training.planned_and_measured import (
 from ropewalk.training.preparing import Model
 from ropewalk.training.progress import ProgressLine
 from ropewalk.training.recorder import WorkerRecord
-from ropewalk.training.replica_groups import check_exchange
+from ropewalk.training.replica_groups import check_exchange, keeps_state
 from ropewalk.training.report import TrainingReport
 from ropewalk.training.run import TrainingRun
 from ropewalk.training.stage_device import kind_of_device
@@ -308,6 +308,14 @@ class Trainer:
         if self._observer.is_on and self._run is not None:
             self._observer.look(self._run.events)
 
+    def _tell_of_exchange(self, loaded: str) -> None:
+        """Say what a state of the training does not have, if this trainer would use it."""
+        if self._under_way.has_exchange and keeps_state(self._setup.exchange):
+            self._warn(
+                f"the exchange between replicas begins anew: {loaded} has nothing of what its compressor had kept "
+                f"back, since that belongs to one replica of one plan"
+            )
+
     def _warn(self, text: str) -> None:
         """Tell the user something, and whoever looks at the training."""
         logger.warning(text)
@@ -366,6 +374,7 @@ class Trainer:
             ValueError: the state belongs to another model.
         """
         self._under_way.load_state_dict(state)
+        self._tell_of_exchange("a state")
 
     @user_frames_only
     def save(self, folder: str | Path, *, keep: int | None = 2) -> CheckpointFuture:
@@ -397,6 +406,7 @@ class Trainer:
             ValueError: the checkpoint belongs to another model.
         """
         self._under_way.load(Path(folder))
+        self._tell_of_exchange("a checkpoint")
 
     @user_frames_only
     def to_module(self) -> nn.Module:
