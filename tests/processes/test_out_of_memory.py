@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.processes.out_of_memory import MemoryKills, count_kills, evidence
+from ropewalk.processes.out_of_memory import MemoryKills, RecentKills, count_kills, evidence
 
 
 def write(root: Path, path: str, text: str) -> None:
@@ -33,7 +33,24 @@ def test_evidence_names_the_narrower_limit_and_is_empty_without_a_kill() -> None
     before = MemoryKills(cgroup=1, host=4)
     assert evidence(before, before) == ""
     assert "cgroup" in evidence(before, MemoryKills(2, 5))
-    assert "the host ran out" in evidence(before, MemoryKills(1, 5))
+    assert evidence(before, MemoryKills(1, 5)).startswith("perhaps: the host's kernel killed a process")
+
+
+def test_a_kill_of_long_ago_is_no_evidence() -> None:
+    """Another program was out of memory in the morning, and a process that a user killed in the evening was blamed."""
+    recent = RecentKills(MemoryKills(0, 4))
+    recent.note(MemoryKills(0, 5))
+    recent.note(MemoryKills(0, 5))
+    assert recent.take(MemoryKills(0, 5)) == ""
+
+
+def test_a_kill_that_is_noticed_after_the_next_reading_is_evidence_once() -> None:
+    recent = RecentKills(MemoryKills(0, 4))
+    recent.note(MemoryKills(0, 5))
+    assert recent.take(MemoryKills(0, 5)).startswith("perhaps")
+    assert recent.take(MemoryKills(0, 5)) == ""
+    recent.note(MemoryKills(0, 5))
+    assert recent.take(MemoryKills(1, 6)) == "the memory limit of the job's cgroup was reached (oom_kill rose)"
 
 
 def test_the_counters_of_this_machine_can_be_read() -> None:

@@ -82,7 +82,7 @@ from ropewalk.processes.messages import (
     TaskReport,
     TokenIs,
 )
-from ropewalk.processes.out_of_memory import count_kills, evidence
+from ropewalk.processes.out_of_memory import RecentKills, count_kills
 from ropewalk.processes.page import CURRENT, REQUEST
 from ropewalk.processes.record_forwarder import RecordForwarder
 from ropewalk.processes.rights import TO_AGENT, may_say
@@ -137,7 +137,7 @@ class HostAgent:
         self._asking: dict[str, Link] = {}
         self._orphans_wait = False
         self._last_sample = time.monotonic()
-        self._memory_kills = count_kills()
+        self._memory_kills = RecentKills(count_kills())
         self._code = CodeShelf(Path(self._folder), self._loop.call_soon)
         self._bounds = Bounds.here(self._host)
         self._meeting: AgentConnector | None = None
@@ -502,9 +502,7 @@ class HostAgent:
         self._records.finish(process)
         for owned in [each for each in self._processes.values() if each.owner.peer == process.start.id]:
             self._kill(owned, "its owner is gone")  # even if a child of the owner keeps the link open
-        kills = count_kills()
-        out_of_memory = evidence(self._memory_kills, kills) if exit_code == -signal.SIGKILL else ""
-        self._memory_kills = kills
+        out_of_memory = self._memory_kills.take(count_kills()) if exit_code == -signal.SIGKILL else ""
         for is_error, text in process.finish_output():
             self._send_output(process, is_error, text)
         page = process.page.report(ended=True)
@@ -616,6 +614,7 @@ class HostAgent:
         now = time.monotonic()
         was_away = now - self._last_sample > 2 * _SAMPLE_S + 0.5  # the agent was stopped: what it saw is stale
         self._last_sample = now
+        self._memory_kills.note(count_kills())
         samples: dict[Link, list[Sample]] = {self._launcher: []} if self._launcher else {}
         for process in list(self._processes.values()):
             sample = process.sample()

@@ -19,12 +19,38 @@ def count_kills(root: Path = Path("/")) -> MemoryKills:
     return MemoryKills(_cgroup_kills(root), _number_after("oom_kill", root / "proc/vmstat"))
 
 
+class RecentKills:
+    """What the counters were a moment ago: older kills were of other processes than the one that has just died.
+
+    Args:
+        now: the counters.
+    """
+
+    def __init__(self, now: MemoryKills) -> None:
+        self._before = self._last = now
+
+    def note(self, now: MemoryKills) -> None:
+        """Take a reading, one in each interval. The last two count: a death is noticed a little later than its kill."""
+        self._before, self._last = self._last, now
+
+    def take(self, now: MemoryKills) -> str:
+        """Return the evidence that a process that has died now was killed; the next death gets none of it.
+
+        Args:
+            now: the counters.
+        """
+        found = evidence(self._before, now)
+        if found:
+            self._before = self._last = now
+        return found
+
+
 def evidence(before: MemoryKills, after: MemoryKills) -> str:
     """Describe the changes between two readings; empty if there are none."""
     if after.cgroup > before.cgroup:
         return "the memory limit of the job's cgroup was reached (oom_kill rose)"
     if after.host > before.host:
-        return "the host ran out of memory (its oom_kill counter rose)"
+        return "perhaps: the host's kernel killed a process for lack of memory at that time, this one or another"
     return ""
 
 
