@@ -82,12 +82,13 @@ def test_a_run_of_inner_frames_before_the_first_of_the_user_is_left_out() -> Non
 def test_the_stacks_of_a_process_show_the_frames_of_the_user() -> None:
     stacks = (
         "Current thread 0x00007fd7a084bb80 (most recent call first):\n"
+        f'  File "{__file__}", line 6 in work\n'
         '  File "/home/me/ropewalk/pool.py", line 5 in work\n'
         '  File "/elsewhere/site-packages/ropewalk/pool/worker.py", line 270 in _run_burst\n'
         '  File "/elsewhere/site-packages/ropewalk/processes/bootstrap.py", line 82 in run\n'
         '  File "<frozen runpy>", line 88 in _run_code\n'
     )
-    assert stacks_text(stacks).splitlines() == [*stacks.splitlines()[:2], "  ... 3 frames inside ropewalk"]
+    assert stacks_text(stacks).splitlines() == [*stacks.splitlines()[:3], "  ... 3 frames inside ropewalk"]
 
 
 @pytest.mark.parametrize("set_to", ["", "0"])

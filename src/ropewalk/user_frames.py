@@ -166,7 +166,8 @@ def _is_inner_line(line: str) -> bool:
     """Return whether a line of `faulthandler` is a frame of Ropewalk, wherever that host has it, or of its start."""
     if not (found := _STACK_LINE.match(line)):
         return False
-    return found[1] == "<frozen runpy>" or (_HERE / found[1].rpartition("/ropewalk/")[2]).is_file()
+    _, is_ours, module = found[1].rpartition("/ropewalk/")
+    return found[1] == "<frozen runpy>" or bool(is_ours and (_HERE / module).is_file())
 
 
 def _packages(frames: Sequence[TracebackType]) -> str:
