@@ -10,9 +10,9 @@ Such, Madhavan, Conti, Lehman, Stanley, Clune: Deep Neuroevolution, 2017 (https:
 
 The best of a generation play further episodes beside the next: a lucky landing is no good landing. All candidates of a
 generation play the same moons (common random numbers): after 40 generations the best mean of the test episodes is 169,
-and -65 with moons of their own. One seed gives one policy, for any number of workers. With `--checkpoint` a run that was
-killed goes on from its last generation. The first command takes about 40 s on two cores, and lands: after 46 generations
-the mean return of 15 test episodes is 214. The second takes many times as long, for a steadier hand.
+and -65 with moons of their own. One seed gives one policy, for any number of workers. With `--checkpoint` a run that
+was killed goes on from its last generation. The first command takes about 40 s on two cores, and lands: after 46
+generations the mean return of 15 test episodes is 214. The second takes many times as long, for a steadier hand.
 """
 
 from __future__ import annotations

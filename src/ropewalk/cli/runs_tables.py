@@ -130,8 +130,8 @@ def show_parts(report: RunReport, now: float, more: Sequence[Part] = ()) -> Iter
     if report.events:
         told = [e for e in report.events if e.text]  # decisions of a search are for its replay, and have no words
         lines = [f"{moment(e.time)}  {escaped(e.kind)}: {escaped(e.text)}" for e in told[-_LAST_EVENTS:]]
-        more = len(report.events) - len(lines)
-        yield "events", "\n".join([f"{more} more: --json shows all", *lines] if more else lines)
+        num = len(report.events) - len(lines)
+        yield "events", "\n".join([f"{num} more: --json shows all", *lines] if num else lines)
     for note in report.notes:
         yield f"note, {moment(note.time)}", escaped_lines(note.text)
 
