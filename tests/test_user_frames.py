@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -110,6 +111,15 @@ def test_the_frames_of_what_led_to_an_exception_are_shortened_too() -> None:
     assert error.__cause__ is not None and functions_in(error.__cause__) == ["step", "forward"]
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
+
+
+def test_frames_that_only_raised_what_tells_all_are_left_out() -> None:
+    def give_up() -> None:
+        raise StageFailed("stage 0 raised")
+
+    ours = types.FunctionType(give_up.__code__, {"__name__": "ropewalk.elsewhere", "StageFailed": StageFailed})
+    lines = one_traceback(caught(ours)).splitlines()
+    assert lines[1].endswith("in caught") and lines[3] == "ropewalk.errors.StageFailed: stage 0 raised"
 
 
 def test_the_exceptions_of_a_group_are_shortened() -> None:

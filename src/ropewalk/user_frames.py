@@ -69,21 +69,20 @@ def shortened(error: BaseException) -> BaseException:
 def frames_text(frames: Sequence[TracebackType], *, told: bool) -> str:
     """Return frames as text, with one line for each run of frames that are inside Ropewalk and torch.
 
-    A run before the first frame of the user is left out.
+    A run before the first frame of the user is left out, and so is one that only raised what tells all.
 
     Args:
         frames: of one traceback, the outermost first.
         told: as `tells_all` says of the exception.
     """
     shown = [True] * len(frames) if shows_all() else _are_shown(frames, told=told)
-    first, lines = True, list[str]()
+    lines: list[str] = []
     for is_shown, run in itertools.groupby(zip(shown, frames, strict=True), key=lambda pair: pair[0]):
-        inner = [frame for _, frame in run]
+        found = [frame for _, frame in run]
         if is_shown:
-            lines += (text for frame in inner for text in traceback.format_tb(frame, limit=1))
-        elif not first:
-            lines.append(f"  ... {counted(len(inner), 'frame')} inside {_packages(inner)}\n")
-        first = False
+            lines += (text for frame in found for text in traceback.format_tb(frame, limit=1))
+        elif lines and not (told and found[-1] is frames[-1]):
+            lines.append(f"  ... {counted(len(found), 'frame')} inside {_packages(found)}\n")
     return "".join(lines)
 
 
