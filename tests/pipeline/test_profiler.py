@@ -155,11 +155,21 @@ def test_a_profile_says_how_much_its_times_varied_and_warns_if_that_is_much(capl
     found = _measured_on(SharedCore(lambda number: number % 3 != 1), repeats=5)
     (warning,) = caplog.messages
     assert warning == f"Sequential: {found.spread_in_words}"
-    assert re.match(r"measured times vary by 1056%.*most at 0:0: 1.8 s, 19 s more or less", found.spread_in_words)
-    assert "measure again when it has nothing else to do" in warning
+    assert re.match(
+        r"measured times vary by more than 100%.*most at 0:0: 1.8 s, 19 s more or less", found.spread_in_words
+    )
+    assert "has the lower quartile of each operator" in warning and "more repeats" in warning
     (note,) = [line for line in str(plan(found, devices=2)).splitlines() if line.startswith("note")]
     assert note.endswith(found.spread_in_words)
     assert Profile.from_json(found.to_json()).spread == found.spread
+
+
+@pytest.mark.parametrize(("took_s", "is_unsure"), [(1e-2, True), (1e-5, False)])
+def test_a_large_spread_of_operators_that_take_next_to_no_time_decides_nothing(took_s: float, is_unsure: bool) -> None:
+    # A small model was said to have times that "vary by 9919%", and nothing could be done about it.
+    found = Profile((Operator("a", forward_s=took_s, spread_s=20 * took_s),), ())
+    assert found.spread == pytest.approx(20) and found.is_unsure is is_unsure
+    assert ("more repeats" in found.spread_in_words) is is_unsure
 
 
 def test_a_few_disturbed_passes_are_neither_seen_in_times_nor_warned_of(caplog: pytest.LogCaptureFixture) -> None:

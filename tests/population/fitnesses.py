@@ -58,3 +58,8 @@ def kills_its_worker(x: Vector, trial: Trial) -> float:
     if trial.seed % 16 == 5 and not trial.is_test:
         os.kill(os.getpid(), signal.SIGKILL)
     return noisy_sphere(x, trial)
+
+
+def common(x: Vector, trial: Trial) -> float:
+    """The same for all candidates of a generation."""
+    return float(trial.common_seed)

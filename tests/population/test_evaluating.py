@@ -120,6 +120,16 @@ def test_a_run_is_the_same_in_this_process_and_on_any_pool(pool: rw.Pool) -> Non
         assert_same(run(executor), here)
 
 
+def test_all_candidates_of_a_generation_have_one_seed_in_common_on_any_pool(pool: rw.Pool) -> None:
+    seen: list[list[float]] = []
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        for where in (None, pool, threads):
+            run = evaluate(algorithm(), fitnesses.common, where, generations=3)
+            assert all(row["min"] == row["max"] for row in run.table)
+            seen.append([row["max"] for row in run.table])
+    assert seen[0] == seen[1] == seen[2] and len(set(seen[0])) == 3
+
+
 def test_killing_workers_throughout_changes_nothing(pool: rw.Pool) -> None:
     undisturbed = evaluate(algorithm(population=32), fitnesses.uneven, None, generations=6)
     victims = rw.Pool(3, preload=["numpy"], max_deaths=50)

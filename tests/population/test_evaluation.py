@@ -42,6 +42,13 @@ def test_anything_else_is_refused(value: Any) -> None:
         outcome_of(value)
 
 
+def test_all_candidates_of_an_ask_have_one_seed_in_common_and_tests_have_their_own() -> None:
+    one, other, test = Trial(5, common=2**40 + 9), Trial(6, common=2**40 + 9), Trial(7, common=9, is_test=True)
+    assert one.common_seed == other.common_seed == 9 and one.seed != other.seed
+    assert one.seeds(3, common=True) == other.seeds(3, common=True) != one.seeds(3)
+    assert test.common_seed == test.seed == 7 and Trial(8).common_seed == 8
+
+
 def test_trials_repeat_and_differ() -> None:
     one, again, other = Trial(2**63 + 5), Trial(2**63 + 5), Trial(2**63 + 6)
     assert one.seed == again.seed and 0 <= one.seed < 2**31

@@ -212,7 +212,7 @@ def test_a_crash_loop_ends_with_its_first_cause_and_generation() -> None:
         0,
         0,
         "first",
-        "it failed 3 times within 2.5 s; max_restarts=2 in 60 s are allowed",
+        "it failed 3 times within 2.5 s; max_restarts=2 allows 2 restarts in 60 s",
         ("first", "second", "third"),
     )
     assert supervisor.done

@@ -79,6 +79,14 @@ def test_a_checkpoint_that_does_not_fit_is_refused_with_both_experiments(other: 
     assert str(new) in str(raised.value) and str(before) in str(raised.value)
 
 
+def test_a_run_that_goes_on_says_from_which_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    saved = dataclasses.replace(FIRST, checkpoint=tmp_path)
+    saved.run(log="silent")
+    dataclasses.replace(saved, steps=32).run(log="silent")
+    (told,) = caplog.messages
+    assert told == f"the experiment goes on from step 16 of 32, from the checkpoint in {tmp_path}"
+
+
 def test_a_run_that_was_done_before_says_that_nothing_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     saved = dataclasses.replace(FIRST, checkpoint=tmp_path)
     first = saved.run(log="silent")

@@ -30,6 +30,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -350,7 +351,9 @@ def test_a_script_that_is_interrupted_leaves_a_checkpoint_and_no_process(
     folder = tmp_path / "run"
     groups = None if "async" in arguments else 2
     script = SCRIPT.format(groups=groups, folder=str(folder), arguments=arguments)
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    errors = tmp_path / "errors.txt"
+    with errors.open("w") as file:
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=file, text=True)
     assert process.stdout
     steps = updates = 0
     with process:
@@ -363,6 +366,8 @@ def test_a_script_that_is_interrupted_leaves_a_checkpoint_and_no_process(
         process.stdout.read()
         assert process.wait(60) == (-number if number == signal.SIGINT else 128 + number)
     assert psutil.wait_procs(others, timeout=60)[1] == [], "no process is left"
+    said = re.search(r"was interrupted after [\d,]+ of 10,000,000 steps; it is saved in (\S+),", errors.read_text())
+    assert said and said[1] == str(folder)
     more = dataclasses.replace(SMALL, groups=groups, checkpoint=folder, steps=steps, digest_every=0)
     if "async" in arguments:
         with pytest.raises(ValueError, match=r"is of an asynchronous run, and this is lock-step"):

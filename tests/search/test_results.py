@@ -74,6 +74,7 @@ def test_what_decides_the_score_is_the_most_important() -> None:
         for n in range(60)
     ]
     shares = importances(results(*trials))
+    assert results(*trials).importance() == shares
     assert list(shares) == ["decides", "noise"] and shares["decides"] > 0.8
     assert importances(results(*trials[:7])) == {}
 

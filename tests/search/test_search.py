@@ -30,6 +30,7 @@ from ropewalk.tracking.log_policies import LogPolicy
 from ropewalk.tracking.records import Metrics, RunRecord, StateIs
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.store import RunStore
+from tests.foreign_frames import foreign_frames
 from tests.search import functions
 from tests.search.named_hosts import session_of_named_hosts
 
@@ -145,8 +146,47 @@ def test_a_trial_that_fails_goes_on_from_its_checkpoint(made: Callable[..., Sear
 def test_a_search_whose_trials_all_fail_in_the_same_way_ends_with_that(made: Callable[..., Search]) -> None:
     with pytest.raises(
         SearchFailed, match=r"3 trials have failed in the same way .*FileNotFoundError: no data for 0\."
-    ):
+    ) as failed:
         made(functions.raises, trials=100).run()
+    assert "in raises\n" in str(failed.value.__cause__), "the user's line is shown above the error"
+    assert len(foreign_frames(failed.value)) == 1
+
+
+def test_a_complete_search_goes_on_if_more_trials_are_asked_for(
+    made: Callable[..., Search], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = made(functions.value, trials=3).run()
+    more = made(functions.value, trials=5, progress=True).run()
+    assert more.run == first.run and [trial.number for trial in more] == list(range(5))
+    assert [trial.hyperparameters for trial in more][:3] == [trial.hyperparameters for trial in first]
+    assert "goes on after 3 trials" in capsys.readouterr().err
+    again = made(functions.value, trials=5, progress=True).run()
+    assert again.run != first.run
+    assert f"({first.run}) is complete with 5 trials, so a new one begins" in capsys.readouterr().err
+    other = made(functions.value, trials=9, seed=3, progress=True).run()
+    assert other.run not in (first.run, again.run)
+    assert "has other settings, so a new one begins" in capsys.readouterr().err
+
+
+def test_a_complete_search_with_rungs_goes_on_too(made: Callable[..., Search]) -> None:
+    made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, max_concurrent=1).run()
+    results = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=9, max_concurrent=1).run()
+    assert sorted(trial.step for trial in results) == [1, 1, 1, 1, 1, 1, 3, 3, 9]
+
+
+def test_the_store_has_the_best_value_of_a_search_and_its_trial(made: Callable[..., Search], tmp_path: Path) -> None:
+    results = made(functions.value, trials=6, max_concurrent=1).run()
+    with open_store(tmp_path / "runs.db") as store:
+        last = store.last_values([results.run])[results.run]
+    assert last == {"best score": results.best.best, "best trial": results.best.number}
+
+
+def test_the_first_value_that_is_not_finite_is_told_once(
+    made: Callable[..., Search], caplog: pytest.LogCaptureFixture
+) -> None:
+    made(functions.is_nan, trials=3).run()
+    said = [record.getMessage() for record in caplog.records if "NaN ranks below" in record.getMessage()]
+    assert len(said) == 1 and "reported score nan at step 1" in said[0]
 
 
 def test_a_metric_that_no_trial_logs_ends_the_search_with_the_names_that_are_logged(

@@ -26,7 +26,7 @@ def test_failed_starts_wait_longer_and_longer_and_then_end_with_the_first_cause_
         StartAgain(2.0),
         StartAgain(3.0),
         GiveUp(
-            "4 starts failed before the process was ready, within 3.0 s; max_restarts=3 in 60 s are allowed",
+            "4 starts failed before the process was ready, within 3.0 s; max_restarts=3 allows 3 restarts in 60 s",
             ("cause 0", "cause 1", "cause 2", "cause 3"),
         ),
     ]
@@ -188,7 +188,7 @@ def test_failures_close_together_wait_longer_and_end_although_each_start_succeed
         StartAgain(1.0),
         StartAgain(2.0),
         GiveUp(
-            "it failed 4 times within 3.0 s; max_restarts=3 in 60 s are allowed",
+            "it failed 4 times within 3.0 s; max_restarts=3 allows 3 restarts in 60 s",
             ("cause 0", "cause 1", "cause 2", "cause 3"),
         ),
     ]
@@ -211,7 +211,7 @@ def test_the_wait_after_failures_grows_to_the_longest_and_says_how_many_were_for
 
 def test_without_restarts_the_first_failure_is_final() -> None:
     answer = RestartIntensity(RestartPolicy(max_restarts=0)).failed(5.0, "no such module")
-    assert answer == GiveUp("it failed once; max_restarts=0 in 60 s are allowed", ("no such module",))
+    assert answer == GiveUp("it failed once; max_restarts=0 allows no restart", ("no such module",))
 
 
 def test_a_loop_whose_starts_are_slower_than_the_window_ends_too() -> None:

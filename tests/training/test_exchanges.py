@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange import GDSEC, AllGather, AllReduce, Exchange, ParameterServer
 from ropewalk.exchange.exchange_maker import made_exchange
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.quantities import shown_size
 from ropewalk.training.replica_groups import check_exchange
 from ropewalk.training.trainer_options import ProcessOptions, Snapshots
 from tests.pipeline.played_plans import plan_of
@@ -68,7 +70,15 @@ def _compare(session: rw.Session, make: Callable[[], Exchange], schedule: str, n
         assert {name: error for name, error in errors.items() if error > nearness} == {}
         assert all(not torch.allclose(one, start[name], atol=1e-3) for name, one in wanted.items()), "it has learnt"
         report = spread.report()
-        assert any(worker.exchange is not None for worker in report.workers)
+        exchanges = [worker.exchange for worker in report.workers if worker.exchange is not None]
+        assert len(exchanges) == len(report.workers)
+        # Two figures that differed looked like two of one exchange: that of the link is what goes besides it.
+        beside = [link for link in report.links if link.source[0] == link.target[0]]
+        assert beside and all(link.predicted_step_bytes is None for link in beside)
+        assert str(report).count("besides the exchange") == len(report.links)
+        for worker, one in zip(report.workers, exchanges, strict=True):
+            said = f"worker {worker.worker}: {shown_size(one.sent_bytes / STEPS)} sent in a step"
+            assert said in str(report), "in a step of the training, as for links, and not in an update"
 
 
 def test_what_cannot_average_replicas_is_refused_by_name() -> None:
@@ -81,6 +91,24 @@ def test_what_cannot_average_replicas_is_refused_by_name() -> None:
         trainer(AllReduce())
     with pytest.raises(ExchangeInvalid, match="gd_sec"):
         trainer("gd_sek")
+
+
+@pytest.mark.parametrize(("exchange", "is_told"), [("gd_sec", True), ("half", False), (None, False)])
+def test_what_a_compressor_kept_back_is_told_not_to_be_in_a_checkpoint(
+    exchange: Any, is_told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = trace(network(), (torch.randn(4, 10),))
+    plan = plan_of(graph, [[one.id for one in graph.operators]], micro_batches=2, replicas=2)
+    for _ in range(2):
+        loss, optimizer = functional.cross_entropy, lambda parameters: torch.optim.SGD(parameters, 0.2)
+        with rw.Trainer(graph, loss, optimizer, plan, exchange=exchange, inline=True) as trainer:
+            trainer.step(*batches()[0])
+            if any(tmp_path.iterdir()):
+                trainer.load(tmp_path)
+                said = [event for event in trainer.events if event.startswith("the exchange between replicas begins")]
+                assert len(said) == int(is_told)
+            trainer.save(tmp_path).wait()
+    assert ("has nothing of what its compressor had kept back" in caplog.text) is is_told
 
 
 @pytest.mark.parametrize("setting", [3, object()])

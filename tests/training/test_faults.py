@@ -37,6 +37,7 @@ from ropewalk.training.step_handle import StepHandle
 from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer_options import Snapshots
 from tests import conftest
+from tests.foreign_frames import foreign_frames
 from tests.left_behind import Snapshot
 from tests.scenarios.launchers import launcher, wait_until_gone
 from tests.shared_session import kept
@@ -468,6 +469,7 @@ def test_what_a_user_raises_in_a_stage_arrives_with_where_it_was(
     shown = "".join(traceback.format_exception(error))
     assert "go_wrong" in shown
     assert "seven is not even" in shown
+    assert len(foreign_frames(error)) <= 2, shown  # it was 84 to 96 lines of them
 
 
 def test_a_stage_that_is_out_of_memory_says_so(session: rw.Session, tmp_path: Path) -> None:

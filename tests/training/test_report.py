@@ -141,7 +141,7 @@ def test_a_person_can_read_it() -> None:
             second,
             peak_memory_bytes=310 << 20,
             peak_device_bytes=5 << 20,
-            exchange=ExchangeReport(steps=5, sent_bytes=5 << 20, dense_bytes=20 << 20),
+            exchange=ExchangeReport(steps=5, sent_bytes=5 << 20, header_bytes=5 << 10, dense_bytes=20 << 20),
             notes=("step 3 was slow",),
         ),
     }
@@ -161,9 +161,10 @@ def test_a_person_can_read_it() -> None:
         "bubble      23 % of the time the busiest worker does not compute; workers are 23 % idle, 23 % planned",
         "waiting     worker 0.0: starved by stage 1 23 %",
         "waiting     worker 1.0: starved by stage 0 20 %, others to end 3 %",
-        "link        worker 0.0 -> 1.0: 3 MiB in a step, 0.0312 KiB planned; 15 MiB in all",
+        "link        worker 0.0 -> 1.0: 3 MiB in a step besides the exchange, 0.0312 KiB planned; 15 MiB in all",
         "snapshots   worker 0.0: 4, which took 1.3 % of its time",
-        "exchange    worker 1.0: 1 MiB sent in a step, 25 % of a dense ring all-reduce",
+        "exchange    worker 1.0: 1 MiB sent in a step, 25 % of a dense ring all-reduce, "
+        "and 1 KiB of headers; 5 MiB in all",
         "note        worker 1.0: step 3 was slow",
     ]
 

@@ -105,6 +105,20 @@ def test_leaving_the_block_does_not_raise_again_what_was_told() -> None:
             trainer.drain()
 
 
+@pytest.mark.parametrize("schedule", ["gpipe", "pipedream"])
+def test_a_loss_that_is_not_finite_is_told_once(caplog: pytest.LogCaptureFixture, schedule: str) -> None:
+    def overflows(outputs: Tensor, labels: Tensor) -> Tensor:
+        return nn.functional.mse_loss(outputs, labels) * 1e38 * 1e38
+
+    graph = graph_of(network())
+    with trainer_of(graph, cut(graph, schedule=schedule), loss_fn=overflows) as trainer:
+        for _ in range(3):
+            trainer.step(*batch())
+        trainer.drain()
+        assert [event for event in trainer.events if event.startswith("the loss of step 0 is inf")]
+    assert len([record for record in caplog.records if "the loss of step" in record.getMessage()]) == 1
+
+
 def test_an_exception_in_the_block_ends_at_once_and_is_the_one_that_is_raised(watched: type[Watched]) -> None:
     trainer = under_way(watched)
     trainer.step(*batch())

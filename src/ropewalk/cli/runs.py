@@ -28,6 +28,7 @@ from ropewalk.cli.runs_data import (
 from ropewalk.cli.runs_life import COMMANDS as LIFE
 from ropewalk.cli.runs_logs import logs
 from ropewalk.cli.runs_options import AsJson, Ref, Refs, Store, failure, opened
+from ropewalk.cli.runs_search import results_of, search_parts
 from ropewalk.cli.runs_tables import (
     SPARK_WIDTH,
     as_table,
@@ -111,13 +112,20 @@ def list_runs(
 
 @app.command()
 def show(run: Ref, as_json: AsJson = False, store: Store = None) -> None:
-    """Show all that is known of a run: settings, code, curves, attempts with their causes, checkpoints, events."""
+    """Show all that is known of a run: settings, code, curves, attempts with their causes, checkpoints, events.
+
+    Of a search also its best trials, and which hyperparameters matter.
+    """
     with opened(store) as runs:
-        report = RunReport.of(runs, runs.run(run), 0 if as_json else 4 * SPARK_WIDTH)
+        row = runs.run(run)
+        report = RunReport.of(runs, row, 0 if as_json else 4 * SPARK_WIDTH)
+        results = results_of(runs, row)
     if as_json:
-        typer.echo(to_json(report_json(report)))
+        of_search = {} if results is None else {"importance": results.importance()}
+        typer.echo(to_json({**report_json(report), **of_search}))
     else:
-        _print(show_text(report, time.time()), show_table(report, time.time()))
+        more = [] if results is None else search_parts(results)
+        _print(show_text(report, time.time(), more), show_table(report, time.time(), more))
 
 
 @app.command()

@@ -61,6 +61,8 @@ def lasted(run: RunRow, now: float) -> str:
 
 _Rows = tuple[list[tuple[str, ...]], set[int]]
 """Rows with their heading, and which columns are numbers."""
+Part = tuple[str, str | _Rows]
+"""A part of a report with its heading: a text, or the rows of a table."""
 
 
 def list_rows(
@@ -105,8 +107,8 @@ def as_table(rows: _Rows) -> Table:
 # --- one run ----------------------------------------------------------------------------------------------------------
 
 
-def show_parts(report: RunReport, now: float) -> Iterator[tuple[str, str | _Rows]]:
-    """Yield the parts of a report, each with its heading: a text, or the rows of a table."""
+def show_parts(report: RunReport, now: float, more: Sequence[Part] = ()) -> Iterator[Part]:
+    """Yield the parts of a report, those of `more` after the metrics."""
     run = report.run
     yield "", "\n".join(_headlines(report, now))
     if run.config:
@@ -114,6 +116,7 @@ def show_parts(report: RunReport, now: float) -> Iterator[tuple[str, str | _Rows
         yield "config", ([("setting", "value"), *((escaped(k), _short(v)) for k, v in settings)], set[int]())
     if report.series:
         yield "metrics", (_series_rows(report), {3, 4, 5, 6, 7})
+    yield from more
     if report.attempts:
         yield "attempts", (_attempt_rows(report), {0, 3, 4})
     if report.checkpoints:
@@ -127,8 +130,8 @@ def show_parts(report: RunReport, now: float) -> Iterator[tuple[str, str | _Rows
     if report.events:
         told = [e for e in report.events if e.text]  # decisions of a search are for its replay, and have no words
         lines = [f"{moment(e.time)}  {escaped(e.kind)}: {escaped(e.text)}" for e in told[-_LAST_EVENTS:]]
-        more = len(report.events) - len(lines)
-        yield "events", "\n".join([f"{more} more: --json shows all", *lines] if more else lines)
+        num = len(report.events) - len(lines)
+        yield "events", "\n".join([f"{num} more: --json shows all", *lines] if num else lines)
     for note in report.notes:
         yield f"note, {moment(note.time)}", escaped_lines(note.text)
 
@@ -191,10 +194,10 @@ def _attempt_rows(report: RunReport) -> list[tuple[str, ...]]:
     return rows
 
 
-def show_text(report: RunReport, now: float) -> str:
+def show_text(report: RunReport, now: float, more: Sequence[Part] = ()) -> str:
     """Return a report for logs and files."""
     blocks: list[str] = []
-    for heading, part in show_parts(report, now):
+    for heading, part in show_parts(report, now, more):
         text = part if isinstance(part, str) else as_text(part)
         blocks.append(f"{heading}\n{_indented(text)}" if heading else text)
     return "\n\n".join(blocks)
@@ -204,10 +207,10 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.split("\n"))
 
 
-def show_table(report: RunReport, now: float) -> RenderableType:
+def show_table(report: RunReport, now: float, more: Sequence[Part] = ()) -> RenderableType:
     """Return a report for a terminal."""
     blocks: list[RenderableType] = []
-    for heading, part in show_parts(report, now):
+    for heading, part in show_parts(report, now, more):
         if heading:
             blocks.append(Text(f"\n{heading}", style="bold"))
         blocks.append(Text(part) if isinstance(part, str) else as_table(part))

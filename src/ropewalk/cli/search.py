@@ -22,6 +22,7 @@ from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
 from ropewalk.escaping import escaped_lines
 from ropewalk.processes.fleet import default_resources
 from ropewalk.program.script_code import NotAProgram
+from ropewalk.user_frames import remote_text
 
 
 class ModeChoice(StrEnum):
@@ -57,7 +58,7 @@ def search(
         float | None, typer.Option("--time-limit", metavar="SECONDS", help="Pause all trials after this time, and end.")
     ] = None,
     begin_anew: Annotated[
-        bool, typer.Option("--begin-anew", help="Do not go on with an unfinished search of this name.")
+        bool, typer.Option("--begin-anew", help="Begin a new search, whatever the store has of this name.")
     ] = False,
     engine: placing.Engine = None,
     option: placing.Options = None,
@@ -72,7 +73,8 @@ def search(
 ) -> None:
     """Search for hyperparameters of a training function: many trials, kept in the store of runs.
 
-    Ctrl-C pauses all trials; the same command goes on, also after this process was killed. Exit code 1 if the search
+    Ctrl-C pauses all trials; the same command goes on, also after this process was killed; so does a complete search
+    with more --trials. Exit code 1 if the search
     fails, 2 for wrong usage, 130 after Ctrl-C.
     """
     placed = placing.place_or_refuse(
@@ -92,6 +94,8 @@ def search(
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except (SearchFailed, RopewalkError) as error:
+        if above := remote_text(error.__cause__):  # escaped already
+            typer.echo(above.strip("\n"), err=True)
         typer.echo(f"ropewalk search: {escaped_lines(str(error))}", err=True)
         raise typer.Exit(1) from None
     if plot is not None:

@@ -51,6 +51,7 @@ from ropewalk.pipeline.tracing.filling import filled
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.user_frames import user_frames_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class LocalExecutor:
         TypeError: `loss_fn` or `lr_schedule` is not callable, or `optimizer` does not make an optimizer.
     """
 
+    @user_frames_only
     def __init__(
         self,
         model: nn.Module | ModelGraph,
@@ -172,6 +174,7 @@ class LocalExecutor:
 
     # --- training -----------------------------------------------------------------------------------------------------
 
+    @user_frames_only
     def step(self, x: Any, y: Any) -> StepMetrics:
         """Train on one mini-batch.
 
@@ -212,6 +215,7 @@ class LocalExecutor:
         self.num_steps += 1
         return metrics
 
+    @user_frames_only
     def finish(self, metrics: StepMetrics) -> None:
         """Go on until the metrics of a step are complete; drain the pipeline only if that is necessary.
 
@@ -229,6 +233,7 @@ class LocalExecutor:
         if not metrics.done:
             self.drain()
 
+    @user_frames_only
     def drain(self) -> None:
         """Finish all micro-batches that were admitted, with updates for partial rounds and accumulated gradients.
 
@@ -241,6 +246,7 @@ class LocalExecutor:
             self._play()
             self._check_all_done()
 
+    @user_frames_only
     def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
         """Compute the loss over mini-batches in evaluation mode; drains the pipeline first.
 
@@ -264,6 +270,7 @@ class LocalExecutor:
             raise ValueError("there are no batches to evaluate on")
         return float(self._loss.over(found))
 
+    @user_frames_only
     def predict(self, x: Any) -> Any:
         """Compute the model's outputs in evaluation mode, without an autograd graph; drains the pipeline first.
 
@@ -284,6 +291,7 @@ class LocalExecutor:
 
     # --- what was learnt ----------------------------------------------------------------------------------------------
 
+    @user_frames_only
     def to_module(self) -> nn.Module:
         """Return a copy of the model with the newest weights and buffers; drains the pipeline first."""
         state = self.state_dict()

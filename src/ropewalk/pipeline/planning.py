@@ -27,6 +27,7 @@ from ropewalk.pipeline.topology import Level, Topology
 from ropewalk.pipeline.topology_text import load_topology, parse_bandwidth, parse_topology
 from ropewalk.pipeline.verifier import verify
 from ropewalk.quantities import parse_memory
+from ropewalk.user_frames import user_frames_only
 
 DEFAULT_BANDWIDTH = 1e9
 """Bytes per second of links without a description: the value that PipeDream's optimizer uses, about 10 Gbit/s Ethernet.
@@ -39,6 +40,7 @@ _SUITING = {"pipedream": "pipedream", "balanced": "gpipe"}
 """For a partitioner that comes from a paper, the schedule of that paper."""
 
 
+@user_frames_only
 def plan(
     model: Any,
     example_inputs: Any = None,

@@ -28,17 +28,19 @@ from ropewalk.errors import ProfileInvalid
 from ropewalk.pipeline.operator_memory import Bytes, measure_bytes
 from ropewalk.pipeline.operator_runs import OperatorRuns, Times, tensors_of
 from ropewalk.pipeline.operators_apart import OperatorInputs, measure_apart
-from ropewalk.pipeline.profiles import LARGE_SPREAD, Operator, Profile
+from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.timing import spread_s, take_times, undisturbed_s
 from ropewalk.pipeline.tracing.fake_tensors import is_numberless
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.pipeline.tracing.trees import map_tensors
+from ropewalk.user_frames import user_frames_only
 
 logger = logging.getLogger(__name__)
 
 
+@user_frames_only
 def profile(
     model: nn.Module | ModelGraph,
     example_inputs: Any,
@@ -93,7 +95,7 @@ def profile(
                 take_times(runs, repeats, report)
                 taken = {id: OperatorInputs(times, runs.empty) for id, times in runs.times.items()}
     found = _profile(graph, inputs, taken, bytes_of)
-    if found.spread >= LARGE_SPREAD:
+    if found.is_unsure:
         logger.warning("%s: %s", found.model, found.spread_in_words)
     return found
 

@@ -28,6 +28,9 @@ from ropewalk.quantities import shown_duration
 LARGE_SPREAD = 0.25
 """Spread above which the times of a profile are unreliable (measured: 0.02 to 0.06 on a nearly idle machine, 0.5 to 1
 where four other programs shared two cores)."""
+_NOTICED_S = 1e-3
+"""Seconds of spread in a micro-batch from which it is told: below, the 0.1 ms of each passing between processes count
+more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,19 +158,30 @@ class Profile:
         return math.fsum(operator.spread_s for operator in self.operators) / self.compute_s if self.compute_s else 0.0
 
     @property
+    def is_unsure(self) -> bool:
+        """Whether the spread is large enough to change which cuts of a plan are best.
+
+        Not if it is large beside operators that take next to no time: passing a micro-batch from process to process
+        takes as long, so that their times decide nothing.
+        """
+        return self.spread >= LARGE_SPREAD and self.spread * self.compute_s >= _NOTICED_S
+
+    @property
     def spread_in_words(self) -> str:
         """The spread in words; if it is large, also the operator with the largest one and a remedy. "" if not known."""
         if not self.spread:
             return ""
         most = max(self.operators, key=lambda operator: operator.spread_s)
         most_s = most.forward_s + most.backward_s
-        said = f"measured times vary by {self.spread:.0%} (half the distance between quartiles)"
-        if self.spread < LARGE_SPREAD:
+        share = f"{self.spread:.0%}" if self.spread <= 1 else "more than 100%"
+        said = f"measured times vary by {share} from one repeat to the next"
+        if not self.is_unsure:
             return said
         return (
-            f"{said}, most at {most.id}: {shown_duration(most_s)}, {shown_duration(most.spread_s)} more or less; the "
-            f"machine was busy, or micro-batches are too small to be measured, and plans from it may be wrong: measure "
-            f"again when it has nothing else to do, or with more repeats"
+            f"{said}, most at {most.id}: {shown_duration(most_s)}, {shown_duration(most.spread_s)} more or less. The "
+            f"profile has the lower quartile of each operator, which other work on this machine disturbs least; still, "
+            f"a plan from it may not have the best cuts. To be sure, profile on a machine with nothing else to do, "
+            f"with larger micro-batches or with more repeats (40, say)"
         )
 
     @property

@@ -6,6 +6,7 @@ from ropewalk.errors import InitializerFailed, TaskPoisoned, TaskTimeout, Worker
 from ropewalk.pool.worker_options import WorkerOptions
 from ropewalk.processes.messages import Exited
 from ropewalk.transport.failures import Failure, rebuild_error
+from ropewalk.user_frames import stacks_text
 
 
 def verdict(
@@ -29,7 +30,7 @@ def verdict(
 
 def timed_out(index: int | None, worker: str, limit_s: float, exited: Exited) -> TaskTimeout:
     """Return the error of a task that exceeded its timeout; its worker was ended after it had printed its stacks."""
-    stacks = f" Its stacks then:\n{exited.last_output}" if exited.last_output else ""
+    stacks = f" Its stacks then:\n{stacks_text(exited.last_output)}" if exited.last_output else ""
     return TaskTimeout(
         f"{_task(index)} ran longer than task_timeout_s={limit_s:g} in {worker}, which was ended.{stacks}",
         index=index,

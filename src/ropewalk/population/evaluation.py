@@ -15,7 +15,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.pool.seeds import derive, task_seed
+from ropewalk.pool.seeds import derive
+from ropewalk.pool.worker import current_task
 from ropewalk.population.algorithm import Evaluator, Fitness
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.trial import Trial
@@ -30,19 +31,23 @@ def seed_of_ask(seed: int, ask: int, *, is_test: bool = False) -> int:
     return derive(seed ^ _TEST if is_test else seed, ask)
 
 
-def evaluate_one(evaluator: Evaluator[Any], fitness: Fitness, candidate: Any, seed: int) -> float | Outcome:
+def evaluate_one(
+    evaluator: Evaluator[Any], fitness: Fitness, candidate: Any, ask_seed: int, position: int
+) -> float | Outcome:
     """Evaluate a candidate; returns its outcome, as a float if it is only a fitness.
 
     Args:
         evaluator: the evaluator of the algorithm.
         fitness: the user's function, as `taking_trial` returns it.
         candidate: the candidate.
-        seed: the 64-bit seed of the trial.
+        ask_seed: the 64-bit seed of the ask.
+        position: the position of the candidate in the ask.
 
     Raises:
         Exception: any exception of the fitness function.
     """
-    trial = Trial(seed, is_test=evaluator.is_test, observations=evaluator.observations)
+    seed = derive(ask_seed, position)
+    trial = Trial(seed, common=ask_seed, is_test=evaluator.is_test, observations=evaluator.observations)
     outcome = evaluator(fitness, candidate, trial)
     outcome.observations = trial.collected
     return outcome.fitness if outcome.is_plain else outcome
@@ -50,7 +55,9 @@ def evaluate_one(evaluator: Evaluator[Any], fitness: Fitness, candidate: Any, se
 
 def evaluate_as_task(evaluator: Evaluator[Any], fitness: Fitness, candidate: Any) -> float | Outcome:
     """Evaluate in a task of a pool whose map has the seed of the ask: the index of the task is the position."""
-    return evaluate_one(evaluator, fitness, candidate, task_seed())
+    task = current_task()
+    assert task is not None, "it is a task of a pool"
+    return evaluate_one(evaluator, fitness, candidate, *task)
 
 
 def evaluate_numbered(
@@ -58,7 +65,7 @@ def evaluate_numbered(
 ) -> float | Outcome:
     """Evaluate a (position, candidate) pair, for asks of which only some candidates are evaluated."""
     position, candidate = numbered
-    return evaluate_one(evaluator, fitness, candidate, derive(seed, position))
+    return evaluate_one(evaluator, fitness, candidate, seed, position)
 
 
 def as_argument(candidates: Sequence[Any]) -> Sequence[Any]:

@@ -18,12 +18,21 @@ class Trial:
 
     Args:
         seed: 64-bit seed; the seeds of different evaluations are independent.
+        common: 64-bit seed of all candidates that were asked for together; None: as `seed`.
         is_test: whether the evaluation is a test, from whose outcome nothing is learnt.
         observations: statistics of observations, if the algorithm normalises them; else None.
     """
 
-    def __init__(self, seed: int, *, is_test: bool = False, observations: ObservationStatistics | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        common: int | None = None,
+        is_test: bool = False,
+        observations: ObservationStatistics | None = None,
+    ) -> None:
         self.full_seed = seed
+        self._common = seed if common is None or is_test else common
         self.is_test = is_test
         self._observations = observations
         self._collector: ObservationCollector | None = None
@@ -33,14 +42,29 @@ class Trial:
         """A seed from 0 to 2**31 - 1, for `env.reset(seed=trial.seed)` and similar calls."""
         return self.full_seed & ((1 << _SEED_BITS) - 1)
 
+    @property
+    def common_seed(self) -> int:
+        """A seed from 0 to 2**31 - 1 that all candidates of a generation have in common, and the next one not.
+
+        With common random numbers, candidates are compared on the same episodes, so that luck decides less about their
+        ranks (Glasserman, Yao: Some guidelines and guarantees for common random numbers, 1992). It is the seed of all
+        candidates that are asked for together: in steady state, each has its own. In a test it is `seed`.
+        """
+        return self._common & ((1 << _SEED_BITS) - 1)
+
     @cached_property
     def rng(self) -> np.random.Generator:
         """The random number generator of this evaluation."""
         return np.random.default_rng(self.full_seed)
 
-    def seeds(self, num: int) -> list[int]:
-        """Return seeds for `num` episodes of this evaluation, each from 0 to 2**31 - 1."""
-        words = np.random.SeedSequence(self.full_seed).generate_state(num, np.uint64)
+    def seeds(self, num: int, *, common: bool = False) -> list[int]:
+        """Return seeds for `num` episodes of this evaluation, each from 0 to 2**31 - 1.
+
+        Args:
+            num: number of seeds.
+            common: whether all candidates of a generation get the same; see `common_seed`.
+        """
+        words = np.random.SeedSequence(self._common if common else self.full_seed).generate_state(num, np.uint64)
         return [int(word) >> (64 - _SEED_BITS) for word in words]
 
     def normalise(self, observation: NDArray[np.floating]) -> NDArray[np.float64]:

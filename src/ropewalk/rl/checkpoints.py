@@ -185,16 +185,46 @@ def check_rounds(state: Mapping[str, Any], groups: int, lag: int, folder: Path |
     return [published[max(0, version)] for version in range(newest - lag, newest + 1)]
 
 
-def tell_if_done(steps: int, total_steps: int, folder: Path | str | None) -> None:
-    """Say where nothing is left to do, since nothing else would be seen of it."""
-    if steps >= total_steps:
+def tell_beginning(steps: int, total_steps: int, folder: Path | str | None) -> None:
+    """Say from where the experiment goes on, or that nothing is left to do.
+
+    Args:
+        steps: that were done before the checkpoint.
+        total_steps: of the experiment.
+        folder: of the checkpoint.
+    """
+    if steps < total_steps:
         logger.warning(
-            "the checkpoint in %s has done %s of %s steps: nothing is left to do. Give the experiment more steps to go "
-            "on, or another folder to begin anew",
-            folder,
+            "the experiment goes on from step %s of %s, from the checkpoint in %s",
             f"{steps:,}",
             f"{total_steps:,}",
+            folder,
+        )
+        return
+    logger.warning(
+        "the checkpoint in %s has done %s of %s steps: nothing is left to do. Give the experiment more steps to go "
+        "on, or another folder to begin anew",
+        folder,
+        f"{steps:,}",
+        f"{total_steps:,}",
+    )
+
+
+def tell_interruption(steps: int, total_steps: int, folder: Path | str | None) -> None:
+    """Say that an experiment was interrupted after a last checkpoint, and how it goes on.
+
+    Args:
+        steps: that were done.
+        total_steps: of the experiment.
+        folder: of the checkpoint; None: nothing was saved.
+    """
+    if folder is not None:
+        logger.warning(
+            "the experiment was interrupted after %s of %s steps; it is saved in %s, and the same script goes on there",
+            f"{steps:,}",
+            f"{total_steps:,}",
+            folder,
         )
 
 
-__all__ = ["ExperimentCheckpoints", "check_kind", "check_rounds", "tell_if_done"]
+__all__ = ["ExperimentCheckpoints", "check_kind", "check_rounds", "tell_beginning", "tell_interruption"]

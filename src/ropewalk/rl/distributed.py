@@ -26,6 +26,7 @@ from ropewalk.rl.logs.logger import Logger
 from ropewalk.rl.progress import ProgressLog
 from ropewalk.rl.result import ExperimentResult, TrainingOutcome
 from ropewalk.rl.running import RunningExperiment
+from ropewalk.rl.standstill import Standstill
 from ropewalk.tracking.observed_run import ObservedRun, Track
 
 logger = logging.getLogger(__name__)
@@ -160,7 +161,8 @@ def drive_program(
         shown.program = running
         learners = running.client("learner", on_lost="retry")
         try:
-            outcome = _driven([learners[rank] for rank in range(distribution.learners)], progress, shown)
+            agent, ranks = assembly.experiment.agent, range(distribution.learners)
+            outcome = _driven([learners[rank] for rank in ranks], progress, shown, agent.unroll * agent.envs)
         except rw.CallError:
             running.wait()  # raises what ended the program
             shown.check_stop()
@@ -168,19 +170,35 @@ def drive_program(
     return ExperimentResult(outcome, progress.rows, progress.seconds, assembly)
 
 
-def _driven(learners: Sequence[Any], progress: ProgressLog, shown: RunningExperiment) -> TrainingOutcome:
+def _driven(
+    learners: Sequence[Any], progress: ProgressLog, shown: RunningExperiment, block_steps: int
+) -> TrainingOutcome:
     """Log the progress of learners until the end, and return what they have learned."""
-    num_problems = 0
+    num_problems, standstill = 0, Standstill(block_steps)
     while not (status := _shown(learners[0].status(len(progress.evaluations), num_problems), progress)).done:
         num_problems += len(status.problems)
         for problem in status.problems:
             shown.happened("", problem)
         if status.failure:
             raise status.failure
+        for words in _standing_still(standstill, status):
+            logger.warning("%s", words)
+            shown.happened("", words)
         if shown.wants_look:
             _look(shown, learners)
         time.sleep(_STATUS_S)
     return learners[0].outcome()
+
+
+def _standing_still(standstill: Standstill, status: LearnerStatus) -> list[str]:
+    counters = status.counters
+    return standstill.look(
+        time.monotonic(),
+        counters.steps + counters.stale_steps,
+        counters.updates,
+        blocks={group: facts.blocks + facts.stale + facts.refused for group, facts in status.actors.items()},
+        waits_for=status.waits_for,
+    )
 
 
 def _look(shown: RunningExperiment, learners: Sequence[Any]) -> None:

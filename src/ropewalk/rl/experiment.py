@@ -20,6 +20,7 @@ from ropewalk.rl.observing import observe, with_rows
 from ropewalk.rl.repeating import repeat
 from ropewalk.rl.result import ExperimentResult
 from ropewalk.tracking.observed_run import Track
+from ropewalk.user_frames import user_frames_only
 
 if TYPE_CHECKING:
     from ropewalk.program.program import Program
@@ -124,6 +125,7 @@ class Experiment:
             if not isinstance(number := getattr(self, name), numbers.Integral):
                 raise TypeError(f"{name} is an integer, not {number!r}")
 
+    @user_frames_only
     def run(
         self,
         actors: int = 0,
@@ -175,6 +177,7 @@ class Experiment:
                 return run_in_process(assembly, logger, watched.run.id if watched.run else "")
             return drive_program(assembly, processes, logger, engine=engine, track=watched)
 
+    @user_frames_only
     def repeat(self, record: Path | str, *, log: Log = "terminal") -> ExperimentResult:
         """Do an asynchronous run again, in this process, from the record of its decisions: with the same bits.
 

@@ -10,7 +10,7 @@ from typing import Any
 from ropewalk.rl.actors.collector import Collector
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
-from ropewalk.rl.checkpoints import ExperimentCheckpoints, check_rounds, tell_if_done
+from ropewalk.rl.checkpoints import ExperimentCheckpoints, check_rounds, tell_beginning, tell_interruption
 from ropewalk.rl.environments.histories import told_if_long
 from ropewalk.rl.evaluation_record import EvaluationRecord
 from ropewalk.rl.interruptions import Interruptions
@@ -21,6 +21,7 @@ from ropewalk.rl.result import EvaluationScores, ExperimentResult, TrainingOutco
 from ropewalk.rl.round_learner import RoundLearner
 from ropewalk.rl.running import RunningExperiment
 from ropewalk.rl.seeds import derived_seed
+from ropewalk.rl.standstill import Standstill, watched
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.view import replay_settings
 
@@ -45,6 +46,7 @@ def run_in_process(assembly: Assembly, log: Logger, run: str = "") -> Experiment
         contextlib.closing(_InProcessRun(assembly, log, run)) as training,
         Interruptions(deferred=deferred) as interruptions,
         training.shown.shown(),
+        watched(training.look),
     ):
         training.train(interruptions)
         return training.result()
@@ -73,6 +75,7 @@ class _InProcessRun:
         else:
             self._published = [self._rounds.variables()] * (assembly.lag + 1)
         self._times = TimeShares()
+        self._standstill, self._is_evaluating, self._num_evaluations = Standstill(), False, 0
         self._told: set[str] = set()
         """Warnings that were given."""
         self._collectors: list[Collector] = []
@@ -100,10 +103,20 @@ class _InProcessRun:
                 tables = self._rounds.tables
                 self.shown.look(replay_settings(tables.tables), tables.info())
             self._checkpoints.save_if_due(self._state)
-        self._save()
+        if self._save() and (interruptions.came or self.shown.is_asked_to_stop):
+            tell_interruption(counters.steps, experiment.steps, experiment.checkpoint)
         interruptions.check()
         self.shown.check_stop()
         self._log.progress(counters, self._rounds.updates.metrics, self._times.limit(), label="end")
+
+    def look(self) -> None:
+        """Tell a standstill, which is one of the environments here; called by a thread of its own."""
+        if self._is_evaluating:  # in environments of its own
+            return
+        steps = sum(collector.num_calls for collector in self._collectors) + self._num_evaluations
+        for words in self._standstill.look(time.monotonic(), steps, self._rounds.counters.updates):
+            logger.warning("%s", words)
+            self.shown.happened("", words)
 
     def result(self) -> ExperimentResult:
         """Return what came of it."""
@@ -122,11 +135,14 @@ class _InProcessRun:
         for collector in self._collectors:
             collector.close()
 
-    def _save(self) -> None:
+    def _save(self) -> bool:
+        """Save the end; returns whether that was possible."""
         try:
             self._checkpoints.save(self._state)
         except OSError as error:  # what was learned is here
             logger.error("the last checkpoint of the experiment was not saved: %s", error)
+            return False
+        return True
 
     def _collect(self, group: int) -> Block:
         self._collectors[group].load(self._published[0])
@@ -151,7 +167,10 @@ class _InProcessRun:
         assert evaluation is not None
         steps, variables = self._rounds.counters.steps, self._rounds.variables()
         seed = derived_seed(self._experiment.seed, "evaluation")
+        self._is_evaluating = True
         scores = self._assembly.evaluate(self._evaluated, variables, evaluation.episodes, seed)
+        self._num_evaluations += 1
+        self._is_evaluating = False
         evaluated = EvaluationScores(steps, variables.version, tuple(scores))
         if self._evaluations.add(evaluated):
             self._evaluations.keep(evaluated, variables)
@@ -176,7 +195,7 @@ class _InProcessRun:
         self._rounds.load_state_dict(state["rounds"])
         self._histories = list(state["histories"])
         self._evaluations.load_state_dict(state["evaluations"])
-        tell_if_done(self._rounds.counters.steps, self._experiment.steps, folder)
+        tell_beginning(self._rounds.counters.steps, self._experiment.steps, folder)
 
 
 __all__ = ["run_in_process"]

@@ -12,7 +12,7 @@ from typing import Any, cast
 import ropewalk as rw
 from ropewalk.errors import CheckpointCorrupt, FailedForGood, FileNotTrusted, LimiterDeadlock, NotFinite
 from ropewalk.rl.assembly import Assembly
-from ropewalk.rl.checkpoints import ExperimentCheckpoints, tell_if_done
+from ropewalk.rl.checkpoints import ExperimentCheckpoints, tell_beginning, tell_interruption
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.deliveries import ActorFacts
 from ropewalk.rl.evaluation_record import EvaluationRecord
@@ -57,6 +57,7 @@ class LearnerStatus:
         actors: facts by group of environments; empty in lock-step, where no block is late.
         lost_blocks: blocks that were lost with learners that died; they are collected anew.
         problems: of actors and evaluators, since the number that was asked for; training goes on.
+        waits_for: the actors whose blocks the learner waits for, in words; "" if it does not, or does not know.
     """
 
     counters: Counters
@@ -68,6 +69,7 @@ class LearnerStatus:
     actors: Mapping[int, ActorFacts] = field(default_factory=dict[int, ActorFacts])
     lost_blocks: int = 0
     problems: tuple[str, ...] = ()
+    waits_for: str = ""
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ class LearnerNode(ABC):
             actors,
             lost_blocks,
             problems,
+            self.waits_for(),
         )
 
     @rw.concurrent(64)
@@ -164,6 +167,10 @@ class LearnerNode(ABC):
     @abstractmethod
     def look(self) -> LearnerLook:
         """Return how full replay is, and how old the blocks of its actors are."""
+
+    def waits_for(self) -> str:
+        """Return the actors whose blocks this learner waits for, in words; "" if it does not know."""
+        return ""
 
     def delivered(self) -> tuple[Mapping[int, ActorFacts], int]:
         """Return facts of the actors by group, and the number of lost blocks."""
@@ -256,7 +263,7 @@ class LearnerNode(ABC):
                 self.load_state_dict(state)
         except (ValueError, CheckpointCorrupt, FileNotTrusted) as error:
             raise FailedForGood(f"{type(error).__name__}: {error}") from error
-        tell_if_done(self.counters.steps, self.assembly.experiment.steps, self.assembly.experiment.checkpoint)
+        tell_beginning(self.counters.steps, self.assembly.experiment.steps, self.assembly.experiment.checkpoint)
 
     def saved_here(self) -> None:
         """Save what is due, between two steps of the learner."""
@@ -265,13 +272,18 @@ class LearnerNode(ABC):
 
     def _end(self) -> None:
         """Save the end, and end the program or wait until it is ended."""
+        is_saved = True
         try:
             self._checkpoints.save(self.state_dict)
         except OSError as error:
             if not self._hold:  # what was learned is nowhere else
                 raise
+            is_saved = False
             logger.error("the last checkpoint of the experiment was not saved: %s", error)
         if rw.stopping():
+            if is_saved and not self.is_done:
+                experiment = self.assembly.experiment
+                tell_interruption(self.counters.steps, experiment.steps, experiment.checkpoint)
             return
         ends_program = self.settle()
         self._ended = True

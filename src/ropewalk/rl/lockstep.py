@@ -141,6 +141,16 @@ class LockstepLearner(LearnerNode):
         """See `LearnerNode`; the counts may be of the middle of a round."""
         return LearnerLook(replay_settings(self._rounds.tables.tables), self._rounds.tables.info())
 
+    def waits_for(self) -> str:
+        """See `LearnerNode`."""
+        with self._changed:
+            given = self._book.given()
+            missing = self._book.missing
+        return " and ".join(
+            f"group {group} of environments ({', '.join(f'actor {one}' for one in given.get(group, ())) or 'no actor'})"
+            for group in missing[:3]
+        )
+
     def train(self) -> None:
         """See `LearnerNode`."""
         while not self.is_done and not rw.stopping():

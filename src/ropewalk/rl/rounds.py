@@ -70,6 +70,14 @@ class RoundBook:
         """Groups whose block of the round that is learned next has not come."""
         return [group for group, number in enumerate(self._delivered) if number <= self.learned]
 
+    def given(self) -> dict[int, list[str]]:
+        """Return the actors that collect the next block of each group, by group."""
+        found: dict[int, list[str]] = {}
+        for task, given in self._given.items():
+            if task.number == self._delivered[task.group]:
+                found.setdefault(task.group, []).extend(sorted(given.actors))
+        return found
+
     def ask(self, actor: str, holds: Collection[tuple[int, int]], now: float) -> RoundTask | None:
         """Return a block for an actor to collect, or None if there is none now.
 

@@ -236,6 +236,11 @@ class SearchBook:
             ]
         return [TrialGivenUp(facts.number, why)]
 
+    def extended(self) -> None:
+        """The search goes on, and may start more trials than before."""
+        if self._is_exhausted:
+            self._note(["extend"])
+
     def suspended(self) -> None:
         """The launcher of the search ended, and another one goes on: what was running has to be begun again."""
         self._note(["suspend"])
@@ -327,6 +332,9 @@ class SearchBook:
             case ["exhausted"]:
                 self._is_exhausted = True
                 self.scheduler.exhausted()
+            case ["extend"]:
+                self._is_exhausted = False
+                self.scheduler.extended()
             case ["suspend"]:
                 for facts in self.trials:
                     if facts.state is TrialState.RUNNING:

@@ -199,6 +199,19 @@ class SearchResults(Sequence[TrialResult]):
         """
         return ended_view(self.name, self.run, self._trials, Objective(self.metrics[0], self.modes[0]), panels)
 
+    def importance(self) -> dict[str, float]:
+        """Return which hyperparameters matter: the share of each in what distinguishes the best trials from all.
+
+        By PED-ANOVA (Watanabe, Bansal, Hutter 2023, https://arxiv.org/abs/2304.10255), for the first metric.
+
+        Returns:
+            Shares from 0 to 1 by name, which add up to 1, the largest first; empty if fewer than 8 trials have reported
+            a finite value, or no hyperparameter varies.
+        """
+        from ropewalk.search.importance import importances  # it imports this module
+
+        return importances(self)
+
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw the history, the configurations, the importance of hyperparameters and the steps of all trials.
 

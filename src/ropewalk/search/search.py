@@ -32,7 +32,7 @@ from ropewalk.processes.shared_sessions import leased
 from ropewalk.quantities import counted
 from ropewalk.search.arguments import objectives, places_here, sampler_of
 from ropewalk.search.book import Mode, SearchBook
-from ropewalk.search.claimed_search import begun_book, claimed_search
+from ropewalk.search.claimed_search import ClaimedSearch, begun_book, claimed_search
 from ropewalk.search.endings import state_after, words_at_the_end
 from ropewalk.search.instructions import Begin
 from ropewalk.search.lone_trial import run_alone
@@ -58,9 +58,9 @@ from ropewalk.tracking.journal import RecordJournal
 from ropewalk.tracking.log_policies import LogPolicy
 from ropewalk.tracking.relaunch import take_relaunch
 from ropewalk.tracking.store.opening import open_store
-from ropewalk.tracking.store.rows import RunRow
 from ropewalk.tracking.store.store import RunStore
 from ropewalk.tracking.writer import StoreWriter
+from ropewalk.user_frames import user_frames_only
 
 _HEARTBEAT_S = 20.0
 
@@ -101,7 +101,8 @@ class Search:
         log_policies: what follows from words in the causes of failures.
         checkpoints: which checkpoints of a trial are written and kept; None: one for each step, of which the newest
             and the best are kept.
-        resume: go on with an unfinished search of the same name and settings; False always begins anew.
+        resume: go on with the search of the same name and settings that is unfinished, or that is complete and has had
+            fewer than `trials`; False always begins anew.
         trials_in: "workers" of a pool; or "threads" of this process, for trials whose `Trainer` or `Program` needs
             several hosts.
         preload: modules that the workers share from the start, such as "torch".
@@ -207,6 +208,7 @@ class Search:
 
     # --- running it ---------------------------------------------------------------------------------------------------
 
+    @user_frames_only
     def run(self) -> SearchResults:
         """Run the search, or go on with it, and return when it is complete, or its time is over.
 
@@ -228,17 +230,18 @@ class Search:
             store = stack.enter_context(open_store(self._store))
             writer = StoreWriter(store, store.where, journal=RecordJournal(store))
             stack.callback(writer.close)
-            keeper, earlier, changed = stack.enter_context(
-                claimed_search(self._settings, store, writer, self._folder, self._resume)
-            )
+            claimed = stack.enter_context(claimed_search(self._settings, store, writer, self._folder, self._resume))
+            keeper = claimed.keeper
             if self._settings.population is not None:
-                return self._run_population(self._settings.population, store, writer, keeper, earlier, changed)
-            book = begun_book(self._settings, store, keeper, earlier, changed)
+                return self._run_population(self._settings.population, store, writer, claimed)
+            book = begun_book(self._settings, store, claimed)
             running = self._running(keeper, self._settings.trials, lambda: book.trials, book.scheduler)
             keeper.told = running.line
             stack.enter_context(self._shown(running))
             progress = stack.enter_context(SearchProgress(book, self.name, self._settings.trials, self._progress))
             goes_on = f"goes on after {counted(len(book.trials), 'trial')}; " if book.trials else ""
+            if claimed.note:
+                progress.note(claimed.note)
             progress.note(f"{goes_on}run {keeper.run} in {store.where}")
             stack.callback(writer.every(_HEARTBEAT_S, keeper.heartbeat))
             why_stopping = self._carry_through(book, keeper, writer, progress, running)
@@ -287,11 +290,10 @@ class Search:
         settings: PopulationTraining,
         store: RunStore,
         writer: StoreWriter,
-        keeper: StoreKeeper,
-        earlier: RunRow | None,
-        changed: list[str],
+        claimed: ClaimedSearch,
     ) -> SearchResults:
         """Carry the search out by population based training."""
+        keeper = claimed.keeper
         keeper.begin()
         train = self._settings.member(settings, keeper.run, keeper.folder)
         running = PopulationSearch(
@@ -306,8 +308,8 @@ class Search:
             time_limit_s=self._limits.time_limit_s,
             progress=self._progress,
         )
-        if earlier is not None:
-            keeper.event("continued", "; ".join(["the search goes on", *changed]))
+        if claimed.earlier is not None:
+            keeper.event("continued", "; ".join(["the search goes on", *claimed.changed]))
         running.begin(store)
         workers = self._workers(keeper.run)
         shown = self._running(keeper, settings.population, running.members, part=running.population)

@@ -30,6 +30,9 @@ class SearchKeeper(Protocol):
     def changed(self, facts: TrialFacts) -> None:
         """A trial is not under way any more, and this is what is known of it."""
 
+    def best(self, metric: str, value: float, trial: int, num_trials: int) -> None:
+        """A trial has become the best one, with this value of the first metric, of those that have begun."""
+
     def died(self, task: TrialTask, cause: str, failure_class: str, at_step: float) -> None:
         """The process of an attempt has died: it could not say so itself."""
 

@@ -8,8 +8,9 @@ requests from other terminals ◀─ store             Ctrl-C: trials pause at t
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ropewalk.errors import SearchFailed
@@ -30,6 +31,7 @@ from ropewalk.search.search_keeper import SearchKeeper, SearchRequest
 from ropewalk.search.trial_facts import Retries, TrialFacts, TrialState
 from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask
 from ropewalk.tracking.log_policies import LogPolicy, findings
+from ropewalk.transport.failures import remote_traceback
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +103,9 @@ class SearchRun:
         self._under_way: dict[int, _UnderWay] = {}
         self._began = self._looked = clock()
         self._kill_at: float | None = None
+        self._best = book.score(None if book.best is None else book.best.best)
+        self._has_warned = False
+        """Whether it was said that values which are not finite are reported."""
         self.why_stopping = ""
         """Why the search ends before it is complete; empty if it does not."""
 
@@ -164,7 +169,7 @@ class SearchRun:
                 attempt.heard, attempt.host = self._clock(), host
             case AttemptReported(trial, _, step, values):
                 attempt.heard = self._clock()
-                self._carry_out(self.book.reported(trial, step, values))
+                self._reported(trial, step, values)
             case AttemptSuggested(trial, _, values, distributions):
                 attempt.heard = self._clock()
                 self.book.suggested(trial, values, distributions)
@@ -182,11 +187,24 @@ class SearchRun:
                 finally:
                     self._keeper.changed(self.book.trials[trial])
 
+    def _reported(self, trial: int, step: float, values: Sequence[float], *, ends: bool = False) -> None:
+        self._carry_out(self.book.reported(trial, step, values), ends=ends)
+        self._keep_best(self.book.trials[trial])
+        if not (self._has_warned or all(map(math.isfinite, values))):
+            self._has_warned = True
+            logger.warning("%s", _not_finite_in_words(trial, step, dict(zip(self.book.metrics, values, strict=True))))
+
+    def _keep_best(self, facts: TrialFacts) -> None:
+        """Keep the best trial so far, if this one has become it."""
+        if (score := self.book.score(facts.best)) > self._best and facts.best is not None:
+            self._best = score
+            self._keeper.best(self.book.metrics[0], facts.best, facts.number, len(self.book.trials))
+
     def _ended(self, attempt: _UnderWay, outcome: TrialOutcome) -> None:
         trial = attempt.task.trial
         self.book.suggested(trial, *outcome.suggested)
         for step, values in outcome.reports:
-            self._carry_out(self.book.reported(trial, step, values), ends=True)
+            self._reported(trial, step, values, ends=True)
         facts = self.book.trials[trial]
         match outcome.outcome:
             case "paused" if _is_at_budget(attempt.task, outcome) and facts.values is None:
@@ -250,16 +268,16 @@ class SearchRun:
             self.book.exclude_host(attempt.task.trial, attempt.host)
         why = last_line(cause)
         logger.warning("trial %d, attempt %d: %s", attempt.task.trial, attempt.task.attempt, why)
-        self._carry_out(self.book.failed(attempt.task.trial, why, failure_class, retries))
+        self._carry_out(self.book.failed(attempt.task.trial, why, failure_class, retries), cause=cause)
 
-    def _carry_out(self, instructions: Sequence[Instruction], *, ends: bool = False) -> None:
+    def _carry_out(self, instructions: Sequence[Instruction], *, ends: bool = False, cause: str = "") -> None:
         for instruction in instructions:
             match instruction:
                 case StopTrial(trial):
                     if not ends:
                         self._places.request(self._under_way[trial].task, Request.STOP)
                 case Broken(why):
-                    raise SearchFailed(why)
+                    raise SearchFailed(why) from (remote_traceback(cause) if "\n" in cause.strip() else None)
                 case _:
                     pass
 
@@ -379,6 +397,14 @@ class SearchRun:
                 self._kill_at = self._clock()
             case other:
                 self._keeper.answer(request, False, f"a search can be paused, stopped and killed, not {other!r}")
+
+
+def _not_finite_in_words(trial: int, step: float, values: Mapping[str, float]) -> str:
+    odd = ", ".join(f"{name} {value:g}" for name, value in values.items() if not math.isfinite(value))
+    return (
+        f"trial {trial} reported {odd} at step {step:g}. NaN ranks below every number, an infinity counts as it is, "
+        f"and the trial goes on; to end such trials, let the function return, or raise. This is said once"
+    )
 
 
 def _is_held_back(attempt: _UnderWay) -> bool:

@@ -24,8 +24,10 @@ from ropewalk.tracking import records
 from ropewalk.tracking.facts import this_process
 from ropewalk.tracking.records import (
     AttemptEnded,
+    ConfigIs,
     EventHappened,
     LabelsAre,
+    Metrics,
     RecordSink,
     RunCreated,
     StateIs,
@@ -82,6 +84,10 @@ class StoreKeeper:
         folder = str(self.folder / self.run)
         self._put(RunCreated(self.project, self.name, "search", time.time(), dict(config), dict(facts), folder=folder))
 
+    def change(self, config: Mapping[str, Any]) -> None:
+        """The search goes on with these settings."""
+        self._put(ConfigIs(dict(config)))
+
     def begin(self) -> None:
         """This process owns the search from now on."""
         self._put(self._owner)
@@ -131,6 +137,11 @@ class StoreKeeper:
         else:
             self._open[run] = facts.number
         self._sink.put(run, StateIs(_STATES[facts.state], time.time(), facts.why))
+
+    def best(self, metric: str, value: float, trial: int, num_trials: int) -> None:
+        """A trial has become the best one: lists of runs show it, and the report of the search its curve."""
+        names, values = [f"best {metric}", "best trial"], [float(value), float(trial)]
+        self._put(Metrics("", names, values, float(num_trials), time.time()))
 
     def died(self, task: TrialTask, cause: str, failure_class: str, at_step: float) -> None:
         """The process of an attempt has died."""
@@ -200,6 +211,42 @@ def unfinished_search(store: RunStore, project: str, name: str) -> tuple[RunRow,
                 return now, claim
             claim.close()
     return None
+
+
+def complete_search(
+    store: RunStore, project: str, name: str, config: Mapping[str, Any], free: Sequence[str]
+) -> tuple[tuple[RunRow, SearchClaim] | None, str]:
+    """Claim the newest complete search of this name, if it is asked for more trials than it has had.
+
+    Args:
+        store: the store.
+        project: project of the search.
+        name: its name.
+        config: its settings now.
+        free: settings that may differ from those that it had.
+
+    Returns:
+        The search and the claim, or None; and why the search of this name does not go on, "" if there is none.
+    """
+    rows = store.runs(project=project, kind="search", states=(records.DONE,), order="-created")
+    row = next((row for row in rows if row.name == name), None)
+    if row is None:
+        return None, ""
+    if any(row.config.get(each) != config[each] for each in config if each not in free):
+        return None, f"the complete search of this name ({row.id}) has other settings, so a new one begins"
+    had, wanted = row.config.get("trials"), config["trials"]
+    if not isinstance(had, int) or not isinstance(wanted, int) or wanted <= had:
+        many = "" if not isinstance(had, int) else f" with {had} trials"
+        return (
+            None,
+            f"the search of this name ({row.id}) is complete{many}, so a new one begins; a larger trials= goes on",
+        )
+    if (claim := SearchClaim.on(Path(row.folder))) is None:
+        return None, ""
+    if (now := store.run(row.id)).state == records.DONE:  # another launcher may have gone on with it since it was found
+        return (now, claim), ""
+    claim.close()
+    return None, ""
 
 
 def lines_of(store: RunStore, run: str) -> list[Line]:

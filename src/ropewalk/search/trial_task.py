@@ -13,7 +13,6 @@ import enum
 import os
 import platform
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from ropewalk.tracking.kept_output import keeping_output
 from ropewalk.tracking.pipe_sink import sink_here
 from ropewalk.tracking.records import AttemptBegan, AttemptEnded, EventHappened, RecordSink
 from ropewalk.tracking.run import Run, RunIdentity, RunPaused, RunStopped
+from ropewalk.transport.one_traceback import one_traceback
 
 if TYPE_CHECKING:  # samplers need numpy, for which a trial that does not need it would wait
     from ropewalk.search.suggesting import Suggesting, Suggestions
@@ -295,7 +295,7 @@ def work_on(
         ended = "stopped"
     except Exception as error:
         ended, failure_class = "failed", class_of_exception(error)
-        cause = "".join(traceback.format_exception(error))[-_MOST_CAUSE:]
+        cause = one_traceback(error, __name__)[-_MOST_CAUSE:]
     finally:
         set_current_run(None)
     sink.put(task.run, AttemptEnded(task.attempt, ended, time.time(), cause, failure_class, notes.step))

@@ -61,9 +61,11 @@ class RestartPolicy:
             raise ValueError(f"jitter must be between 0 and 1, not {self.jitter}")
 
     @property
-    def span(self) -> str:
-        """The window in words that follow a number of restarts; empty if all failures count."""
-        return f" in {self.window_s:g} s" if math.isfinite(self.window_s) else ""
+    def allowance(self) -> str:
+        """The number of restarts that are allowed, in words: "max_restarts=3 allows 3 restarts in 60 s"."""
+        span = f" in {self.window_s:g} s" if math.isfinite(self.window_s) and self.max_restarts else ""
+        number = counted(self.max_restarts, "restart") if self.max_restarts else "no restart"
+        return f"max_restarts={self.max_restarts} allows {number}{span}"
 
     def wait_s(self, doublings: int, chance: random.Random) -> float:
         """Return the first wait doubled `doublings` times, capped at `backoff_max_s`, less the jitter; in seconds."""
@@ -152,10 +154,7 @@ class RestartBudget:
         num_failed = len(self._failed)
         starts = counted(num_failed, "start")
         span_s = now - self._failed[0][0]
-        return (
-            f"{starts} failed before the process was ready, within {span_s:.1f} s; "
-            f"max_restarts={self.policy.max_restarts}{self.policy.span} are allowed"
-        )
+        return f"{starts} failed before the process was ready, within {span_s:.1f} s; {self.policy.allowance}"
 
 
 class RestartIntensity:
@@ -192,7 +191,7 @@ class RestartIntensity:
         num_failures = len(self._failures)
         if num_failures > policy.max_restarts:
             times = "once" if num_failures == 1 else f"{num_failures} times within {now - self._failures[0][0]:.1f} s"
-            reason = f"it failed {times}; max_restarts={policy.max_restarts}{policy.span} are allowed"
+            reason = f"it failed {times}; {policy.allowance}"
             return GiveUp(reason, tuple(cause for _, cause in self._failures))
         if num_failures == 1:
             return StartAgain(0.0)  # in the usual case, one kill after a long life, clients need not wait

@@ -6,10 +6,10 @@ ends without a traceback, with an exit code that tells a shell that it is not do
 
 from __future__ import annotations
 
-import traceback
 from typing import Any, ClassVar
 
 from ropewalk.tracking.records import DONE, FAILED, PAUSED, STOPPED
+from ropewalk.transport.one_traceback import one_traceback
 
 PAUSE, STOP = "pause", "stop"
 """What can be asked of a run."""
@@ -84,7 +84,7 @@ def outcome_of(error: BaseException | None) -> tuple[str, str]:
         case SystemExit():
             return FAILED, f"exited with {error.code!r}"
         case _:
-            return FAILED, "".join(traceback.format_exception(error))[-_MOST_TRACEBACK:]
+            return FAILED, one_traceback(error)[-_MOST_TRACEBACK:]
 
 
 __all__ = ["PAUSE", "STOP", "RunInterrupted", "RunPaused", "RunStopped", "RunTerminated", "outcome_of"]

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
+from ropewalk.user_frames import user_frames_only
+
 
 class CheckpointFuture:
     """The future that `Trainer.save` returns: copies are taken, and are being written.
@@ -51,6 +53,7 @@ class CheckpointFuture:
         """Whether the checkpoint is complete, or has failed."""
         return self._result.done()
 
+    @user_frames_only
     def wait(self, timeout_s: float | None = None) -> Path:
         """Wait until the checkpoint is complete.
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from ropewalk.errors import ExchangeInvalid
+from ropewalk.exchange.bucketed import BucketedExchange
 from ropewalk.exchange.compressors.compressor import Compressor
 from ropewalk.exchange.exchange import Exchange
 from ropewalk.exchange.exchange_maker import MakesExchange, made_exchange, make_exchange
@@ -34,6 +35,15 @@ class Inboxes:
     def deliver(self, stage: int, packet: Packet) -> None:
         """Accept a packet; may be called by any thread."""
         self.of(stage).deliver(packet)
+
+
+def keeps_state(exchange: MakesExchange | None) -> bool:
+    """Return whether the exchange of a user's setting has state, such as what a compressor keeps back for later."""
+    if exchange is None:
+        return False
+    made = made_exchange(exchange)
+    made.close()
+    return isinstance(made, BucketedExchange) and made.keeps_state
 
 
 def check_exchange(exchange: object) -> None:

@@ -88,14 +88,17 @@ class StageReport:
 
 @dataclass(frozen=True, slots=True)
 class LinkReport:
-    """The traffic from one worker to another."""
+    """The traffic from one worker to another: activations, their gradients, and the sums over replicas.
+
+    What an exchange sends goes over connections of its own and is not among it: `WorkerReport.exchange` has it.
+    """
 
     source: str
     target: str
     total_bytes: int
     step_bytes: float
     predicted_step_bytes: float | None
-    """Bytes per step according to the plan; None: the plan does not say."""
+    """Bytes per step according to the plan; None: the plan does not say, as between replicas of the same stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +282,11 @@ def _links(
 def predicted_link_bytes(
     plan: Plan, prediction: Prediction | None, source: PlanWorker, target: PlanWorker
 ) -> float | None:
-    """Return the predicted bytes per step; replicas that pass to each other share them equally."""
-    if prediction is None:
+    """Return the predicted bytes per step, which replicas that pass to each other share equally.
+
+    None between replicas of the same stages, whose sums the plan does not count in bytes.
+    """
+    if prediction is None or source.group == target.group:
         return None
     total = 0
     for link in prediction.links:

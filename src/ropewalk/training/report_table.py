@@ -14,6 +14,11 @@ step        96.3 ms, 93 ms planned (3.5 % longer), 91 ms possible with these tim
 bubble      19 % of the time the busiest worker does not compute; workers are 26 % idle, 24 % planned
 waiting     worker 0.0: starved by stage 1 32 %, sums 1 %
 link        worker 0.0 -> 1.0: 1.2 MiB in a step, 1.2 MiB planned; 14.4 MiB in all
+
+With an exchange, what it sends goes over connections of its own, and has lines of its own:
+
+link        worker 0.0 -> 0.1: 0.5 KiB in a step besides the exchange; 6 KiB in all
+exchange    worker 0.0: 1.2 MiB sent in a step, 25 % of a dense ring all-reduce, and 56 B of headers; ...
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from ropewalk.quantities import counted, shown_duration, shown_size
 from ropewalk.text_table import text_table
 
 if TYPE_CHECKING:  # reports draw themselves with this
+    from ropewalk.exchange.exchange import ExchangeReport
     from ropewalk.training.report import LinkReport, StageReport, TrainingReport, WorkerReport
 
 _UNKNOWN = "-"
@@ -110,7 +116,8 @@ def _remarks(report: TrainingReport) -> Iterator[str]:
             yield f"waiting     worker {worker.worker}: {causes}"
     if not any(worker.waiting for worker in report.workers):
         yield "waiting     not recorded: workers took turns in one thread, and the turns of others are under other"
-    yield from (f"link        {_link(link)}" for link in report.links)
+    has_exchange = any(worker.exchange is not None for worker in report.workers)
+    yield from (f"link        {_link(link, has_exchange=has_exchange)}" for link in report.links)
     for worker in report.workers:
         if worker.num_snapshots:
             yield (
@@ -119,10 +126,7 @@ def _remarks(report: TrainingReport) -> Iterator[str]:
             )
     for worker in report.workers:
         if worker.exchange is not None:
-            sent, steps = worker.exchange.sent_bytes, max(worker.exchange.steps, 1)
-            dense = worker.exchange.dense_bytes
-            against = f", {100 * sent / dense:.3g} % of a dense ring all-reduce" if dense else ""
-            yield f"exchange    worker {worker.worker}: {shown_size(sent / steps)} sent in a step{against}"
+            yield f"exchange    worker {worker.worker}: {_exchange(worker.exchange, report.num_steps_of_run)}"
     for worker in report.workers:
         yield from (f"note        worker {worker.worker}: {note}" for note in worker.notes)
 
@@ -140,12 +144,21 @@ def _step(report: TrainingReport) -> str:
     return f"{shown_duration(report.step_s)}{planned}, {possible}{rate}"
 
 
-def _link(link: LinkReport) -> str:
+def _link(link: LinkReport, *, has_exchange: bool) -> str:
+    besides = " besides the exchange" if has_exchange else ""
     planned = "" if link.predicted_step_bytes is None else f", {shown_size(link.predicted_step_bytes)} planned"
     return (
-        f"worker {link.source} -> {link.target}: {shown_size(link.step_bytes)} in a step{planned}; "
+        f"worker {link.source} -> {link.target}: {shown_size(link.step_bytes)} in a step{besides}{planned}; "
         f"{shown_size(link.total_bytes)} in all"
     )
+
+
+def _exchange(exchange: ExchangeReport, num_steps: float) -> str:
+    """Return what an exchange has sent; in a step of the training, which may have several updates or none."""
+    sent, per_step = exchange.sent_bytes, max(num_steps, 1.0)
+    against = f", {100 * sent / exchange.dense_bytes:.3g} % of a dense ring all-reduce" if exchange.dense_bytes else ""
+    headers = shown_size(exchange.header_bytes / per_step)
+    return f"{shown_size(sent / per_step)} sent in a step{against}, and {headers} of headers; {shown_size(sent)} in all"
 
 
 def _percent(share: float) -> str:

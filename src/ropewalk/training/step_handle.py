@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ropewalk.pipeline.step_metrics import StepMetrics
+from ropewalk.user_frames import user_frames_only
 
 
 class StepHandle:
@@ -27,6 +28,7 @@ class StepHandle:
         """Whether the losses of all its micro-batches are known."""
         return self._metrics.done
 
+    @user_frames_only
     def metrics(self) -> StepMetrics:
         """Return the losses, once they are known.
 

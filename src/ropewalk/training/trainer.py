@@ -12,6 +12,7 @@ on processes (`process_run`), or one in this thread (`inline_run`).
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -36,6 +37,7 @@ from ropewalk.pipeline.tracing.trees import tensors_of
 from ropewalk.tracking.observed_run import Track
 from ropewalk.training.checkpoint_future import CheckpointFuture
 from ropewalk.training.loss_history import LossHistory
+from ropewalk.training.loss_watch import LossWatch
 from ropewalk.training.measured import MeasuredTimeline, measured_timeline
 from ropewalk.training.observing import TrainingObserver
 from ropewalk.training.own_data import MakesData
@@ -47,7 +49,7 @@ from ropewalk.training.planned_and_measured import (
 from ropewalk.training.preparing import Model
 from ropewalk.training.progress import ProgressLine
 from ropewalk.training.recorder import WorkerRecord
-from ropewalk.training.replica_groups import check_exchange
+from ropewalk.training.replica_groups import check_exchange, keeps_state
 from ropewalk.training.report import TrainingReport
 from ropewalk.training.run import TrainingRun
 from ropewalk.training.stage_device import kind_of_device
@@ -57,6 +59,9 @@ from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer_html import trainer_html
 from ropewalk.training.trainer_options import ProcessOptions, Snapshots, check_kind
 from ropewalk.training.training_setup import TrainingSetup
+from ropewalk.user_frames import user_frames_only
+
+logger = logging.getLogger(__name__)
 
 _DEFAULT_SNAPSHOTS = Snapshots()
 
@@ -95,7 +100,8 @@ class Trainer:
         lr_schedule: makes the learning rate schedule of a stage's optimizer; counted in the stage's updates.
         lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
         clip_norm: gradients are scaled so that the norm of all of them together is at most this.
-        nan: what NaN or infinity in gradients does to an update: "pass", "raise" or "skip".
+        nan: what NaN or infinity in gradients does to an update: "pass" (the first loss that is not finite is told in
+            a warning), "raise" or "skip".
         accumulate: the number of steps per update; an update averages over all their samples.
         autocast: the dtype in which forwards compute where that is safe, such as `torch.bfloat16`.
         data: gives mini-batches to the processes that need inputs or labels, so that they do not pass through this
@@ -179,14 +185,17 @@ class Trainer:
         self._losses = LossHistory()
         self._target = TrainerTarget(self._setup.processes.name, self._losses, total_steps)
         self._watched: deque[tuple[StepHandle, int]] = deque()
+        self._loss_watch = LossWatch(self._setup.options)
         self._has_ended = False
 
+    @user_frames_only
     def __enter__(self) -> Trainer:
         self._check_open()
         if self._run is None and self._setup.needs_no_step:
             self._begin(self._setup.example)
         return self
 
+    @user_frames_only
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -197,7 +206,7 @@ class Trainer:
         try:
             if self._run is not None and not self._has_ended:
                 self._run.drain()
-                self._look_at_steps()
+                self._look_at_steps(waits=True)
                 self._observer.report(self.report, self.num_steps)
         except (LocalExecutorFailed, TrainerFailed) as failure:
             self._close(0.5, failure)  # the failure was reported when it happened
@@ -239,6 +248,7 @@ class Trainer:
         """The number of admitted steps, those of a loaded state included."""
         return 0 if self._run is None else self._run.num_steps
 
+    @user_frames_only
     def step(self, x: Any = None, y: Any = None) -> StepHandle:
         """Train on one mini-batch; returns once it is handed over, and waits only while too many steps are under way.
 
@@ -281,13 +291,15 @@ class Trainer:
         self._num_samples += num_samples
         self._num_counted += 1
         self._losses.put(number, begun.metrics, num_samples, time.time())
+        self._loss_watch.put(number, begun.metrics)
         if self._progress is not None or self._observer.is_on:
             self._watched.append((handle, num_samples))
-            self._look_at_steps()
+        self._look_at_steps()
         return handle
 
-    def _look_at_steps(self) -> None:
-        """Show and write the steps that are done."""
+    def _look_at_steps(self, *, waits: bool = False) -> None:
+        """Show and write the steps that are done; `waits`: also if the GPU of an inline trainer is waited for."""
+        self._loss_watch.look(self._warn, waits=waits)
         while self._watched and self._watched[0][0].done:
             handle, num_samples = self._watched.popleft()
             if self._progress is not None:
@@ -296,10 +308,28 @@ class Trainer:
         if self._observer.is_on and self._run is not None:
             self._observer.look(self._run.events)
 
+    def _tell_of_exchange(self, loaded: str) -> None:
+        """Say what a state of the training does not have, if this trainer would use it."""
+        if self._under_way.has_exchange and keeps_state(self._setup.exchange):
+            self._warn(
+                f"the exchange between replicas begins anew: {loaded} has nothing of what its compressor had kept "
+                f"back, since that belongs to one replica of one plan"
+            )
+
+    def _warn(self, text: str) -> None:
+        """Tell the user something, and whoever looks at the training."""
+        logger.warning(text)
+        if self._run is not None:
+            self._run.events.append(text)
+            self._run.history.note("", text)
+
+    @user_frames_only
     def drain(self) -> None:
         """Finish all admitted steps, including the updates of partial rounds."""
         self._under_way.drain()
+        self._look_at_steps(waits=True)
 
+    @user_frames_only
     def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
         """Return the loss over mini-batches, in evaluation mode; drains first.
 
@@ -314,6 +344,7 @@ class Trainer:
         """
         return self._under_way.evaluate(batches)
 
+    @user_frames_only
     def predict(self, x: Any) -> Any:
         """Return the model's output for a mini-batch, in evaluation mode; drains first.
 
@@ -327,10 +358,12 @@ class Trainer:
 
     # --- state and weights --------------------------------------------------------------------------------------------
 
+    @user_frames_only
     def state_dict(self) -> dict[str, Any]:
         """Return all that a trainer with any plan needs to go on from here, by the model's names; drains first."""
         return self._under_way.state_dict()
 
+    @user_frames_only
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where `state_dict` was called, under any plan; drains first.
 
@@ -341,7 +374,9 @@ class Trainer:
             ValueError: the state belongs to another model.
         """
         self._under_way.load_state_dict(state)
+        self._tell_of_exchange("a state")
 
+    @user_frames_only
     def save(self, folder: str | Path, *, keep: int | None = 2) -> CheckpointFuture:
         """Write a checkpoint while training goes on; drains first.
 
@@ -358,6 +393,7 @@ class Trainer:
         self._observer.saving(step, future)
         return future
 
+    @user_frames_only
     def load(self, folder: str | Path) -> None:
         """Go on from the newest checkpoint in a folder (or from the given checkpoint), under any plan; drains first.
 
@@ -370,7 +406,9 @@ class Trainer:
             ValueError: the checkpoint belongs to another model.
         """
         self._under_way.load(Path(folder))
+        self._tell_of_exchange("a checkpoint")
 
+    @user_frames_only
     def to_module(self) -> nn.Module:
         """Return a copy of the model with the newest weights and buffers; drains first."""
         state = self._under_way.state_dict()
@@ -384,6 +422,7 @@ class Trainer:
         """The plan that is carried out now, or was last; deaths and `resize` change it."""
         return (self._run or self._under_way).plan
 
+    @user_frames_only
     def resize(self, stage: int, replicas: int) -> None:
         """Change the number of replicas of a stage; drains first.
 
@@ -408,6 +447,7 @@ class Trainer:
         """Return the recent actions of each worker, for an evaluation of your own; drains first."""
         return self._under_way.records()
 
+    @user_frames_only
     def timeline(self, *paths: str | Path, num_steps: int = 1) -> MeasuredTimeline:
         """Return the actions of each worker in the last steps, with their times; drains first.
 
@@ -444,6 +484,7 @@ class Trainer:
     def _repr_html_(self) -> str:
         return trainer_html(self.view())
 
+    @user_frames_only
     def report(self) -> TrainingReport:
         """Return what the training costs and where it waits, ready to print; drains first."""
         run = self._under_way

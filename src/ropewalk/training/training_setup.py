@@ -111,7 +111,7 @@ class TrainingSetup:
                 f"exchange= averages the gradients of a stage's replicas, and none of the {len(plan.stages)} stages of "
                 f"this plan has any, so that it does nothing; for two replicas of the whole model plan with "
                 f"ropewalk.pipeline.plan(model, x, devices=2, num_stages=1)",
-                stacklevel=4,
+                stacklevel=5,
             )
         return PreparedModel(graph, source, plan, schedule, device)
 

@@ -91,9 +91,6 @@ def _with_repr(value: object) -> object:
 
 def rebuild_error(failure: Failure, where: str) -> BaseException:
     """Rebuild the exception of a task with its own type, and the remote traceback as its cause."""
-    # A slow import, for failures only; the stubs do not have the class.
-    from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
-
     try:
         error = loads(failure.pickle, failure.buffers)
         if not isinstance(error, BaseException):
@@ -106,8 +103,20 @@ def rebuild_error(failure: Failure, where: str) -> BaseException:
         )
     if where:
         _set(error, "__notes__", [*own_notes(error), note_of_place(where)])
-    _set(error, "__cause__", RemoteTraceback(escaped_lines(failure.traceback)))
+    _set(error, "__cause__", remote_traceback(failure.traceback))
     return error
+
+
+def remote_traceback(text: str) -> BaseException:
+    """Return the cause of an exception that came from another process: its text is printed above the exception.
+
+    Args:
+        text: the traceback there.
+    """
+    # A slow import, for failures only; the stubs do not have the class.
+    from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
+
+    return cast("BaseException", RemoteTraceback(escaped_lines(text)))
 
 
 _set = BaseException.__setattr__

@@ -8,22 +8,20 @@
         return self.total + x
     TypeError: unsupported operand type(s) for +: 'int' and 'str'
 
-Python's own output would have a block for each process in between, with frames of ours in it.
+Python's own output would have a block for each process in between, with frames of ours in it. Which frames are shown,
+`user_frames.py` says.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 import traceback
-from pathlib import Path
 from types import TracebackType
 from typing import cast
 
-from ropewalk.errors import RopewalkError
+from ropewalk.user_frames import frames_text, remote_text, shortened, shows_all, tells_all
 
 _HEADER = "Traceback (most recent call last):\n"
-_OUR_FOLDER = str(Path(__file__).parents[1])
 _NOTE = re.compile(r"It was raised in (.+); the remote traceback is above\.")
 _CAUSED = "\nThe above exception was the direct cause of the following exception:\n\n"
 _MEANWHILE = "\nDuring handling of the above exception, another exception occurred:\n\n"
@@ -55,7 +53,7 @@ def without_our_frames(error: BaseException) -> BaseException:
 
     Any other exception is left as it is.
     """
-    return error.with_traceback(None) if _remote_text(error.__cause__) else error
+    return shortened(error) if remote_text(error.__cause__) else error
 
 
 def _text(error: BaseException, ours: tuple[str, ...], seen: set[int]) -> str:
@@ -64,56 +62,41 @@ def _text(error: BaseException, ours: tuple[str, ...], seen: set[int]) -> str:
     seen.add(id(error))
     before, remote_frames = "", ""
     cause = error.__cause__
-    remote = _remote_text(cause)
+    remote = remote_text(cause)
     if remote:
         before, remote_frames = _split(remote)
     elif cause is not None and id(cause) not in seen:
         before = _text(cause, ours, seen) + _CAUSED
     elif cause is None and not error.__suppress_context__ and error.__context__ and id(error.__context__) not in seen:
         before = _text(error.__context__, ours, seen) + _MEANWHILE
-    told = bool(remote) or isinstance(error, RopewalkError)
-    frames = _frames(error.__traceback__, ours, told=told)
+    frames = _frames(error.__traceback__, ours, told=tells_all(error))
     if remote_frames:
         frames += f"  in {_place_of(error)}:\n{remote_frames}"
     return before + (_HEADER + frames if frames else "") + _last_words(error)
 
 
 def _frames(trace: TracebackType | None, ours: tuple[str, ...], *, told: bool) -> str:
-    """Return the frames of this process, without ours around those of the user.
+    """Return the frames of this process, without the outermost ones of the modules in `ours` and without inner ones.
 
-    Args:
-        trace: traceback of an exception.
-        ours: as in `one_traceback`.
-        told: whether the text of the exception says everything, as that of ours does, or of one that arrived from
-            elsewhere: then our innermost frames, which only raised it, are left out. Else ours are kept if there are no
-            others.
+    If there are no others, they are kept, unless the exception tells all.
     """
     frames: list[TracebackType] = []
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
-    first, last = 0, len(frames)
-    while first < last and _is_of(frames[first], ours):
+    if shows_all():
+        return frames_text(frames, told=told)
+    first = 0
+    while first < len(frames) and _is_of(frames[first], ours):
         first += 1
-    while told and first < last and frames[last - 1].tb_frame.f_code.co_filename.startswith(_OUR_FOLDER):
-        last -= 1
-    if first == last and not told:
-        first, last = 0, len(frames)
-    return "".join(text for frame in frames[first:last] for text in traceback.format_tb(frame, limit=1))
+    if first == len(frames) and not told:
+        first = 0
+    return frames_text(frames[first:], told=told)
 
 
 def _is_of(frame: TracebackType, modules: tuple[str, ...]) -> bool:
     name = str(frame.tb_frame.f_globals.get("__name__", ""))
     return any(name == each or name.startswith(f"{each}.") for each in modules)
-
-
-def _remote_text(cause: BaseException | None) -> str:
-    """Return the text of a remote traceback, if the cause is one."""
-    pool = sys.modules.get("multiprocessing.pool")  # a slow import; without it there is none
-    kind = getattr(pool, "RemoteTraceback", None)  # another thread may be in the middle of that import
-    if kind is None or not isinstance(cause, kind):
-        return ""
-    return str(cause)
 
 
 def _split(text: str) -> tuple[str, str]:

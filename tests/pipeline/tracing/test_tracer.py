@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import traceback
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing import computing, trace
 from ropewalk.pipeline.tracing.marks import CutHere, cut_here
+from tests.foreign_frames import foreign_frames
 from tests.pipeline.models import resnet, unet
 from tests.pipeline.tracing.cutting import assert_same, random_stages, run_cut, run_itself
 from tests.pipeline.tracing.odd_models import InPlace
@@ -397,6 +399,18 @@ def test_a_model_that_fails_with_few_samples_is_traced_with_all() -> None:
 
     model, x = Highest(), torch.randn(20, 8)
     torch.testing.assert_close(trace(model, x)(x), model(x))
+
+
+def test_a_refusal_shows_the_line_of_the_model_and_next_to_nothing_of_torch() -> None:
+    class Branches(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(NotTraceable) as refused:
+        trace(Branches(), torch.randn(3, 4))
+    shown = "".join(traceback.format_exception(refused.value))
+    assert "return x if x.sum() > 0 else -x" in shown
+    assert len(foreign_frames(refused.value)) <= 3, shown  # it was 221 lines of them
 
 
 @pytest.mark.parametrize(

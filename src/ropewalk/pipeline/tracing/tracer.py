@@ -33,8 +33,10 @@ from ropewalk.pipeline.tracing.named_tensors import modules_of, tensors_of, ties
 from ropewalk.pipeline.tracing.operators import batch_norms_of, operators_of
 from ropewalk.pipeline.tracing.refusals import refusal
 from ropewalk.pipeline.tracing.sequential import capture_sequential
+from ropewalk.user_frames import user_frames_only
 
 
+@user_frames_only
 def trace(
     model: nn.Module, example_inputs: Example, *, leaf_modules: Sequence[LeafModule] = (), fixed_batch: bool = False
 ) -> ModelGraph:

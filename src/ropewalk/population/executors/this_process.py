@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Evaluator, Fitness, serial_map
 from ropewalk.population.evaluation import as_argument, as_constant, evaluate_one, seed_of_ask
 from ropewalk.population.executors.executor import FinishedEvaluation
@@ -45,9 +44,9 @@ class ThisProcess:
             return []
         ticket, evaluator, candidate = self._waiting.popleft()
         is_test = evaluator.is_test
-        seed = derive(seed_of_ask(self._seed, ticket.ask, is_test=is_test), ticket.position)
+        seed = seed_of_ask(self._seed, ticket.ask, is_test=is_test)
         try:
-            value = evaluate_one(evaluator, self._fitness, candidate, seed)
+            value = evaluate_one(evaluator, self._fitness, candidate, seed, ticket.position)
         except Exception as error:
             return [FinishedEvaluation(ticket, is_test, error)]
         return [FinishedEvaluation(ticket, is_test, value if isinstance(value, Outcome) else Outcome(value))]

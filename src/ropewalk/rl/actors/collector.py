@@ -80,6 +80,8 @@ class Collector:
         self._state: Mapping[str, Array] = history.state if history else policy.initial_state(num_envs)
         self._scores = history.scores.copy() if history else np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, np.int64)
+        self.num_calls: int = 0
+        """Steps that were asked of the environments so far; another thread may read it."""
 
     def load(self, variables: Variables) -> None:
         """Act with these weights from the next block on."""
@@ -112,6 +114,7 @@ class Collector:
             arrays.write_choice(step, choice)
             chosen = clock()
             steps = self._environment.step(choice.action)
+            self.num_calls += 1
             stepped = clock()
             policy_s += chosen - asked
             env_s += stepped - chosen

@@ -74,7 +74,7 @@ class Scheduler(ABC):
     Trials are numbered from 0 in the order in which they were started: the n-th `StartTrial` that `next` returned and
     that was carried out is trial n - 1. The caller reports that by `started`, because the trials of a search are
     limited and its space may be exhausted: a `StartTrial` that was not carried out never happened. Then `exhausted` is
-    called.
+    called; a search that was complete, and goes on with more trials, calls `extended`.
     """
 
     needs_checkpoints: bool = False
@@ -97,6 +97,10 @@ class Scheduler(ABC):
     def exhausted(self) -> None:
         """No further trial is started: their number, or the space, is exhausted. May be called again."""
         self.is_exhausted = True
+
+    def extended(self) -> None:
+        """The search may start further trials, although `exhausted` was called: it goes on with more of them."""
+        self.is_exhausted = False
 
     def promoted(self, promote: PromoteTrial) -> None:  # noqa: B027  # only for those that pause
         """A paused trial was continued as `next` said."""

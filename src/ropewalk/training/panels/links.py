@@ -6,7 +6,7 @@ Data:
 
 Activations, their gradients and, without an exchange, the sums of gradients over replicas are among them. "total_bytes"
 count from the deployment of the plan, "step_bytes" are the mean of all steps since, and "planned_step_bytes" is None if
-the plan has no prediction; it is without sums.
+the plan has no prediction, and between replicas of the same stages, since it is without sums.
 """
 
 from __future__ import annotations

@@ -1,0 +1,187 @@
+"""The frames of a traceback that a user is shown: those of their code, and of the libraries that they call.
+
+    main.py, in main                 the user's
+    trainer.py, in step          ┐
+    controller.py, in _guarded   ├─  inside ropewalk and torch: left out, or one line in a text
+    module.py, in _call_impl     ┘
+    main.py, in loss                 the user's
+
+The innermost frame is kept where the message of the exception does not say all, and every frame if there are only
+frames of Ropewalk: then the mistake is ours. With ROPEWALK_FULL_TRACEBACK=1 in the environment, nothing is left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import ParamSpec, TypeVar, cast
+
+from ropewalk.errors import RopewalkError
+from ropewalk.quantities import counted
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+VARIABLE = "ROPEWALK_FULL_TRACEBACK"
+"""The environment variable that shows every frame."""
+
+_INNER = ("ropewalk", "torch")
+"""Packages whose frames stand between those of the user."""
+_BETWEEN = ("concurrent", "contextlib", "functools", "threading", "")
+"""Packages whose frames are left out beside such frames; "": code that was generated."""
+_HERE = Path(__file__).parent
+_STACK_LINE = re.compile(r' *File "(.+)", line \d+ in ')
+_OF_TORCH = "<eval_with_key>"
+"""How the file names of code that torch.fx has generated begin."""
+
+
+def user_frames_only(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a public function or method raise its exceptions without the frames that are inside Ropewalk and torch."""
+
+    @functools.wraps(function)
+    def public(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            raise shortened(error)
+
+    return public
+
+
+def shortened(error: BaseException) -> BaseException:
+    """Leave inner frames out of the traceback of an exception, and of those that led to it; return the exception.
+
+    Args:
+        error: an exception that was caught, and is about to be raised to the user.
+    """
+    if not shows_all():
+        _shorten(error, set())
+    return error
+
+
+def frames_text(frames: Sequence[TracebackType], *, told: bool) -> str:
+    """Return frames as text, with one line for each run of frames that are inside Ropewalk and torch.
+
+    A run before the first frame of the user is left out, and so is one that only raised what tells all.
+
+    Args:
+        frames: of one traceback, the outermost first.
+        told: as `tells_all` says of the exception.
+    """
+    shown = [True] * len(frames) if shows_all() else _are_shown(frames, told=told)
+    lines: list[str] = []
+    for is_shown, run in itertools.groupby(zip(shown, frames, strict=True), key=lambda pair: pair[0]):
+        found = [frame for _, frame in run]
+        if is_shown:
+            lines += (text for frame in found for text in traceback.format_tb(frame, limit=1))
+        elif lines and not (told and found[-1] is frames[-1]):
+            lines.append(f"  ... {counted(len(found), 'frame')} inside {_packages(found)}\n")
+    return "".join(lines)
+
+
+def stacks_text(stacks: str) -> str:
+    """Return the stacks that `faulthandler` has printed, with one line for each run of frames inside Ropewalk.
+
+    Args:
+        stacks: its output, the innermost frame first; other lines are kept.
+    """
+    if shows_all():
+        return stacks
+    lines: list[str] = []
+    for inner, run in itertools.groupby(stacks.splitlines(), key=_is_inner_line):
+        found = list(run)
+        lines += [f"  ... {counted(len(found), 'frame')} inside ropewalk"] if inner else found
+    return "\n".join(lines)
+
+
+def tells_all(error: BaseException) -> bool:
+    """Return whether the message of an exception says everything, as that of ours does, or of one from elsewhere."""
+    return isinstance(error, RopewalkError | KeyboardInterrupt) or bool(remote_text(error.__cause__))
+
+
+def remote_text(cause: BaseException | None) -> str:
+    """Return the text of a remote traceback, if the cause of an exception is one."""
+    pool = sys.modules.get("multiprocessing.pool")  # a slow import; without it there is none
+    kind = getattr(pool, "RemoteTraceback", None)  # another thread may be in the middle of that import
+    if kind is None or not isinstance(cause, kind):
+        return ""
+    return str(cause)
+
+
+def shows_all() -> bool:
+    """Return whether every frame is to be shown."""
+    return os.environ.get(VARIABLE, "") not in ("", "0")
+
+
+def _shorten(error: BaseException, seen: set[int]) -> None:
+    seen.add(id(error))
+    frames: list[TracebackType] = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    below: TracebackType | None = None
+    for frame, is_shown in reversed(list(zip(frames, _are_shown(frames, told=tells_all(error)), strict=True))):
+        if is_shown:
+            frame.tb_next, below = below, frame
+    error.with_traceback(below)  # an exception may forbid that attributes are set
+    before = error.__cause__ if error.__suppress_context__ else error.__context__
+    parts = cast("BaseExceptionGroup[BaseException]", error).exceptions if isinstance(error, BaseExceptionGroup) else ()
+    for other in (before, *parts):
+        if other is not None and id(other) not in seen:
+            _shorten(other, seen)
+
+
+def _are_shown(frames: Sequence[TracebackType], *, told: bool) -> list[bool]:
+    """Return for each frame whether it is shown."""
+    packages = [_package(frame) for frame in frames]
+    shown: list[bool] = []
+    for inner, run in itertools.groupby(packages, key=lambda package: package in (*_INNER, *_BETWEEN)):
+        names = list(run)
+        shown += [not inner or set(names) <= set(_BETWEEN)] * len(names)
+    if not told and not any(shown) and "torch" not in packages:
+        return [True] * len(frames)
+    if not told and shown:
+        shown[-1] = True
+    return shown
+
+
+def _package(frame: TracebackType) -> str:
+    """Return the name of the package that the code of a frame belongs to; "" for code without a module."""
+    if frame.tb_frame.f_code.co_filename.startswith(_OF_TORCH):
+        return "torch"
+    name = str(frame.tb_frame.f_globals.get("__name__", "builtins"))
+    return name.partition(".")[0].removeprefix("builtins")
+
+
+def _is_inner_line(line: str) -> bool:
+    """Return whether a line of `faulthandler` is a frame of Ropewalk, wherever that host has it, or of its start."""
+    if not (found := _STACK_LINE.match(line)):
+        return False
+    _, is_ours, module = found[1].rpartition("/ropewalk/")
+    return found[1] == "<frozen runpy>" or bool(is_ours and (_HERE / module).is_file())
+
+
+def _packages(frames: Sequence[TracebackType]) -> str:
+    """Return the names of the packages that frames are inside of."""
+    found = {_package(frame) for frame in frames}
+    return " and ".join(name for name in _INNER if name in found)
+
+
+__all__ = [
+    "VARIABLE",
+    "frames_text",
+    "remote_text",
+    "shortened",
+    "shows_all",
+    "stacks_text",
+    "tells_all",
+    "user_frames_only",
+]

@@ -1,0 +1,147 @@
+"""Tracebacks show the frames of the user, and sum up those inside Ropewalk and torch."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from ropewalk.errors import StageFailed
+from ropewalk.program.deferred import Deferred
+from ropewalk.quantities import parse_memory
+from ropewalk.transport.one_traceback import one_traceback
+from ropewalk.user_frames import VARIABLE, shortened, stacks_text, user_frames_only
+
+
+class Broken(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("my mistake")
+
+
+class Wide(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x)
+
+
+def caught(call: Callable[[], object]) -> Exception:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("it raised nothing")
+
+
+def functions_in(error: BaseException) -> list[str]:
+    return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+
+def runs(module: nn.Module) -> Callable[[], Any]:
+    """Return a call of a module, with two frames of ours around those of torch."""
+    inner = Deferred(module, torch.zeros(1, 2))
+    return Deferred(inner.build).build
+
+
+def test_inner_frames_between_those_of_the_user_are_one_line_of_a_text() -> None:
+    text = one_traceback(caught(runs(Broken())))
+    lines = text.splitlines()
+    assert lines[1].endswith("in caught") and lines[3].startswith("  ... ") and "forward" in lines[4]
+    assert lines[3].endswith(" frames inside ropewalk and torch") and lines[-1] == "ValueError: my mistake"
+    assert "deferred.py" not in text and "module.py" not in text
+
+
+def test_the_innermost_frame_is_kept_where_the_message_does_not_say_all() -> None:
+    text = one_traceback(caught(runs(Wide())))
+    assert "in forward\n    return self.linear(x)" in text and "F.linear(" in text, "torch's own line that failed"
+    assert text.count("torch/nn") == 1, text
+    assert "quantities.py" in one_traceback(caught(lambda: parse_memory("many")))
+
+
+def test_a_mistake_of_ours_alone_keeps_all_its_frames() -> None:
+    error = caught(Deferred(Deferred(parse_memory, "many").build).build)
+    assert error.__traceback__ is not None
+    text = one_traceback(error.with_traceback(error.__traceback__.tb_next))  # without the frame of this file
+    assert text.count("deferred.py") == 2 and "quantities.py" in text and "..." not in text
+
+
+def test_a_run_of_inner_frames_before_the_first_of_the_user_is_left_out() -> None:
+    error = caught(runs(Broken()))
+    assert error.__traceback__ is not None
+    text = one_traceback(error.with_traceback(error.__traceback__.tb_next))  # as if a loop of ours had called it
+    assert text.splitlines()[1].endswith("in forward")
+
+
+def test_the_stacks_of_a_process_show_the_frames_of_the_user() -> None:
+    stacks = (
+        "Current thread 0x00007fd7a084bb80 (most recent call first):\n"
+        f'  File "{__file__}", line 6 in work\n'
+        '  File "/home/me/ropewalk/pool.py", line 5 in work\n'
+        '  File "/elsewhere/site-packages/ropewalk/pool/worker.py", line 270 in _run_burst\n'
+        '  File "/elsewhere/site-packages/ropewalk/processes/bootstrap.py", line 82 in run\n'
+        '  File "<frozen runpy>", line 88 in _run_code\n'
+    )
+    assert stacks_text(stacks).splitlines() == [*stacks.splitlines()[:3], "  ... 3 frames inside ropewalk"]
+
+
+@pytest.mark.parametrize("set_to", ["", "0"])
+def test_a_public_function_raises_without_the_frames_below_it(monkeypatch: pytest.MonkeyPatch, set_to: str) -> None:
+    monkeypatch.setenv(VARIABLE, set_to)
+    assert functions_in(caught(user_frames_only(runs(Broken())))) == ["caught", "public", "forward"]
+
+
+def test_the_frames_of_what_led_to_an_exception_are_shortened_too() -> None:
+    def step() -> None:
+        try:
+            runs(Broken())()
+        except ValueError as error:
+            raise StageFailed("stage 0 raised") from error
+
+    public = user_frames_only(step)
+    error = caught(public)
+    assert functions_in(error) == ["caught", "public", "step"]
+    assert error.__cause__ is not None and functions_in(error.__cause__) == ["step", "forward"]
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error)
+
+
+def test_frames_that_only_raised_what_tells_all_are_left_out() -> None:
+    def give_up() -> None:
+        raise StageFailed("stage 0 raised")
+
+    ours = types.FunctionType(give_up.__code__, {"__name__": "ropewalk.elsewhere", "StageFailed": StageFailed})
+    lines = one_traceback(caught(ours)).splitlines()
+    assert lines[1].endswith("in caught") and lines[3] == "ropewalk.errors.StageFailed: stage 0 raised"
+
+
+def test_the_exceptions_of_a_group_are_shortened() -> None:
+    group = ExceptionGroup("two", [caught(runs(Broken())), caught(runs(Broken()))])
+    shortened(group)
+    assert [functions_in(one) for one in group.exceptions] == [["caught", "forward"]] * 2
+
+
+def test_exceptions_that_led_to_each_other_end() -> None:
+    first, second = caught(runs(Broken())), caught(runs(Broken()))
+    first.__context__, second.__context__ = second, first
+    assert functions_in(shortened(first)) == functions_in(second) == ["caught", "forward"]
+
+
+def test_the_variable_shows_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "1")
+    error = caught(user_frames_only(runs(Broken())))
+    assert "build" in functions_in(error) and "_call_impl" in functions_in(error)
+    text = one_traceback(error)
+    assert text.count("deferred.py") == 2 and "..." not in text
+
+
+def test_a_public_function_keeps_its_name_and_its_result() -> None:
+    assert user_frames_only(parse_memory)("2KiB") == 2048
+    assert user_frames_only(parse_memory).__name__ == "parse_memory"
