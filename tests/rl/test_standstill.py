@@ -14,17 +14,17 @@ import pytest
 from ropewalk import rl
 from ropewalk.rl import in_process
 from ropewalk.rl.rounds import RoundBook
-from ropewalk.rl.standstill import Standstill, watched
+from ropewalk.rl.standstill import TrainingStandstill, watched
 
 
-def told(standstill: Standstill, looks: dict[float, int], waits_for: str = "") -> dict[float, list[str]]:
+def told(standstill: TrainingStandstill, looks: dict[float, int], waits_for: str = "") -> dict[float, list[str]]:
     """Return what is said at each time, of those at which something is; by time, the steps."""
     said = {now: standstill.look(now, steps, 0, waits_for=waits_for) for now, steps in looks.items()}
     return {now: words for now, words in said.items() if words}
 
 
 def test_a_standstill_is_told_once_and_the_next_one_again() -> None:
-    standstill = Standstill(block_steps=64, patience_s=30)
+    standstill = TrainingStandstill(block_steps=64, patience_s=30)
     looks = {0.0: 0, 1.0: 64, 30.0: 64, 31.0: 64, 90.0: 64, 91.0: 128, 120.0: 128, 121.0: 128}
     said = told(standstill, looks, "group 1 of environments (actor 1#0)")
     assert list(said) == [31.0, 121.0]
@@ -35,12 +35,12 @@ def test_a_standstill_is_told_once_and_the_next_one_again() -> None:
 
 
 def test_updates_are_no_standstill() -> None:
-    standstill = Standstill(patience_s=30)
+    standstill = TrainingStandstill(patience_s=30)
     assert not any(standstill.look(10.0 * number, 0, number) for number in range(10))
 
 
 def test_blocks_that_always_take_long_are_no_standstill() -> None:
-    standstill = Standstill(patience_s=30)
+    standstill = TrainingStandstill(patience_s=30)
     slow = {25.0 * number: number for number in range(5)}  # a block in 25 s
     assert told(standstill, slow) == {}
     assert told(standstill, {200.0: 4}) == {}
@@ -48,7 +48,7 @@ def test_blocks_that_always_take_long_are_no_standstill() -> None:
 
 
 def test_a_group_that_delivers_nothing_while_others_do_is_told_once() -> None:
-    standstill = Standstill(patience_s=30)
+    standstill = TrainingStandstill(patience_s=30)
     said = [
         (now, words)
         for now in range(100)
@@ -90,7 +90,7 @@ def test_a_run_in_one_process_tells_that_a_step_hangs(monkeypatch: pytest.Monkey
             if record.getMessage().startswith("no environment steps have been made for "):
                 Hangs.told.set()
 
-    monkeypatch.setattr(in_process, "Standstill", functools.partial(Standstill, patience_s=1e-3))
+    monkeypatch.setattr(in_process, "TrainingStandstill", functools.partial(TrainingStandstill, patience_s=1e-3))
     handler = Listening()
     in_process.logger.addHandler(handler)
     try:

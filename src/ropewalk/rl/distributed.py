@@ -26,7 +26,7 @@ from ropewalk.rl.logs.logger import Logger
 from ropewalk.rl.progress import ProgressLog
 from ropewalk.rl.result import ExperimentResult, TrainingOutcome
 from ropewalk.rl.running import RunningExperiment
-from ropewalk.rl.standstill import Standstill
+from ropewalk.rl.standstill import TrainingStandstill
 from ropewalk.tracking.observed_run import ObservedRun, Track
 
 logger = logging.getLogger(__name__)
@@ -174,7 +174,7 @@ def _driven(
     learners: Sequence[Any], progress: ProgressLog, shown: RunningExperiment, block_steps: int
 ) -> TrainingOutcome:
     """Log the progress of learners until the end, and return what they have learned."""
-    num_problems, standstill = 0, Standstill(block_steps)
+    num_problems, standstill = 0, TrainingStandstill(block_steps)
     while not (status := _shown(learners[0].status(len(progress.evaluations), num_problems), progress)).done:
         num_problems += len(status.problems)
         for problem in status.problems:
@@ -190,7 +190,7 @@ def _driven(
     return learners[0].outcome()
 
 
-def _standing_still(standstill: Standstill, status: LearnerStatus) -> list[str]:
+def _standing_still(standstill: TrainingStandstill, status: LearnerStatus) -> list[str]:
     counters = status.counters
     return standstill.look(
         time.monotonic(),

@@ -21,7 +21,7 @@ from ropewalk.rl.result import EvaluationScores, ExperimentResult, TrainingOutco
 from ropewalk.rl.round_learner import RoundLearner
 from ropewalk.rl.running import RunningExperiment
 from ropewalk.rl.seeds import derived_seed
-from ropewalk.rl.standstill import Standstill, watched
+from ropewalk.rl.standstill import TrainingStandstill, watched
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.view import replay_settings
 
@@ -75,7 +75,7 @@ class _InProcessRun:
         else:
             self._published = [self._rounds.variables()] * (assembly.lag + 1)
         self._times = TimeShares()
-        self._standstill, self._is_evaluating, self._num_evaluations = Standstill(), False, 0
+        self._standstill, self._is_evaluating, self._num_evaluations = TrainingStandstill(), False, 0
         self._told: set[str] = set()
         """Warnings that were given."""
         self._collectors: list[Collector] = []

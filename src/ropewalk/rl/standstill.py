@@ -1,8 +1,8 @@
 """Whether training stands still, because an environment hangs, and which actor it waits for.
 
-    counts of a learner, once a second ──▶ Standstill ──▶ a sentence, once for each standstill ──▶ log, events
+    counts of a learner, once a second ──▶ TrainingStandstill ──▶ a sentence, once for each standstill ──▶ log, events
 
-`Standstill` decides and is pure. `watched` lets a thread look where the main thread itself may be what hangs.
+`TrainingStandstill` decides and is pure. `watched` lets a thread look where the main thread itself may be what hangs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Seen:
     is_told: bool = False
 
 
-class Standstill:
+class TrainingStandstill:
     """Notices when neither steps nor updates are made, and when one group of environments delivers nothing.
 
     Args:
@@ -119,4 +119,4 @@ def watched(look: Callable[[], object]) -> Generator[None]:
         thread.join()
 
 
-__all__ = ["Standstill", "watched"]
+__all__ = ["TrainingStandstill", "watched"]

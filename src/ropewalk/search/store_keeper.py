@@ -215,7 +215,7 @@ def unfinished_search(store: RunStore, project: str, name: str) -> tuple[RunRow,
 
 def complete_search(
     store: RunStore, project: str, name: str, config: Mapping[str, Any], free: Sequence[str]
-) -> tuple[tuple[RunRow, SearchClaim] | None, str]:
+) -> tuple[tuple[RunRow, LauncherClaim] | None, str]:
     """Claim the newest complete search of this name, if it is asked for more trials than it has had.
 
     Args:
@@ -241,7 +241,7 @@ def complete_search(
             None,
             f"the search of this name ({row.id}) is complete{many}, so a new one begins; a larger trials= goes on",
         )
-    if (claim := SearchClaim.on(Path(row.folder))) is None:
+    if (claim := LauncherClaim.on(Path(row.folder))) is None:
         return None, ""
     if (now := store.run(row.id)).state == records.DONE:  # another launcher may have gone on with it since it was found
         return (now, claim), ""

@@ -63,9 +63,14 @@ class RestartPolicy:
     @property
     def allowance(self) -> str:
         """The number of restarts that are allowed, in words: "max_restarts=3 allows 3 restarts in 60 s"."""
-        span = f" in {self.window_s:g} s" if math.isfinite(self.window_s) and self.max_restarts else ""
-        number = counted(self.max_restarts, "restart") if self.max_restarts else "no restart"
-        return f"max_restarts={self.max_restarts} allows {number}{span}"
+        if not self.max_restarts:
+            return "max_restarts=0 allows no restart"
+        return f"max_restarts={self.max_restarts} allows {counted(self.max_restarts, 'restart')}{self.span}"
+
+    @property
+    def span(self) -> str:
+        """The time in which failures count, in words: " in 60 s"; empty if they always do."""
+        return f" in {self.window_s:g} s" if math.isfinite(self.window_s) else ""
 
     def wait_s(self, doublings: int, chance: random.Random) -> float:
         """Return the first wait doubled `doublings` times, capped at `backoff_max_s`, less the jitter; in seconds."""
