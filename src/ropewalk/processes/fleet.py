@@ -32,6 +32,7 @@ from ropewalk.processes.sizing import Share, described, fits, shares, shares_of_
 from ropewalk.settings import Settings
 from ropewalk.supervision.liveness import Lease, Liveness
 from ropewalk.supervision.restart import GiveUp, RestartBudget, StartAgain
+from ropewalk.transport.address import TlsAddress, parse_address
 from ropewalk.transport.credentials import AllowList
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
@@ -343,6 +344,7 @@ class Fleet:
             agent.pid, agent.host, agent.ip = message.pid, escaped(message.host[:_MAX_HOST_NAME]), message.ip
             if self._here:  # another host would be told all variables of this one
                 agent.environment = message.environment
+            agent.blob_address = message.blobs if _is_of(agent, message.blobs) else ""
             agent.idle_since = self._last_news = time.monotonic()
             self._budget.ready(time.monotonic())
             self._crew.on_agent_up(agent)
@@ -500,6 +502,15 @@ class Fleet:
             if agent.pid:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(agent.pid, signal.SIGKILL)
+
+
+def _is_of(agent: AgentRecord, address: str) -> bool:
+    """Return whether an agent, with its own certificate, must be the one that answers at an address."""
+    with contextlib.suppress(ValueError):
+        place = parse_address(address)
+        if isinstance(place, TlsAddress) and agent.certificate:
+            return place.fingerprint == agent.certificate.fingerprint
+    return False
 
 
 def default_resources(settings: Settings) -> Resources:

@@ -369,7 +369,7 @@ class Session:
         self.retirements = Retirements(self.loop)
         self.records = RecordRelay(self._agents)
         self.processes = ProcessManager(home, self.loop, self._members, self.retirements, self.records, beginning)
-        self.blobs = BlobDirectory(self.processes, self._agents)
+        self.blobs = BlobDirectory(self.processes, self._agents, self._run_key)
         self.output = OutputRelay((self.settings.logs or self.folder / "output") if self._passport else None)
         self._services = HostServices(self)
         self.processes.add_owner(self._services)
@@ -383,6 +383,7 @@ class Session:
             self.retirements,
             self.output,
             self.records,
+            self.blobs,
             is_joined=parent is not None,
         )
         if engine is None:
@@ -458,6 +459,7 @@ class Session:
         self._on_loop(self._listener.close)
         if self._ways:
             self._on_loop(self._ways.close)
+        self.blobs.close()
         self.loop.stop()
         if self.loop.thread:
             self.loop.thread.join(5.0)
