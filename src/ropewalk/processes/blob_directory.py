@@ -36,9 +36,9 @@ from ropewalk.processes.process_manager import ProcessManager
 from ropewalk.transport.blobs import BlobRef, open_parts, read_bytes
 from ropewalk.transport.tokens import key_of_agent, key_of_host, token_of
 
-FAN_OUT_MIN_BYTES = 2 * PIECE_BYTES
+FAN_OUT_MIN_BYTES = 4 * PIECE_BYTES
 """Smaller blobs are sent to each host by the launcher: the messages of a fan-out would take longer."""
-_AHEAD_BYTES = 4 * PIECE_BYTES
+_AHEAD_BYTES = 8 * PIECE_BYTES
 """This much is sent to a host that fetches from the launcher before it asks: it saves a round trip."""
 _LOOK_S = 0.5
 """How often fan-outs are looked at, in seconds."""
@@ -162,7 +162,7 @@ class BlobDirectory:
     def _fan_out(self, agent: AgentRecord, owner: Owner, ref: BlobRef, fd: int) -> None:
         journey = self._journeys.get(ref.id)
         if journey is None:
-            fan_out = FanOut(ref.size_bytes, self._routes, margin_bytes=2 * PIECE_BYTES)
+            fan_out = FanOut(ref.size_bytes, self._routes, piece_bytes=PIECE_BYTES)
             journey = self._journeys[ref.id] = _Journey(ref, os.dup(fd), fan_out)
         if owner not in journey.holders:
             journey.holders.append(owner)

@@ -49,7 +49,7 @@ from ropewalk.transport.passport import Passport
 from ropewalk.transport.server import Listener
 from ropewalk.transport.tokens import TokenList, key_of_agent
 
-WINDOW_BYTES = 8 * PIECE_BYTES
+WINDOW_BYTES = 32 * PIECE_BYTES
 """This many bytes are asked for in advance: 4 MiB fill a link of 1 Gbit/s with a round trip of 30 ms."""
 _DIAL_S = 2.5
 """Timeout of dialling another agent, in seconds: TCP dials at 0 and 1 s."""

@@ -1,11 +1,12 @@
 """Fan-out: from which host does each host fetch a large blob? Pure.
 
-    launcher ─▶ a ─▶ c ─▶ g      Each host passes on what it has while the rest is still arriving, so one copy for each
-        └─────▶ b    └──▶ h      level of the tree is under way at a time, not one after the other.
+    launcher ─▶ a ─▶ c ─▶ e ─▶ g      Each host passes on the pieces that it has while the others are still arriving.
+        └─────▶ b ─▶ d ─▶ f ─▶ h
 
-A link that sends to two hosts gives each half of its rate. So a blob is at all hosts after about twice the time of one
-link, whatever their number, and the launcher sends two copies. A host whose source is lost goes on at the byte that it
-has reached, from another one.
+The launcher sends two copies, whatever the number of hosts. With P pieces that take t each on one link, N hosts have
+all of them after (2 P + N / 2) t. All links but the launcher's are half idle, so a host that falls behind catches up,
+and a host whose source is lost goes on at the byte that it has reached, from one that serves another host already.
+Where there are many hosts for the pieces, two hosts fetch from each, in trees: after 2 (P + log2 N) t.
 
 Without any other source, a host is served by the launcher, at once. A host waits only while one that has a source and
 serves others has no room for it, and that one is watched: no host waits for a host that waits.
@@ -20,14 +21,21 @@ from dataclasses import dataclass, field
 
 LAUNCHER_SOURCE = ""
 """The launcher, among the sources."""
+MOST_COPIES = 2
+"""The launcher sends this many copies of a blob if the hosts can do the rest. With one, a slow host could not be told
+from a slow launcher."""
 MOST_READERS = 2
-"""How many hosts fetch from one host at a time, and how many copies the launcher sends if the hosts can do the rest."""
+"""How many hosts fetch from one host at a time at most."""
+_PIECES_IN_CHAIN = 2
+"""There is a chain while there are at least this many pieces for each host."""
+_MARGIN_PIECES = 4
+"""A source with less than this many pieces in advance has nothing to give, as it passes on what arrives."""
 STALL_S = 5.0
-"""A source that has given nothing for this long (seconds), although it has more, is given up."""
+"""A source that has more and has given nothing for this long (seconds) is given up; any other after twice as long."""
 _SLOWER = 4
 """A source that gives less than this fraction of the best rate is slow."""
-_SLOW_S = 1.5
-"""A new source gets this long (seconds) before it may count as slow."""
+_SLOW_S = 2.0
+"""Rates are compared over this long (seconds): what hosts report of their progress is some time old."""
 _MOST_FAILURES = 2
 """A host with this many failed connections to or from others, and none that worked, counts as cut off from them."""
 _MOST_MOVES = 2
@@ -112,6 +120,8 @@ class _Reader:
     """None: it waits for room at another host, or is complete."""
     given_up: set[str] = field(default_factory=set[str])
     """Sources from which it is not to fetch this blob any more."""
+    num_complaints: int = 0
+    """How many hosts have given it up as their source."""
     is_cautious: bool = False
     """Whether it fetches only from hosts that it has reached before: another one did not answer."""
     num_moves: int = 0
@@ -119,9 +129,8 @@ class _Reader:
     """When it got its source."""
     changed: float = 0.0
     """When it last had more bytes than before, or another source."""
-    bytes_at_look: int = 0
-    gain: int = 0
-    """How many bytes it got between the last two looks."""
+    num_bytes_before: int = 0
+    """How many bytes it had when rates were last compared."""
 
 
 class FanOut:
@@ -133,15 +142,20 @@ class FanOut:
     Args:
         size_bytes: size of the blob.
         routes: what is known of the connections between hosts.
-        margin_bytes: a source with less than this in advance has nothing to give, as it passes on what arrives.
+        piece_bytes: bytes that a host must have before it passes them on.
     """
 
-    def __init__(self, size_bytes: int, routes: HostRoutes, *, margin_bytes: int) -> None:
+    def __init__(self, size_bytes: int, routes: HostRoutes, *, piece_bytes: int) -> None:
         self._size_bytes = size_bytes
         self._routes = routes
-        self._margin_bytes = margin_bytes
+        self._margin_bytes = _MARGIN_PIECES * piece_bytes
+        self._most_in_chain = max(1, size_bytes // piece_bytes // _PIECES_IN_CHAIN)
         self._readers: dict[str, _Reader] = {}
         self._num_copies = 0
+        self._compared = 0.0
+        """When rates were last compared."""
+        self._best_gain = 0
+        """The most bytes that a host got from one comparison to the next."""
 
     @property
     def hosts(self) -> Iterable[str]:
@@ -194,8 +208,9 @@ class FanOut:
         reader = self._readers.get(host)
         if reader is None or reader.source is None:
             return []
-        source, reader.source = reader.source, None
+        source = reader.source
         if problem is FetchProblem.NO_MEMORY or source == LAUNCHER_SOURCE:
+            reader.source = None
             reader.num_bytes *= problem is FetchProblem.LOST
             return []  # another source would not help: it is tried again at the next look
         match problem:
@@ -209,7 +224,7 @@ class FanOut:
                 reader.is_cautious = True
             case FetchProblem.LOST:
                 pass
-        reader.given_up.add(source)
+        self._give_up(reader)
         return self._assign(now)
 
     def gone(self, host: str, now: float) -> list[Fetch]:
@@ -224,24 +239,46 @@ class FanOut:
     def look(self, now: float) -> list[Fetch]:
         """Look at all hosts, regularly: those whose source gives nothing, or little, get another one."""
         for reader in self._readers.values():
-            reader.gain = reader.num_bytes - reader.bytes_at_look
-            reader.bytes_at_look = reader.num_bytes
-        best = max((reader.gain for reader in self._readers.values() if reader.source is not None), default=0)
+            silent_s = now - reader.changed
+            if reader.source and (silent_s > 2 * STALL_S or (silent_s > STALL_S and self._has_more(reader))):
+                self._give_up(reader)
         moves: list[Fetch] = []
-        for host, reader in self._readers.items():
-            if reader.source in (None, LAUNCHER_SOURCE):
-                continue
-            if now - reader.changed > STALL_S and self._has_more(reader.source, reader):
-                reader.given_up.add(reader.source)
-                reader.source = None
-            elif reader.gain * _SLOWER < best and now - reader.since > _SLOW_S and reader.num_moves < _MOST_MOVES:
-                better = self._best_source(host, reader, ahead_bytes=2 * self._margin_bytes)
-                if better is not None:
-                    reader.num_moves += 1
-                    moves.append(self._told(host, reader, better, now))
+        if self._readers and now - self._compared >= _SLOW_S:
+            moves = self._leave_slow_sources(now)
+            self._compared = now
         return moves + self._assign(now)
 
     # Implementation
+
+    def _leave_slow_sources(self, now: float) -> list[Fetch]:
+        """Move hosts that get little while another source has more: first one itself, then those that it serves."""
+        gains = {host: reader.num_bytes - reader.num_bytes_before for host, reader in self._readers.items()}
+        self._best_gain = max(self._best_gain, max(gains.values()))
+        slow = {
+            host
+            for host, reader in self._readers.items()
+            if reader.source is not None and reader.since <= self._compared and gains[host] * _SLOWER < self._best_gain
+        }
+        # Below a slow host all are slow. They stay, unless it had its chance with another source.
+        blamed = {host for host in slow if self._readers[host].num_moves or not self._readers[host].source}
+        moves: list[Fetch] = []
+        for host, reader in self._readers.items():
+            reader.num_bytes_before = reader.num_bytes
+            source = reader.source
+            if not source or host not in slow or reader.num_moves >= _MOST_MOVES:
+                continue
+            if source in slow and source not in blamed:
+                continue
+            better = self._best_source(host, reader, ahead_bytes=2 * self._margin_bytes)
+            if better is not None:
+                reader.num_moves += 1
+                moves.append(self._told(host, reader, better, now))
+        return moves
+
+    @property
+    def _width(self) -> int:
+        """How many hosts fetch from one source, if none of these has lost its own."""
+        return 1 if len(self._readers) <= self._most_in_chain else MOST_READERS
 
     def _assign(self, now: float) -> list[Fetch]:
         """Give a source to all hosts that have none, as far as there is room."""
@@ -249,7 +286,7 @@ class FanOut:
         for host, reader in self._readers.items():
             if reader.is_complete or reader.source is not None:
                 continue
-            if self._num_copies < MOST_READERS or not self._may_be_served(host, reader):
+            if self._num_copies < MOST_COPIES or not self._may_be_served(host, reader):
                 found.append(self._told(host, reader, LAUNCHER_SOURCE, now))
             elif (source := self._best_source(host, reader)) is not None:
                 found.append(self._told(host, reader, source, now))
@@ -261,7 +298,7 @@ class FanOut:
         return Fetch(host, source)
 
     def _best_source(self, host: str, reader: _Reader, *, ahead_bytes: int = 0) -> str | None:
-        """Return the source with room that is nearest to the launcher, complete ones first; None if there is none.
+        """Return the source with room that is nearest to the launcher, or has all of it; None if there is none.
 
         Args:
             host: name of the host that fetches.
@@ -269,15 +306,23 @@ class FanOut:
             ahead_bytes: how many bytes more than the host the source must have at least.
         """
         num_readers = Counter(each.source for each in self._readers.values())
-        ranks = {
-            name: (not other.is_complete, self._depth(other), num_readers[name])
+        most = MOST_READERS if reader.num_bytes else self._width  # one that has begun does not wait
+
+        def rank(name: str) -> tuple[int, ...]:
+            other = self._readers[name]
+            num, depth = num_readers[name], self._depth(other)
+            order = (num, depth) if self._width == 1 else (depth, num)
+            return other.num_complaints, other.num_bytes < reader.num_bytes, not other.is_complete, *order
+
+        fitting = (
+            name
             for name, other in self._readers.items()
-            if num_readers[name] < MOST_READERS
+            if num_readers[name] < most
             and (not ahead_bytes or other.num_bytes >= reader.num_bytes + ahead_bytes)
             and name != reader.source
             and self._is_source(host, reader, name, other)
-        }
-        return min(ranks, key=ranks.__getitem__, default=None)
+        )
+        return min(fitting, key=rank, default=None)
 
     def _may_be_served(self, host: str, reader: _Reader) -> bool:
         """Return whether there is a source for a host besides the launcher, with room or without."""
@@ -306,6 +351,13 @@ class FanOut:
             depth, source = depth + 1, self._readers[source].source
         return depth
 
-    def _has_more(self, source: str, reader: _Reader) -> bool:
-        above = self._readers[source]
-        return above.is_complete or above.num_bytes > reader.num_bytes
+    def _has_more(self, reader: _Reader) -> bool:
+        above = self._readers[reader.source or ""]
+        return above.is_complete or above.num_bytes > reader.num_bytes + self._margin_bytes
+
+    def _give_up(self, reader: _Reader) -> None:
+        """Leave a source for good; others are sent there after all others only."""
+        source, reader.source = reader.source or "", None
+        reader.given_up.add(source)
+        if above := self._readers.get(source):
+            above.num_complaints += 1

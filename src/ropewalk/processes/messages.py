@@ -30,7 +30,7 @@ IF_THERE = "?"
 """Suffix of the name of a preloaded module that is skipped where it cannot be imported."""
 
 
-PIECE_BYTES = 512 << 10
+PIECE_BYTES = 128 << 10
 """The most bytes of a blob that one message asks for."""
 Pid = Annotated[int, msgspec.Meta(ge=1)]
 """A process id: to a signal, other numbers would mean whole groups, or all processes."""
