@@ -15,6 +15,8 @@ import pytest
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
 from ropewalk.processes.blob_directory import FAN_OUT_MIN_BYTES, BlobDirectory
+from ropewalk.processes.code_bundle import CodeBundle
+from ropewalk.processes.code_sender import CodeSender
 from ropewalk.processes.fan_out import FetchProblem
 from ropewalk.processes.managed_process import ManagedProcess
 from ropewalk.processes.messages import (
@@ -25,6 +27,7 @@ from ropewalk.processes.messages import (
     FetchBlob,
     NotStarted,
     PutBlob,
+    PutCode,
     ReadBlob,
     Retired,
 )
@@ -72,6 +75,7 @@ def agent(name: str = "agent-0", *, is_far: bool = False) -> Any:
         id=name,
         link=PretendLink(carries_fds=not is_far),
         blobs={},
+        codes=set[str](),
         up=True,
         services=set[str](),
         idle_since=1.0,
@@ -169,7 +173,7 @@ class FarHosts:
 
 def test_a_large_blob_goes_from_host_to_host_with_a_token_for_each_two(far: FarHosts) -> None:
     assert [[order.source for order in far.orders(id)] for id in far.agents] == [
-        [""], [""], ["agent-0"], ["agent-1"], ["agent-0"], ["agent-1"],
+        [""], [""], ["agent-0"], ["agent-1"], ["agent-2"], ["agent-3"],
     ]  # fmt: skip
     (order,) = far.orders("2")
     key = key_of_agent(key_of_host("key", "agent-0"))
@@ -192,7 +196,7 @@ def test_a_host_reads_from_the_launcher_what_was_promised_to_it_and_nothing_else
 def test_answers_to_an_order_before_the_last_do_not_count(far: FarHosts) -> None:
     first = far.orders("2")[0].number
     far.say("2", BlobNotFetched("large", first, FetchProblem.LOST))
-    assert [order.source for order in far.orders("2")][1:] == ["agent-3"]
+    assert [order.source for order in far.orders("2")][1:] == ["agent-5"]
     far.say("2", BlobNotFetched("large", first, FetchProblem.LOST))
     assert len(far.orders("2")) == 2
 
@@ -202,8 +206,7 @@ def test_a_host_that_was_given_back_without_a_word_serves_nobody(far: FarHosts) 
     processes: Any = far.blobs._processes  # pyright: ignore[reportPrivateUsage]
     processes.loop.calls.pop(0)()  # the first look is asked for
     processes.loop.calls.pop(0)()
-    assert len(far.orders("2")) == len(far.orders("4")) == 2
-    assert "agent-0" not in {far.orders("2")[-1].source, far.orders("4")[-1].source}
+    assert [order.source for order in far.orders("2")] == ["agent-0", "agent-5"]
 
 
 def test_a_large_blob_is_dropped_everywhere_with_its_last_owner_and_its_memory_freed(far: FarHosts) -> None:
@@ -223,6 +226,28 @@ def test_a_large_blob_is_dropped_everywhere_with_its_last_owner_and_its_memory_f
     far.blobs.drop("large", other)
     assert psutil.Process().num_fds() == num_open - 1
     assert DropBlob("large") in far.agents["5"].link.sent
+
+
+def code(size: int) -> CodeBundle:
+    return CodeBundle("code", os.urandom(size), "/project", size)
+
+
+def test_small_project_files_are_sent_to_each_host_and_large_ones_from_host_to_host(far: FarHosts) -> None:
+    small, large = CodeSender(code(1000), far.blobs), CodeSender(code(LARGE), far.blobs)
+    try:
+        for one in far.agents.values():
+            small.send(one)
+            small.send(one)
+            assert one.link.sent.count(PutCode("code")) == 1
+            one.codes.clear()
+        for id in ("0", "5", "5"):
+            large.send(far.agents[id])
+        (order,) = [each for each in far.agents["5"].link.sent if isinstance(each, PutCode) and each.blob]
+        assert order.blob == far.orders("5")[-1].ref.id != "large"
+        assert far.orders("0")[-1].ref.id == order.blob
+    finally:
+        small.close()
+        large.close()
 
 
 # --- retirements ------------------------------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ class HostAgent:
             RecordsSeen: lambda link, received: self._records.seen(link, received.message.size_bytes),
             FlushRecords: lambda link, received: self._records.flush(link, received.message.number),
             Ping: lambda link, received: self._tell(link, Pong()),
-            PutCode: lambda link, received: self._code.put(received.message.id, bytes(received.parts[0])),
+            PutCode: self._put_code,
             ShutdownMessage: self._shut_down,
             NeedService: self._need_service,
             ServiceAt: self._answered,
@@ -385,6 +385,14 @@ class HostAgent:
     def _answered(self, _link: Link, received: Received) -> None:
         """Pass on the launcher's answer to a question of a process of ours."""
         self._tell(self._asking.pop(received.message.ticket, None), received.message)
+
+    def _put_code(self, _link: Link, received: Received) -> None:
+        message: PutCode = received.message
+        if message.blob:
+            self._code.expect(message.id)
+            self._blobs.when_here(message.blob, lambda data: self._code.put(message.id, data))
+        else:
+            self._code.put(message.id, bytes(received.parts[0]))
 
     def _drop_blob(self, link: Link, received: Received) -> None:
         if link is self._launcher:

@@ -31,7 +31,6 @@ from ropewalk.processes.messages import (
     PutBlob,
     ReadBlob,
 )
-from ropewalk.processes.owner import Owner
 from ropewalk.processes.process_manager import ProcessManager
 from ropewalk.transport.blobs import BlobRef, open_parts, read_bytes
 from ropewalk.transport.tokens import key_of_agent, key_of_host, token_of
@@ -54,7 +53,7 @@ class _Journey:
     ref: BlobRef
     fd: int
     fan_out: FanOut
-    holders: list[Owner] = field(default_factory=list[Owner])
+    holders: list[object] = field(default_factory=list[object])
     orders: dict[str, int] = field(default_factory=dict[str, int])
     """The number of the last order to each host that was told to fetch it: answers to earlier ones do not count."""
 
@@ -90,7 +89,17 @@ class BlobDirectory:
         found = self._processes.hosted(id)
         if found is None:
             return
-        agent, owner = found
+        self.provide_host(*found, ref, fd)
+
+    def provide_host(self, agent: AgentRecord, owner: object, ref: BlobRef, fd: int) -> None:
+        """Make sure that a host gets a blob; for the arguments see `provide`.
+
+        Args:
+            agent: agent of the host.
+            owner: the user of the blob there, until `drop` or the end of the session.
+            ref: as for `provide`.
+            fd: as for `provide`.
+        """
         with self._lock:  # until it is sent, or a concurrent drop by another owner could overtake it
             if agent.link is None:
                 return
@@ -107,7 +116,7 @@ class BlobDirectory:
             else:
                 self._fan_out(agent, owner, ref, fd)
 
-    def drop(self, blob_id: str, owner: Owner) -> None:
+    def drop(self, blob_id: str, owner: object) -> None:
         """Note that an owner's processes need a blob no more; hosts forget it with its last owner."""
         with self._lock:
             journey = self._journeys.get(blob_id)
@@ -159,7 +168,7 @@ class BlobDirectory:
 
     # Fan-outs; the caller holds the lock
 
-    def _fan_out(self, agent: AgentRecord, owner: Owner, ref: BlobRef, fd: int) -> None:
+    def _fan_out(self, agent: AgentRecord, owner: object, ref: BlobRef, fd: int) -> None:
         journey = self._journeys.get(ref.id)
         if journey is None:
             fan_out = FanOut(ref.size_bytes, self._routes, piece_bytes=PIECE_BYTES)

@@ -19,7 +19,7 @@ import msgspec
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.messages import BlobHere, Make, PutBlob
-from ropewalk.transport.blobs import BlobRef, pack
+from ropewalk.transport.blobs import BlobRef, pack, read_bytes
 from ropewalk.transport.link import Link, Received
 
 SPARE_S = 30.0
@@ -46,6 +46,7 @@ class BlobShelf:
         self._call_later = call_later
         self._blobs: dict[str, _Blob] = {}
         self._waiting: dict[str, list[Link]] = {}
+        self._calls: dict[str, list[Callable[[bytes], object]]] = {}
         self._making: dict[str, list[Link]] = {}
         """For each blob that is being made: the link of its maker, followed by those that wait for it."""
 
@@ -69,6 +70,8 @@ class BlobShelf:
         self._blobs[ref.id] = _Blob(ref, fd, {owner, *makers}, bool(makers))
         for link in [*makers[1:], *self._waiting.pop(ref.id, ())]:
             self.get(link, ref.id)
+        for then in self._calls.pop(ref.id, ()):
+            self.when_here(ref.id, then)
 
     def file_of(self, id: str) -> tuple[int, int] | None:
         """Return the descriptor of a blob's memory file, which stays ours, and its size in bytes; None if not here."""
@@ -83,6 +86,14 @@ class BlobShelf:
             return
         with contextlib.suppress(LinkClosed):
             link.send(BlobHere(held.ref), fds=[held.fd])
+
+    def when_here(self, id: str, then: Callable[[bytes], object]) -> None:
+        """Call `then` with the first part of a blob, now or when it has arrived."""
+        held = self._blobs.get(id)
+        if held is None:
+            self._calls.setdefault(id, []).append(then)
+        else:
+            then(read_bytes(held.fd, 0, held.ref.lengths[0]))
 
     def get_made(self, link: Link, id: str) -> None:
         """As `get`, for a blob that this process makes itself if no other does.

@@ -203,9 +203,11 @@ class GetBlob(msgspec.Struct, tag=7, array_like=True, frozen=True):
 
 
 class PutCode(msgspec.Struct, tag=11, array_like=True, frozen=True):
-    """Unpack the project's files (the only part), for processes that ask for them by this id."""
+    """Unpack the project's files (the only part, or a blob), for processes that ask for them by this id."""
 
     id: str
+    blob: str = ""
+    """Id of the blob that has them, and may still be on its way."""
 
 
 class OpenRelay(msgspec.Struct, tag=12, array_like=True, frozen=True):
