@@ -240,7 +240,7 @@ def test_a_host_waits_for_room_and_not_for_hosts_that_wait() -> None:
 
 
 def test_hosts_leave_a_slow_source_and_the_slow_host_is_not_moved_for_ever() -> None:
-    hosts = hosts_of(64)
+    hosts = hosts_of(16)
     slow = hosts["agent-1"]
     slow.rate = GIGABIT / 50
     run = SimulatedHosts(hosts, 4 * SIZE)
@@ -251,7 +251,7 @@ def test_hosts_leave_a_slow_source_and_the_slow_host_is_not_moved_for_ever() -> 
 
 
 def test_equal_hosts_are_never_moved() -> None:
-    hosts = hosts_of(64)
+    hosts = hosts_of(16)
     SimulatedHosts(hosts, 10 * SIZE).run()
     assert all(len(host.orders) == 1 for host in hosts.values())
 
