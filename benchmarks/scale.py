@@ -194,10 +194,10 @@ def main() -> None:
         return
     print(f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}\n")
     if arguments.only != "fan-out":
-        sizes = dict.fromkeys([*arguments.fit, *arguments.check])
-        found = {size: measured_alone(size, arguments.hosts) for size in sizes}
-        for costs in found.values():
-            print(asdict(costs))
+        found: dict[int, Costs] = {}
+        for size in dict.fromkeys([*arguments.fit, *arguments.check]):
+            found[size] = measured_alone(size, arguments.hosts)
+            print(asdict(found[size]), flush=True)
         print("", *model_lines([found[n] for n in arguments.fit], [found[n] for n in arguments.check]), sep="\n")
     if arguments.only != "workers":
         print("", *fan_out_lines(), sep="\n")

@@ -270,3 +270,90 @@ def test_a_simulated_star_takes_as_many_times_one_link_as_there_are_hosts() -> N
     """So the model's figure for the tree is one of the tree."""
     hosts = {name: SimulatedHost(serves=False) for name in hosts_of(16)}
     assert SimulatedHosts(hosts, SIZE).run() == pytest.approx(16 * ONE_LINK_S, rel=0.01)
+
+
+# --- which source -----------------------------------------------------------------------------------------------------
+
+
+def chains(num_pieces: int = 100) -> FanOut:
+    """Eight hosts in two chains, a c e g and b d f h, none with a byte yet."""
+    tree = fan_out(num_pieces)
+    want(tree, *"abcdefgh")
+    return tree
+
+
+def sources(fetches: list[Fetch]) -> dict[str, str]:
+    return {fetch.host: fetch.source for fetch in fetches}
+
+
+def test_a_host_that_has_begun_goes_on_at_a_host_that_serves_another_one_and_is_ahead_of_it() -> None:
+    tree = chains()
+    for host, num_bytes in zip("abcdefgh", (90, 40, 80, 30, 70, 20, 60, 10), strict=True):
+        tree.progressed(host, num_bytes, 1.0)
+    # h has nobody below it, and less than g; c and what is above it has room for one more.
+    assert sources(tree.failed("g", FetchProblem.LOST, 2.0)) == {"g": "a"}
+
+
+def test_a_host_that_has_nothing_yet_does_not_make_a_chain_fork() -> None:
+    tree = chains()
+    assert sources(tree.failed("g", FetchProblem.LOST, 2.0)) == {"g": "h"}
+
+
+def test_those_that_have_all_of_it_are_asked_first_and_those_that_others_gave_up_last() -> None:
+    tree = chains()
+    for host in "ac":
+        tree.arrived(host, 1.0)
+    assert want(tree, "i") == {"i": "a"}
+    assert sources(tree.failed("i", FetchProblem.LOST, 2.0)) == {"i": "g"}, "c is full, and a was given up"
+    tree.arrived("e", 3.0)
+    assert want(tree, "j") == {"j": "c"}, "not a, although nobody fetches from it"
+
+
+def test_a_host_that_sent_wrong_bytes_serves_nobody_else() -> None:
+    tree = chains()
+    tree.arrived("a", 1.0)
+    tree.arrived("c", 1.0)
+    assert sources(tree.failed("e", FetchProblem.CORRUPT, 2.0)) == {"e": LAUNCHER_SOURCE}
+    assert want(tree, *"ijk") == {"i": "a", "j": "g", "k": "i"}, "and not c"
+
+
+def test_in_trees_hosts_near_the_launcher_are_asked_first() -> None:
+    tree = fan_out(num_pieces=2)
+    assert want(tree, *"abcdef")["f"] == "b"
+    tree.gone("e", 1.0)
+    assert want(tree, "g") == {"g": "a"}
+
+
+def test_a_source_that_has_no_more_itself_is_left_after_a_longer_time() -> None:
+    tree = chains()
+    for host in "aceg":
+        tree.progressed(host, 50, 1.0)
+    assert tree.look(1.0 + 1.5 * STALL_S) == [], "c has no more than e: they wait for a"
+    tree.progressed("a", 500, 8.0)
+    assert sources(tree.look(8.6)).keys() == {"c"}, "a has more, and gave nothing"
+    assert "e" in sources(tree.look(1.1 + 2 * STALL_S))
+
+
+def test_rates_are_compared_over_two_seconds_and_moves_are_counted() -> None:
+    tree = chains()
+    tree.look(10.0)
+    moved: list[Fetch] = []
+    for second in range(1, 9):
+        for host in "abdfhceg":
+            tree.progressed(host, second * (2 if host in "ceg" else 100), 10.0 + second)
+        moved += tree.look(10.0 + second)
+        if second == 1:
+            assert not moved
+        if second == 2:
+            assert [fetch.host for fetch in moved] == ["c"], "those below it are slow because it is"
+    assert Counter(fetch.host for fetch in moved)["c"] == 2 and moved[0].source != "a"
+    assert {"e", "g"} <= {fetch.host for fetch in moved}
+
+
+def test_a_host_is_not_moved_to_one_that_has_as_little() -> None:
+    tree = chains()
+    tree.look(10.0)
+    for host in "bdfhceg":
+        tree.progressed(host, 2, 12.0)
+    tree.progressed("a", 90, 12.0)
+    assert sources(tree.look(12.0)).keys() <= {"d"}, "only a is ahead, and has room for one more"

@@ -294,7 +294,7 @@ class PretendHosts:
         return beside or self.agents["agent-0"]
 
     def refusal(self, processes: Any) -> str:
-        return f"{len(processes)} are too many" if len(processes) > self.most else ""
+        return f"{len(processes())} are too many" if len(processes()) > self.most else ""
 
     def want(self, waiting: list[Resources]) -> None:
         self.wanted.append(len(waiting))
