@@ -310,6 +310,11 @@ def test_those_that_have_all_of_it_are_asked_first_and_those_that_others_gave_up
 
 
 def test_a_host_that_sent_wrong_bytes_serves_nobody_else() -> None:
+    alone = fan_out()
+    want(alone, "a")
+    want(alone, "b", "c", serves=False)
+    assert sources(alone.failed("c", FetchProblem.CORRUPT, 2.0)) == {"c": LAUNCHER_SOURCE}
+    assert want(alone, "d") == {"d": LAUNCHER_SOURCE}
     tree = chains()
     tree.arrived("a", 1.0)
     tree.arrived("c", 1.0)
@@ -329,9 +334,25 @@ def test_a_source_that_has_no_more_itself_is_left_after_a_longer_time() -> None:
     for host in "aceg":
         tree.progressed(host, 50, 1.0)
     assert tree.look(1.0 + 1.5 * STALL_S) == [], "c has no more than e: they wait for a"
-    tree.progressed("a", 500, 8.0)
-    assert sources(tree.look(8.6)).keys() == {"c"}, "a has more, and gave nothing"
-    assert "e" in sources(tree.look(1.1 + 2 * STALL_S))
+    assert {"c", "e", "g"} <= sources(tree.look(1.1 + 2 * STALL_S)).keys()
+
+
+def test_a_source_that_has_more_and_gives_nothing_is_left_sooner() -> None:
+    tree = chains()
+    for host in "abcdefgh":
+        tree.progressed(host, 50, 1.0)
+    tree.progressed("a", 95, 2.0)
+    assert sources(tree.look(1.1 + STALL_S)).keys() == {"c"}
+
+
+def test_a_host_that_does_not_reach_another_one_goes_back_to_one_that_it_has_reached() -> None:
+    routes = HostRoutes()
+    first = fan_out(num_pieces=100, routes=routes)
+    want(first, "a", "b", "c")
+    first.arrived("c", 1.0)
+    second = fan_out(num_pieces=100, routes=routes)
+    assert want(second, "d", "a", "c")["c"] == "d"
+    assert sources(second.failed("c", FetchProblem.UNREACHABLE, 2.0)) == {"c": "a"}
 
 
 def test_rates_are_compared_over_two_seconds_and_moves_are_counted() -> None:
