@@ -378,3 +378,46 @@ def test_a_host_is_not_moved_to_one_that_has_as_little() -> None:
         tree.progressed(host, 2, 12.0)
     tree.progressed("a", 90, 12.0)
     assert sources(tree.look(12.0)).keys() <= {"d"}, "only a is ahead, and has room for one more"
+
+
+def test_a_host_that_has_begun_prefers_a_source_that_serves_nobody() -> None:
+    tree = chains()
+    for host, num_bytes in zip("abcdefgh", (90, 99, 80, 98, 70, 97, 60, 96), strict=True):
+        tree.progressed(host, num_bytes, 1.0)
+    assert sources(tree.failed("g", FetchProblem.LOST, 2.0)) == {"g": "h"}
+
+
+def test_a_slow_host_is_not_moved_below_itself_whatever_is_reported() -> None:
+    tree = chains()
+    tree.look(10.0)
+    for host in "abdfh":
+        tree.progressed(host, 60, 12.0)
+    for host in "ce":
+        tree.progressed(host, 2, 11.0)
+    tree.progressed("g", 100, 12.0)  # as if it had been told late whom it fetches from
+    assert tree.look(12.0) == [], "only g is ahead by enough, and gets its bytes from c"
+
+
+def test_a_host_that_has_just_begun_is_not_slow() -> None:
+    tree = chains()
+    tree.look(10.0)
+    for host in "abcdefgh":
+        tree.progressed(host, 500, 11.9)
+    (first,) = tree.want("i", 11.9, serves=True, reaches_others=True)
+    assert tree.look(12.0) == []
+    for host in "abcdefgh":
+        tree.arrived(host, 13.0)
+    assert sources(tree.look(14.1)).keys() == {"i"}
+    assert sources(tree.look(16.2)).keys() == {"i"}, "it is as slow when all others have it"
+    assert first.host == "i"
+
+
+def test_a_host_that_others_have_reached_is_not_cut_off_by_some_that_do_not() -> None:
+    routes = HostRoutes()
+    for host in "abc":
+        routes.note(host, "x", works=False)
+    assert not routes.may_work("d", "x")
+    routes.note("e", "x", works=True)
+    assert routes.may_work("d", "x") and not routes.may_work("a", "x")
+    routes.note("a", "x", works=True)
+    assert routes.may_work("a", "x")
