@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import pytest
 
+from ropewalk.processes import blob_exchange
 from ropewalk.processes.blob_exchange import BlobExchange
 from ropewalk.processes.blob_shelf import BlobShelf
 from ropewalk.processes.fan_out import FetchProblem
@@ -22,6 +24,7 @@ from ropewalk.processes.messages import (
     BlobPiece,
     Certificate,
     FetchBlob,
+    HostEvent,
     ReadBlob,
     Retired,
     RetiredProcess,
@@ -203,6 +206,29 @@ def test_a_source_whose_process_dies_is_reported(agents: dict[str, Agent]) -> No
     (link,) = a.exchange._readers  # pyright: ignore[reportPrivateUsage]
     a.do(a.loop.remove_link, link)
     wait_until(lambda: BlobNotFetched(REF.id, 2, FetchProblem.LOST) in b.told)
+
+
+def test_a_host_without_memory_says_so_once_and_gets_the_blob_when_there_is_some(
+    agents: dict[str, Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, *_ = agents.values()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(blob_exchange, "write_bytes", refuse)
+        a.fetch(1)
+        a.get_from_launcher(0, PIECE_BYTES)
+        full.setattr(blob_exchange, "empty_file", refuse)
+        a.fetch(2)
+    events = [each.text for each in a.told if isinstance(each, HostEvent)]
+    assert len(events) == 1 and "0.4 MB" in events[0] and "No space left" in events[0]
+    failed = [(each.number, each.problem) for each in a.told if isinstance(each, BlobNotFetched)]
+    assert failed == [(1, FetchProblem.NO_MEMORY), (2, FetchProblem.NO_MEMORY)]
+    a.fetch(3)
+    a.get_from_launcher(0, len(IMAGE))
+    assert a.process().parts == PARTS
 
 
 # --- what is believed -------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from ropewalk.processes.messages import (
     BlobPiece,
     BlobProgress,
     FetchBlob,
+    HostEvent,
     ReadBlob,
     Retired,
 )
@@ -110,6 +111,8 @@ class BlobExchange:
         self._readers: dict[Link, str] = {}
         """The agents that have dialled this one."""
         self._reports = False
+        self._without_memory: set[str] = set()
+        """Blobs of which the user was told that this host has no memory for them."""
 
     def open(self, ip: str) -> str:
         """Listen for other agents; returns the address, or "" in a run whose hosts have none, or where it cannot be.
@@ -150,7 +153,8 @@ class BlobExchange:
         if arrival is None:
             try:
                 fd = empty_file(order.ref.size_bytes, f"ropewalk-{id[:12]}")
-            except OSError:
+            except OSError as error:
+                self._tell_of_no_memory(order.ref, error)
                 self._tell(BlobNotFetched(id, order.number, FetchProblem.NO_MEMORY))
                 return
             arrival = self._arrivals[id] = _Arrival(launcher, order.ref, fd, ContentHash(order.ref.lengths))
@@ -184,7 +188,8 @@ class BlobExchange:
         except ValueError:
             self._failed(arrival, FetchProblem.CORRUPT)
             return
-        except OSError:
+        except OSError as error:
+            self._tell_of_no_memory(arrival.ref, error)
             self._failed(arrival, FetchProblem.NO_MEMORY)
             return
         arrival.num_bytes += len(part)
@@ -227,6 +232,14 @@ class BlobExchange:
         if problem in (FetchProblem.CORRUPT, FetchProblem.NO_MEMORY):
             self.drop(arrival.ref.id)
         self._tell(BlobNotFetched(arrival.ref.id, arrival.number, problem))
+
+    def _tell_of_no_memory(self, ref: BlobRef, error: OSError) -> None:
+        """Tell the user, once, why processes of this host wait for a value."""
+        if ref.id not in self._without_memory:
+            self._without_memory.add(ref.id)
+            size = f"{ref.size_bytes / 1e6:.1f} MB"
+            text = f"a value of {size} that processes need cannot be held here: {error.strerror}; it is fetched again"
+            self._tell(HostEvent(text))
 
     def _report_from_now(self) -> None:
         if not self._reports:
