@@ -73,12 +73,12 @@ from ropewalk.transport.main_namespace import MainFacts, MainNamespace
 
 
 @contextlib.contextmanager
-def crowd(num_workers: int) -> Generator[rw.Session]:
-    """A session whose pools of up to `num_workers` run in one process."""
+def crowd(num_workers: int, num_hosts: int | None = None) -> Generator[rw.Session]:
+    """A session whose pools of up to `num_workers` run in one process, or in `num_hosts` processes, each a host."""
     use_descriptors(num_workers + 256)
     ENGINES["crowd"] = f"{__name__}:{CrowdEngine.__name__}"  # as an installed package would add it
     try:
-        with rw.Session(engine="crowd") as session:
+        with rw.Session(engine="crowd", hosts=num_hosts) as session:
             yield session
     finally:
         del ENGINES["crowd"]

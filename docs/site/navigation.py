@@ -32,7 +32,7 @@ GUIDES = (
 )
 EXPLANATION = ("theory.md", "glossary.md", "stability.md")
 PROJECT = ("ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
-BENCHMARKS = ("benchmarks/README.md", "benchmarks/engines.md", "benchmarks/gd_sec.md")
+BENCHMARKS = ("benchmarks/README.md", "benchmarks/engines.md", "benchmarks/scale.md", "benchmarks/gd_sec.md")
 ABOUT = {
     "Tutorials": "Learn by doing, a step at a time.",
     "How-to": "One question each, answered on one page.",

@@ -105,6 +105,17 @@ def test_it_waits_for_the_next_user_before_it_is_freed(shelf: Shelf) -> None:
     assert again.told == [Make(REF.id)]
 
 
+def test_a_call_is_made_when_the_blob_is_here() -> None:
+    shelf, owner, heard = BlobShelf(lambda _delay_s, _call: None), cast(Link, Process()), list[bytes]()
+    shelf.when_here(REF.id, heard.append)
+    assert not heard and shelf.file_of(REF.id) is None
+    shelf.keep(owner, REF, fd := pack([b"abc"]))
+    shelf.when_here(REF.id, heard.append)
+    assert heard == [b"abc", b"abc"] and shelf.file_of(REF.id) == (fd, 64)
+    assert shelf.hold(owner, REF.id) and not shelf.hold(owner, "other")
+    shelf.drop(owner, REF.id)
+
+
 def _free(shelf: Shelf, *owners: Process) -> None:
     for owner in owners:
         assert not shelf.later, "it is let go of while somebody has it"

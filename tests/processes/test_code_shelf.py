@@ -115,3 +115,14 @@ def test_one_that_is_closed_stops_and_leaves_nothing_half_unpacked(
     closing.join(60)
     assert not closing.is_alive()
     assert list((tmp_path / "host/code").iterdir()) == []
+
+
+def test_a_process_waits_for_files_that_are_on_their_way(shelf: CodeShelf, turns: Turns, data: bytes) -> None:
+    heard: list[str] = []
+    shelf.expect("code")
+    shelf.when_there("code", heard.append)
+    assert not heard
+    shelf.put("code", data)
+    shelf.put("code", data)
+    turns.take_one()
+    assert heard == [""]

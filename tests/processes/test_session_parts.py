@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
+import pytest
+
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
-from ropewalk.processes.blob_directory import BlobDirectory
+from ropewalk.processes.blob_directory import FAN_OUT_MIN_BYTES, BlobDirectory
+from ropewalk.processes.code_bundle import CodeBundle
+from ropewalk.processes.code_sender import CodeSender
+from ropewalk.processes.fan_out import FetchProblem
 from ropewalk.processes.managed_process import ManagedProcess
-from ropewalk.processes.messages import DropBlob, NotStarted, PutBlob, Retired
+from ropewalk.processes.messages import (
+    BlobAbsent,
+    BlobFetched,
+    BlobNotFetched,
+    DropBlob,
+    FetchBlob,
+    NotStarted,
+    PutBlob,
+    PutCode,
+    ReadBlob,
+    Retired,
+)
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.placement import Placement
 from ropewalk.processes.retirements import Retirements
-from ropewalk.transport.blobs import BlobRef
+from ropewalk.transport.blobs import BlobRef, pack
 from ropewalk.transport.link import Codec
+from ropewalk.transport.tokens import key_of_agent, key_of_host, token_of
 
 
 class PretendLoop:
@@ -38,19 +57,31 @@ class PretendLoop:
 
 
 class PretendLink:
-    stream = SimpleNamespace(carries_fds=True)
-
-    def __init__(self) -> None:
+    def __init__(self, *, carries_fds: bool = True) -> None:
+        self.stream = SimpleNamespace(carries_fds=carries_fds)
+        self.closed = False
         self.sent: list[Any] = []
+        self.parts: list[bytes] = []
         self.when_sent: Callable[[], object] = lambda: None
 
     def send(self, message: Any, parts: Any = None, fds: Any = None) -> None:
         self.sent.append(message)
+        self.parts += [bytes(part) for part in parts or ()]
         self.when_sent()
 
 
-def agent(name: str = "agent-0") -> Any:
-    return SimpleNamespace(id=name, link=PretendLink(), blobs={}, up=True, services=set[str](), idle_since=1.0)
+def agent(name: str = "agent-0", *, is_far: bool = False) -> Any:
+    return SimpleNamespace(
+        id=name,
+        link=PretendLink(carries_fds=not is_far),
+        blobs={},
+        codes=set[str](),
+        up=True,
+        services=set[str](),
+        idle_since=1.0,
+        blob_address=f"tls:10.0.0.1:1/{name}" if is_far else "",
+        certificate=SimpleNamespace(fingerprint=f"of {name}") if is_far else None,
+    )
 
 
 # --- blobs ------------------------------------------------------------------------------------------------------------
@@ -58,6 +89,7 @@ def agent(name: str = "agent-0") -> Any:
 
 class PretendProcesses:
     def __init__(self, places: dict[str, tuple[Any, Any]]) -> None:
+        self.loop = PretendLoop()
         self._places = places
 
     def hosted(self, id: str) -> tuple[Any, Any] | None:
@@ -66,7 +98,7 @@ class PretendProcesses:
 
 def directory(places: dict[str, tuple[Any, Any]]) -> BlobDirectory:
     processes: Any = PretendProcesses(places)
-    return BlobDirectory(processes, lambda: {id(one): one for one, _ in places.values()}.values())
+    return BlobDirectory(processes, lambda: {id(one): one for one, _ in places.values()}.values(), "key")
 
 
 def test_a_host_gets_a_blob_once_and_forgets_it_with_its_last_owner() -> None:
@@ -101,6 +133,121 @@ def test_a_pool_that_the_collector_frees_while_blobs_are_dropped_drops_its_own()
     host.link.when_sent = gc.collect
     blobs.drop("x", owners[0])
     assert sorted(one.id for one in host.link.sent[2:]) == ["x", "y"]
+
+
+LARGE = 3 * FAN_OUT_MIN_BYTES
+
+
+@pytest.fixture
+def far() -> Iterator[FarHosts]:
+    hosts = FarHosts()
+    yield hosts
+    hosts.blobs.close()
+    os.close(hosts.fd)
+
+
+class FarHosts:
+    """Six hosts of a network, with a process on each that needs one large blob."""
+
+    def __init__(self) -> None:
+        self.content = os.urandom(LARGE)
+        self.ref = BlobRef("large", (LARGE,))
+        self.fd = pack([self.content])
+        self.owner: Any = object()
+        self.agents = {str(number): agent(f"agent-{number}", is_far=True) for number in range(6)}
+        self.places = {id: (one, self.owner) for id, one in self.agents.items()}
+        self.blobs = directory(self.places)
+        for id in self.agents:
+            self.blobs.provide(id, self.ref, self.fd)
+            self.blobs.provide(id, self.ref, self.fd)
+
+    def orders(self, id: str) -> list[FetchBlob]:
+        return [each for each in self.agents[id].link.sent if isinstance(each, FetchBlob)]
+
+    def say(self, id: str, news: Any) -> None:
+        self.blobs.heard(self.agents[id], news)
+
+    def has(self, id: str) -> None:
+        self.say(id, BlobFetched("large", self.orders(id)[-1].number))
+
+
+def test_a_large_blob_goes_from_host_to_host_with_a_token_for_each_two(far: FarHosts) -> None:
+    assert [[order.source for order in far.orders(id)] for id in far.agents] == [
+        [""], [""], ["agent-0"], ["agent-1"], ["agent-2"], ["agent-3"],
+    ]  # fmt: skip
+    (order,) = far.orders("2")
+    key = key_of_agent(key_of_host("key", "agent-0"))
+    assert order.address == "tls:10.0.0.1:1/agent-0" and order.token == token_of(key, "agent-2", "of agent-2")
+    assert b"".join(far.agents["0"].link.parts) == far.content[: far.orders("0")[0].ahead_bytes] != b""
+    assert not far.agents["2"].link.parts
+
+
+def test_a_host_reads_from_the_launcher_what_was_promised_to_it_and_nothing_else(far: FarHosts) -> None:
+    before = len(far.agents["0"].link.parts)
+    far.say("0", ReadBlob("large", LARGE - 10, 10))
+    assert far.agents["0"].link.parts[before:] == [far.content[-10:]]
+    stranger = agent("agent-9", is_far=True)
+    far.blobs.heard(stranger, ReadBlob("large", 0, 10))
+    assert stranger.link.sent == [BlobAbsent("large")] and not stranger.link.parts
+    far.say("0", ReadBlob("other", 0, 10))
+    assert far.agents["0"].link.sent[-1] == BlobAbsent("other")
+
+
+def test_answers_to_an_order_before_the_last_do_not_count(far: FarHosts) -> None:
+    first = far.orders("2")[0].number
+    far.say("2", BlobNotFetched("large", first, FetchProblem.LOST))
+    assert [order.source for order in far.orders("2")][1:] == ["agent-5"]
+    far.say("2", BlobNotFetched("large", first, FetchProblem.LOST))
+    assert len(far.orders("2")) == 2
+
+
+def test_a_host_that_was_given_back_without_a_word_serves_nobody(far: FarHosts) -> None:
+    far.agents["0"].link.closed = True
+    processes: Any = far.blobs._processes  # pyright: ignore[reportPrivateUsage]
+    processes.loop.calls.pop(0)()  # the first look is asked for
+    processes.loop.calls.pop(0)()
+    assert [order.source for order in far.orders("2")] == ["agent-0", "agent-5"]
+
+
+def test_a_large_blob_is_dropped_everywhere_with_its_last_owner_and_its_memory_freed(far: FarHosts) -> None:
+    other: Any = object()
+    far.places["other"] = (far.agents["5"], other)
+    far.blobs.provide("other", far.ref, far.fd)
+    for id in far.agents:
+        far.has(id)
+    num_open = psutil.Process().num_fds()
+    far.blobs.drop("large", far.owner)
+    dropped = [id for id, one in far.agents.items() if DropBlob("large") in one.link.sent]
+    assert dropped == list("01234")
+    far.places["late"] = (far.agents["0"], other)
+    far.blobs.provide("late", far.ref, far.fd)
+    assert far.orders("0")[-1].source == "agent-5", "who still has it"
+    assert psutil.Process().num_fds() == num_open
+    far.blobs.drop("large", other)
+    assert psutil.Process().num_fds() == num_open - 1
+    assert DropBlob("large") in far.agents["5"].link.sent
+
+
+def code(size: int) -> CodeBundle:
+    return CodeBundle("code", os.urandom(size), "/project", size)
+
+
+def test_small_project_files_are_sent_to_each_host_and_large_ones_from_host_to_host(far: FarHosts) -> None:
+    small, large = CodeSender(code(1000), far.blobs), CodeSender(code(LARGE), far.blobs)
+    try:
+        for one in far.agents.values():
+            small.send(one)
+            small.send(one)
+            assert one.link.sent.count(PutCode("code")) == 1
+            one.codes.clear()
+        for id in ("0", "5", "5"):
+            large.send(far.agents[id])
+        (order,) = [each for each in far.agents["5"].link.sent if isinstance(each, PutCode) and each.blob]
+        assert order.blob == far.orders("5")[-1].ref.id != "large"
+        assert far.orders("0")[-1].ref.id == order.blob
+    finally:
+        small.close()
+        large.close()
 
 
 # --- retirements ------------------------------------------------------------------------------------------------------
@@ -147,7 +294,7 @@ class PretendHosts:
         return beside or self.agents["agent-0"]
 
     def refusal(self, processes: Any) -> str:
-        return f"{len(processes)} are too many" if len(processes) > self.most else ""
+        return f"{len(processes())} are too many" if len(processes()) > self.most else ""
 
     def want(self, waiting: list[Resources]) -> None:
         self.wanted.append(len(waiting))

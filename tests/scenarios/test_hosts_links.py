@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import os
 import time
 from pathlib import Path
 
@@ -153,3 +156,74 @@ def test_a_large_blob_on_a_slow_wire_makes_nobody_lost(lab: Lab, tmp_path: Path)
         assert 4e6 < cluster.hosts[0].bytes_received() - before < 6e6, "the blob was sent more than once"
         assert script.numbers() == [0, 0]
         assert script.end()[0] == 0
+
+
+def test_a_large_blob_goes_from_host_to_host_and_reaches_all_though_one_of_these_is_unplugged(
+    lab: Lab, tmp_path: Path
+) -> None:
+    def slow(head: Machine, hosts: list[Machine]) -> None:
+        for machine in (head, *hosts):
+            lab.slow(machine, 20e6)
+
+    size = 6_000_000
+    with cluster_of(lab, tmp_path, 5, prepare=slow) as cluster:
+        script = cluster.launch(
+            """
+            def look(blob):
+                time.sleep(0.2)
+                return socket.gethostname(), len(blob)
+
+            with session(hosts=5) as here:
+                with rw.Pool(5, session=here) as pool:
+                    pool.wait_until_ready(60)
+                    blob = pool.put(os.urandom(6_000_000))
+                    say("ready")
+                    found = pool.map(look, [blob] * 10, chunksize=1)
+                    say(len(found), *sorted({size for _, size in found}))
+                    say(*{host for host, _ in found})
+            """
+        )
+        assert script.line() == "ready"
+        before = cluster.head.bytes_sent()
+        quiet = {machine: machine.bytes_sent() for machine in cluster.hosts}
+
+        def source() -> Machine | None:
+            return next((each for each in cluster.hosts if each.bytes_sent() - quiet[each] > size // 4), None)
+
+        wait_until(lambda: source() is not None)
+        lost = source()
+        assert lost
+        lab.plug(lost)
+        assert script.numbers() == [10, size]
+        assert lost.name not in script.line().split()
+        assert cluster.head.bytes_sent() - before < 4.5 * size, "the launcher sent it to each host"
+        code, _, errors = script.end()
+        assert code == 0, errors
+
+
+def test_a_large_project_goes_from_host_to_host(lab: Lab, tmp_path: Path) -> None:
+    with cluster_of(lab, tmp_path, 5) as cluster:
+        words = base64.b64encode(os.urandom(3_000_000)).decode()
+        (tmp_path / "project" / "weights.py").write_text(f"WORDS = {words!r}\n")
+        before = cluster.head.bytes_sent()
+        script = cluster.launch(
+            """
+            import hashlib
+
+            def look(_):
+                import weights
+                time.sleep(0.2)
+                return socket.gethostname(), hashlib.sha256(weights.WORDS.encode()).hexdigest()
+
+            with session(hosts=5) as here:
+                with rw.Pool(5, session=here) as pool:
+                    pool.wait_until_ready(60)
+                    found = pool.map(look, range(10), chunksize=1)
+                    say(len({host for host, _ in found}), *{digest for _, digest in found})
+            """
+        )
+        num_hosts, digest = script.line().split()
+        assert int(num_hosts) > 2 and digest == hashlib.sha256(words.encode()).hexdigest()
+        assert cluster.head.bytes_sent() - before < 3.5 * 3_000_000, "the launcher sent it to each host"
+        code, _, errors = script.end()
+        assert code == 0, errors

@@ -14,7 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.transport import blobs
-from ropewalk.transport.blobs import BlobRef, name_of, open_parts, pack, total_bytes
+from ropewalk.transport.blobs import (
+    BlobRef,
+    ContentHash,
+    empty_file,
+    name_of,
+    open_parts,
+    pack,
+    read_bytes,
+    total_bytes,
+    write_bytes,
+)
 
 MEGABYTE = 1 << 20
 
@@ -140,3 +150,28 @@ def test_the_same_layout_is_used_on_both_sides() -> None:
     offsets, size = blobs._layout([1, 64, 65, 0, 3])
     assert offsets == [0, 64, 128, 256, 256]
     assert size == 320
+
+
+@given(parts=st.lists(st.binary(max_size=200), max_size=8), step=st.integers(1, 100))
+@settings(deadline=None)
+def test_the_hash_of_bytes_that_come_in_order_is_the_name_of_the_parts(parts: list[bytes], step: int) -> None:
+    ref = BlobRef(name_of(parts), tuple(map(len, parts)))
+    fd = pack(parts)
+    content = ContentHash(ref.lengths)
+    for offset in range(0, ref.size_bytes, step):
+        content.update(read_bytes(fd, offset, min(step, ref.size_bytes - offset)))
+    os.close(fd)
+    assert content.name() == ref.id
+    with pytest.raises(ValueError, match="more bytes"):
+        content.update(b"x")
+
+
+def test_a_file_that_is_filled_piece_by_piece_is_like_a_packed_one() -> None:
+    parts = [b"head", os.urandom(1000)]
+    packed = pack(parts)
+    size = BlobRef("", tuple(map(len, parts))).size_bytes
+    fd = empty_file(size)
+    for offset in range(0, size, 100):
+        write_bytes(fd, read_bytes(packed, offset, min(100, size - offset)), offset)
+    os.close(packed)
+    assert [bytes(view) for view in open_parts(fd, lengths_of(parts), writable=False)] == parts

@@ -324,6 +324,16 @@ def test_the_buffer_shrinks_again_after_a_large_header() -> None:
     assert len(reader._buffer) <= 64 * 1024
 
 
+def test_the_buffer_of_a_link_with_small_messages_is_small_and_grows_when_a_read_fills_it() -> None:
+    small = encode(b"h" * 1000, [])
+    reader = FrameReader(Pieces([small] * 3 + [small * 40, *[small] * 2]), MEMBER)
+    for _ in range(4):
+        assert reader.next(wait=True)
+    assert len(reader._buffer) == 8 * 1024
+    num_left = len(decode_all(reader))
+    assert num_left == 41 and len(reader._buffer) == 64 * 1024
+
+
 def test_large_parts_are_writable_and_each_its_own() -> None:
     frame = FrameReader(Pieces([encode(b"h", [bytes(2 << 20), bytes(100_000)])]), MEMBER).next(wait=True)
     assert frame

@@ -36,6 +36,7 @@ from ropewalk.engines.engine import DOOR_VARIABLE
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import LinkClosed, RopewalkError, TransportRefused
 from ropewalk.processes.agent_connect import AgentConnector
+from ropewalk.processes.blob_exchange import BlobExchange
 from ropewalk.processes.blob_shelf import BlobShelf
 from ropewalk.processes.bounds import Bounds
 from ropewalk.processes.code_shelf import CodeShelf
@@ -48,9 +49,12 @@ from ropewalk.processes.messages import (
     REFUSED_EXIT_CODE,
     AgentBoot,
     AgentUp,
+    BlobAbsent,
+    BlobPiece,
     Draining,
     DropBlob,
     Exited,
+    FetchBlob,
     FlushRecords,
     ForkReply,
     ForkRequest,
@@ -129,6 +133,9 @@ class HostAgent:
         self._early_exits: dict[int, int] = {}
         self._fork_channels: dict[tuple[tuple[str, ...], tuple[str, ...]], ForkChannel] = {}
         self._blobs = BlobShelf(self._loop.call_later)
+        self._exchange = BlobExchange(
+            boot, self._loop, self._blobs, lambda message: self._tell(self._launcher, message)
+        )
         self._output_under_way: dict[Link, int] = {}
         self._output_problem = ""
         self._records = RecordForwarder(self._loop, self._processes)
@@ -161,14 +168,17 @@ class HostAgent:
             Recall: self._recall,
             Peek: self._peek,
             PutBlob: lambda link, received: self._blobs.put(link, received),
-            DropBlob: lambda link, received: self._blobs.drop(link, received.message.id),
+            DropBlob: self._drop_blob,
+            FetchBlob: self._exchange.fetch,
+            BlobPiece: self._exchange.piece,
+            BlobAbsent: self._exchange.absent,
             GetBlob: lambda link, received: self._blobs.get(link, received.message.id),
             GetMade: lambda link, received: self._blobs.get_made(link, received.message.id),
             OutputSeen: self._output_seen,
             RecordsSeen: lambda link, received: self._records.seen(link, received.message.size_bytes),
             FlushRecords: lambda link, received: self._records.flush(link, received.message.number),
             Ping: lambda link, received: self._tell(link, Pong()),
-            PutCode: lambda link, received: self._code.put(received.message.id, bytes(received.parts[0])),
+            PutCode: self._put_code,
             ShutdownMessage: self._shut_down,
             NeedService: self._need_service,
             ServiceAt: self._answered,
@@ -217,7 +227,8 @@ class HostAgent:
             up = msgspec.structs.replace(up, environment=snapshot())
         if meeting:
             meeting.launcher = launcher
-            up = msgspec.structs.replace(up, ip=meeting.ip, dialled=meeting.dialled)
+            blobs = self._exchange.open(meeting.ip)
+            up = msgspec.structs.replace(up, ip=meeting.ip, dialled=meeting.dialled, blobs=blobs)
             self._lease = Lease(self._boot.lease_s, time.monotonic())
         self._tell(launcher, up)
 
@@ -375,8 +386,22 @@ class HostAgent:
         """Pass on the launcher's answer to a question of a process of ours."""
         self._tell(self._asking.pop(received.message.ticket, None), received.message)
 
+    def _put_code(self, _link: Link, received: Received) -> None:
+        message: PutCode = received.message
+        if message.blob:
+            self._code.expect(message.id)
+            self._blobs.when_here(message.blob, lambda data: self._code.put(message.id, data))
+        else:
+            self._code.put(message.id, bytes(received.parts[0]))
+
+    def _drop_blob(self, link: Link, received: Received) -> None:
+        if link is self._launcher:
+            self._exchange.drop(received.message.id)
+        self._blobs.drop(link, received.message.id)
+
     def _retired(self, launcher: Link, received: Received) -> None:
         """Pass retirements on to sessions inside of processes, which have services that must know."""
+        self._exchange.retired(received.message)
         for owner in {process.owner for process in self._processes.values()} - {launcher}:
             self._tell(owner, received.message)
 
@@ -576,6 +601,7 @@ class HostAgent:
                 with contextlib.suppress(psutil.Error):
                     child.kill()
             self._wait_for_some()
+        self._exchange.close()
         if self._meeting:
             self._meeting.close()
         if not self._boot.folder or (not self._told_to_end and _ends_soon(self._boot.launcher_pid)):

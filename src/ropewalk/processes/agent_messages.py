@@ -1,6 +1,6 @@
 """Messages of agents to a session: each is checked and passed to the part that handles it.
 
-agent ─▶ has it the right to send this? ─▶ processes | services | tokens | relay routes | retirements | output | records
+agent ─▶ has it the right to send this? ─▶ processes | services | tokens | relay routes | blobs | retirements | output
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ from functools import partial
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.agent_record import AgentRecord, Home
+from ropewalk.processes.blob_directory import BlobDirectory
 from ropewalk.processes.host_services import HostServices
 from ropewalk.processes.messages import (
+    BlobFetched,
+    BlobNotFetched,
+    BlobProgress,
     Draining,
     Exited,
     HostEvent,
@@ -22,6 +26,7 @@ from ropewalk.processes.messages import (
     NeedWay,
     NotStarted,
     Output,
+    ReadBlob,
     Records,
     RecordsFlushed,
     RelayAt,
@@ -55,6 +60,7 @@ class AgentMessages:
         retirements: the retirements of the run.
         output: shows the output of processes.
         records: takes the records that processes write.
+        blobs: the blobs of its hosts.
         is_joined: whether this session has joined that of a launcher, which then decides which processes are retired.
     """
 
@@ -66,6 +72,7 @@ class AgentMessages:
         retirements: Retirements,
         output: OutputRelay,
         records: RecordRelay,
+        blobs: BlobDirectory,
         *,
         is_joined: bool,
     ) -> None:
@@ -79,6 +86,7 @@ class AgentMessages:
         self._retirements = retirements
         self._output = output
         self._records = records
+        self._blobs = blobs
         self._is_joined = is_joined
         self._overbearing: set[AgentRecord] = set()
         """Agents that have sent messages about processes of others."""
@@ -148,6 +156,8 @@ class AgentMessages:
             case RelayAt():
                 if self.ways:
                     self.ways.relay_at(agent, message)
+            case ReadBlob() | BlobProgress() | BlobFetched() | BlobNotFetched():
+                self._blobs.heard(agent, message)
             case Met():
                 if self.ways:
                     self.ways.met(agent, message.ticket)

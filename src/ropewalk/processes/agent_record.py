@@ -60,6 +60,8 @@ class AgentRecord:
     """Whether the user was told that it hosts more than it has room for."""
     blobs: dict[str, list[object]] = field(default_factory=dict[str, list[object]])
     """Blobs that were sent to it, with the owners that need them."""
+    blob_address: str = ""
+    """Address at which other agents fetch blobs from it; empty if they cannot."""
     codes: set[str] = field(default_factory=set[str])
     """Ids of project files that were sent to it."""
     processes: dict[str, Resources] = field(default_factory=dict[str, Resources])

@@ -1,6 +1,7 @@
 """The blobs that an agent holds for its host: which owners still need each, and which processes wait for one.
 
 put ─▶ blob ─▶ get                    sent by owners, which say when they need it no longer
+keep ─▶                               fetched for them from another host (`blob_exchange.py`)
 
 get_made ─ no blob yet ──▶ Make      made by the first process that asks; the others wait, and if it dies,
          ─ being made ───▶ wait      the next one makes it. Each owns it for as long as its link is up
@@ -18,7 +19,7 @@ import msgspec
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.messages import BlobHere, Make, PutBlob
-from ropewalk.transport.blobs import BlobRef, pack
+from ropewalk.transport.blobs import BlobRef, pack, read_bytes
 from ropewalk.transport.link import Link, Received
 
 SPARE_S = 30.0
@@ -45,6 +46,7 @@ class BlobShelf:
         self._call_later = call_later
         self._blobs: dict[str, _Blob] = {}
         self._waiting: dict[str, list[Link]] = {}
+        self._calls: dict[str, list[Callable[[bytes], object]]] = {}
         self._making: dict[str, list[Link]] = {}
         """For each blob that is being made: the link of its maker, followed by those that wait for it."""
 
@@ -52,15 +54,29 @@ class BlobShelf:
         """Keep a blob for an owner; a copy that is here already is used instead."""
         message: PutBlob = received.message
         id = message.ref.id
+        if not self.hold(owner, id):
+            self.keep(owner, message.ref, received.fds.take() if received.fds else pack(received.parts, id[:16]))
+
+    def hold(self, owner: Link, id: str) -> bool:
+        """Keep a blob for one more owner; False if it is not here."""
         held = self._blobs.get(id)
         if held:
             held.owners.add(owner)
-            return
-        makers = self._making.pop(id, [])
-        fd = received.fds.take() if received.fds else pack(received.parts, id[:16])
-        self._blobs[id] = _Blob(message.ref, fd, {owner, *makers}, bool(makers))
-        for link in [*makers[1:], *self._waiting.pop(id, ())]:
-            self.get(link, id)
+        return held is not None
+
+    def keep(self, owner: Link, ref: BlobRef, fd: int) -> None:
+        """Keep a blob that is not here yet; the descriptor of its memory file is ours from now on."""
+        makers = self._making.pop(ref.id, [])
+        self._blobs[ref.id] = _Blob(ref, fd, {owner, *makers}, bool(makers))
+        for link in [*makers[1:], *self._waiting.pop(ref.id, ())]:
+            self.get(link, ref.id)
+        for then in self._calls.pop(ref.id, ()):
+            self.when_here(ref.id, then)
+
+    def file_of(self, id: str) -> tuple[int, int] | None:
+        """Return the descriptor of a blob's memory file, which stays ours, and its size in bytes; None if not here."""
+        held = self._blobs.get(id)
+        return (held.fd, held.ref.size_bytes) if held else None
 
     def get(self, link: Link, id: str) -> None:
         """Send a blob to a process, now or when it has arrived."""
@@ -70,6 +86,14 @@ class BlobShelf:
             return
         with contextlib.suppress(LinkClosed):
             link.send(BlobHere(held.ref), fds=[held.fd])
+
+    def when_here(self, id: str, then: Callable[[bytes], object]) -> None:
+        """Call `then` with the first part of a blob, now or when it has arrived."""
+        held = self._blobs.get(id)
+        if held is None:
+            self._calls.setdefault(id, []).append(then)
+        else:
+            then(read_bytes(held.fd, 0, held.ref.lengths[0]))
 
     def get_made(self, link: Link, id: str) -> None:
         """As `get`, for a blob that this process makes itself if no other does.

@@ -33,11 +33,15 @@ class CodeShelf:
         self._threads: dict[str, threading.Thread] = {}
         self._closed = threading.Event()
 
+    def expect(self, id: str) -> None:
+        """Note that a project's files are on their way: processes wait for them."""
+        self._waiting.setdefault(id, [])
+
     def put(self, id: str, data: bytes) -> None:
         """Start unpacking a project's files."""
-        if id in self._waiting:
+        if id in self._threads:
             return
-        self._waiting[id] = []
+        self.expect(id)
         thread = threading.Thread(target=self._unpack, args=(id, data), name="rw-unpack", daemon=True)
         self._threads[id] = thread
         thread.start()

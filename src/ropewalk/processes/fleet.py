@@ -32,6 +32,7 @@ from ropewalk.processes.sizing import Share, described, fits, shares, shares_of_
 from ropewalk.settings import Settings
 from ropewalk.supervision.liveness import Lease, Liveness
 from ropewalk.supervision.restart import GiveUp, RestartBudget, StartAgain
+from ropewalk.transport.address import TlsAddress, parse_address
 from ropewalk.transport.credentials import AllowList
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
@@ -156,18 +157,19 @@ class Fleet:
             beside: the agent that has to host it, because others of its kind are there; crowded or not.
         """
         ready = [agent for agent in list(self.agents.values()) if agent.up]
-        fitting = [agent for agent in ready if self._fits(agent, resources)]
+        ready.sort(key=lambda agent: len(agent.processes))  # the first that fits is the emptiest: few have to be asked
+        candidates = ready
         coming = 0
         if time.monotonic() - self._last_news < _SPREAD_S:
             coming = len(self._submitting) + sum(not agent.pid for agent in list(self.agents.values()))
         if coming:
             even = math.ceil(total / (len(ready) + coming))
-            fitting = [agent for agent in fitting if len(agent.processes) < even]
-        if not fitting and not coming and not self._may_come(resources):
-            fitting = ready  # crowded is better than never
-        if not fitting and beside is None:
+            candidates = [agent for agent in ready if len(agent.processes) < even]
+        agent = beside or next((agent for agent in candidates if self._fits(agent, resources)), None)
+        if agent is None and ready and not coming and not self._may_come(resources):
+            agent = ready[0]  # crowded is better than never
+        if agent is None:
             return None
-        agent = beside or min(fitting, key=lambda agent: len(agent.processes))
         if not self._fits(agent, resources):
             self._loop.call_later(_CROWD_S, lambda: self._tell_if_crowded(agent))
         agent.processes[id] = resources
@@ -227,13 +229,13 @@ class Fleet:
         elif waiting and not self.agents:
             self._crew.on_no_agents(StartFailed(str(problem)))
 
-    def refusal(self, processes: Sequence[Resources]) -> str:
-        """Return why these processes can never run at the same time, whatever is submitted.
+    def refusal(self, processes: Callable[[], Sequence[Resources]]) -> str:
+        """Return why some processes can never run at the same time, whatever is submitted.
 
-        The text is empty if that is not known.
+        The text is empty if that is not known; then the processes are not looked up, which takes long for thousands.
         """
         places = self._desk.places
-        return too_many(processes, places, self._home.settings.hosts) if places else ""
+        return too_many(processes(), places, self._home.settings.hosts) if places else ""
 
     def _free(self, places: HostSlots) -> dict[str, HostCapacity]:
         """Return what no agent has of each place."""
@@ -343,6 +345,7 @@ class Fleet:
             agent.pid, agent.host, agent.ip = message.pid, escaped(message.host[:_MAX_HOST_NAME]), message.ip
             if self._here:  # another host would be told all variables of this one
                 agent.environment = message.environment
+            agent.blob_address = message.blobs if _is_of(agent, message.blobs) else ""
             agent.idle_since = self._last_news = time.monotonic()
             self._budget.ready(time.monotonic())
             self._crew.on_agent_up(agent)
@@ -500,6 +503,15 @@ class Fleet:
             if agent.pid:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(agent.pid, signal.SIGKILL)
+
+
+def _is_of(agent: AgentRecord, address: str) -> bool:
+    """Return whether an agent, with its own certificate, must be the one that answers at an address."""
+    with contextlib.suppress(ValueError):
+        place = parse_address(address)
+        if isinstance(place, TlsAddress) and agent.certificate:
+            return place.fingerprint == agent.certificate.fingerprint
+    return False
 
 
 def default_resources(settings: Settings) -> Resources:

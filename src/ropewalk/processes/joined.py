@@ -80,7 +80,7 @@ class JoinedAgent:
         """Return 1: the size of the agent cannot be changed from here."""
         return 1
 
-    def refusal(self, processes: Sequence[Resources]) -> str:
+    def refusal(self, processes: Callable[[], Sequence[Resources]]) -> str:
         """Return "": only the launcher knows how much room the host has."""
         return ""
 

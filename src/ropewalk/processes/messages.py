@@ -1,9 +1,12 @@
 """The messages of sessions, agents and processes on control links.
 
 session ──▶ agent    StartProcess SignalProcess SetRequest Recall Peek PutBlob DropBlob PutCode OutputSeen RecordsSeen
-                     FlushRecords Ping ShutdownMessage OpenRelay MeetAt NoWay ServiceAt TokenIs Retired
+                     FlushRecords Ping ShutdownMessage OpenRelay MeetAt NoWay ServiceAt TokenIs Retired FetchBlob
+                     BlobPiece BlobAbsent
 agent ──▶ session    AgentUp Started NotStarted Exited TaskReport Output Records RecordsFlushed Samples Pong HostEvent
-                     Draining NeedWay RelayAt Met NeedService NeedToken Retired
+                     Draining NeedWay RelayAt Met NeedService NeedToken Retired ReadBlob BlobProgress BlobFetched
+                     BlobNotFetched
+agent ──▶ agent      ReadBlob BlobPiece BlobAbsent
 process ──▶ agent    GetBlob GetMade PutBlob NeedWay NeedService NeedToken
 agent ──▶ process    BlobHere Make NoWay ServiceAt TokenIs
 """
@@ -15,6 +18,7 @@ from typing import Annotated
 import msgspec
 
 from ropewalk.processes.environment import Change
+from ropewalk.processes.fan_out import FetchProblem
 from ropewalk.processes.page import PageReport
 from ropewalk.transport.blobs import BlobRef
 from ropewalk.transport.credentials import ProcessCertificate
@@ -26,6 +30,8 @@ IF_THERE = "?"
 """Suffix of the name of a preloaded module that is skipped where it cannot be imported."""
 
 
+PIECE_BYTES = 128 << 10
+"""The most bytes of a blob that one message asks for."""
 Pid = Annotated[int, msgspec.Meta(ge=1)]
 """A process id: to a signal, other numbers would mean whole groups, or all processes."""
 
@@ -124,6 +130,72 @@ class DropBlob(msgspec.Struct, tag=6, array_like=True, frozen=True):
     id: str
 
 
+class FetchBlob(msgspec.Struct, tag=42, array_like=True, frozen=True):
+    """Get a blob from another agent or from the launcher, and keep it for this host.
+
+    It replaces an earlier request for the same blob, whose bytes count. Answered by `BlobFetched` or `BlobNotFetched`.
+    """
+
+    ref: BlobRef
+    number: int
+    """Number of the order, which the answers repeat."""
+    source: str
+    """The agent that has it, or is getting it; empty for the launcher."""
+    address: str = ""
+    """Address at which that agent serves others."""
+    token: str = ""
+    """The token that is shown there; see `transport/tokens.py`."""
+    ahead_bytes: int = 0
+    """The launcher sends this many bytes without being asked."""
+
+    def __repr__(self) -> str:
+        return f"FetchBlob({self.ref!r}, {self.number}, {self.source!r}, {self.address!r})"
+
+
+class ReadBlob(msgspec.Struct, tag=43, array_like=True, frozen=True):
+    """Send some bytes of a blob, as soon as they are there; answered by `BlobPiece` or `BlobAbsent`."""
+
+    id: str
+    offset: Annotated[int, msgspec.Meta(ge=0)]
+    length: Annotated[int, msgspec.Meta(ge=1, le=PIECE_BYTES)]
+
+
+class BlobPiece(msgspec.Struct, tag=44, array_like=True, frozen=True):
+    """Some bytes of a blob (the only part), as it lies in memory."""
+
+    id: str
+    offset: int
+
+
+class BlobAbsent(msgspec.Struct, tag=45, array_like=True, frozen=True):
+    """The blob is not here, or not any more."""
+
+    id: str
+
+
+class BlobProgress(msgspec.Struct, tag=46, array_like=True, frozen=True):
+    """How much of a blob has arrived."""
+
+    id: str
+    number: int
+    num_bytes: int
+
+
+class BlobFetched(msgspec.Struct, tag=47, array_like=True, frozen=True):
+    """A blob has arrived, and has the content that its name promises."""
+
+    id: str
+    number: int
+
+
+class BlobNotFetched(msgspec.Struct, tag=48, array_like=True, frozen=True):
+    """A blob did not arrive from the source that an order named."""
+
+    id: str
+    number: int
+    problem: FetchProblem
+
+
 class GetBlob(msgspec.Struct, tag=7, array_like=True, frozen=True):
     """Send a blob; answered by `BlobHere` as soon as it is there."""
 
@@ -131,9 +203,11 @@ class GetBlob(msgspec.Struct, tag=7, array_like=True, frozen=True):
 
 
 class PutCode(msgspec.Struct, tag=11, array_like=True, frozen=True):
-    """Unpack the project's files (the only part), for processes that ask for them by this id."""
+    """Unpack the project's files (the only part, or a blob), for processes that ask for them by this id."""
 
     id: str
+    blob: str = ""
+    """Id of the blob that has them, and may still be on its way."""
 
 
 class OpenRelay(msgspec.Struct, tag=12, array_like=True, frozen=True):
@@ -212,6 +286,8 @@ class AgentUp(msgspec.Struct, tag=20, array_like=True, frozen=True):
     """The address at which other hosts reach processes of this one; "" if only the agent can be reached."""
     dialled: bool = False
     """Whether the launcher had to dial, because it could not be reached from here."""
+    blobs: str = ""
+    """Address at which other agents fetch blobs; "" if they cannot."""
     environment: dict[str, str] | None = None
     """The variables that its processes inherit, if the launcher is on this host; other hosts do not send them."""
 
@@ -448,7 +524,16 @@ CONTROL = Codec(
     | NeedToken
     | TokenIs
     | Retired
+    | FetchBlob
+    | ReadBlob
+    | BlobPiece
+    | BlobAbsent
+    | BlobProgress
+    | BlobFetched
+    | BlobNotFetched
 )
+PEER = Codec(ReadBlob | BlobPiece | BlobAbsent)
+"""The protocol between agents. It has no message that starts, ends or asks for anything else."""
 
 
 class AgentBoot(msgspec.Struct, frozen=True):

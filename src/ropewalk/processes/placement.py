@@ -8,6 +8,7 @@ asked for ─▶ prepared by the engine ─▶ placed on an agent ─▶ started
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
@@ -72,7 +73,7 @@ class Placement:
         if problem:
             self._refuse(NotStarted(id, str(problem), limit=True))
             return
-        if self._hosts.refusal(self._asked_by(process.owner)):
+        if self._hosts.refusal(partial(self._asked_by, process.owner)):
             self._too_many.append(id)  # the refusal says how many they are, when all have been asked for
         else:
             self._place(id)
@@ -82,9 +83,9 @@ class Placement:
         """Refuse processes for which there will never be room, the first ones first, until the others have some."""
         too_many, self._too_many = self._too_many, []
         processes = {id: process for id in too_many if (process := self._processes.get(id))}
-        asked = {id: self._hosts.refusal(self._asked_by(process.owner)) for id, process in processes.items()}
+        asked = {id: self._hosts.refusal(partial(self._asked_by, process.owner)) for id, process in processes.items()}
         for id, process in processes.items():
-            if self._hosts.refusal(self._asked_by(process.owner)):
+            if self._hosts.refusal(partial(self._asked_by, process.owner)):
                 self._refuse(NotStarted(id, asked[id], limit=True))
             else:
                 self._place(id)

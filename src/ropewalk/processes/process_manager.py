@@ -18,6 +18,7 @@ import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -39,7 +40,6 @@ from ropewalk.processes.messages import (
     Exited,
     NotStarted,
     Peek,
-    PutCode,
     Recall,
     Sample,
     Samples,
@@ -57,6 +57,9 @@ from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.main_namespace import is_importing
+
+if TYPE_CHECKING:
+    from ropewalk.processes.code_sender import CodeSender  # which reaches processes through the blobs
 
 logger = logging.getLogger(__name__)
 
@@ -119,11 +122,18 @@ class ProcessManager:
         """All owners that asked for processes, also those that have none now: they may be about to ask again."""
         self._fleet: Fleet | JoinedAgent
         self._placement: Placement
+        self._code_sender: CodeSender | None = None
         self._last_variables: Mapping[str, str] = {}
 
-    def use(self, fleet: Fleet | JoinedAgent) -> None:
-        """Set the fleet on which processes are placed; called once, before any is asked for."""
+    def use(self, fleet: Fleet | JoinedAgent, code_sender: CodeSender | None = None) -> None:
+        """Set the fleet on which processes are placed; called once, before any is asked for.
+
+        Args:
+            fleet: the fleet.
+            code_sender: sends the project's files to the agents that need them.
+        """
         self._fleet = fleet
+        self._code_sender = code_sender
         self._placement = Placement(self._processes, fleet, self.loop, self._begin, self._not_started)
 
     def __len__(self) -> int:
@@ -420,9 +430,8 @@ class ProcessManager:
             run=process.run,
         )
         with contextlib.suppress(LinkClosed):  # then the agent is lost, and its processes are placed again
-            if code and code.id not in agent.codes:
-                agent.codes.add(code.id)
-                agent.link.send(PutCode(code.id), [code.data])
+            if self._code_sender:
+                self._code_sender.send(agent)
             agent.link.send(message)
             if process.request:
                 agent.link.send(SetRequest(id, process.request))

@@ -44,6 +44,9 @@ TO_AGENT: Mapping[type, Right] = {
     say.DropBlob: Right.ANYBODY,  # drops the sender's own share
     say.GetBlob: Right.ANYBODY,
     say.GetMade: Right.ANYBODY,
+    say.FetchBlob: Right.LAUNCHER,
+    say.BlobPiece: Right.LAUNCHER,
+    say.BlobAbsent: Right.LAUNCHER,
     say.PutCode: Right.LAUNCHER,
     say.OutputSeen: Right.ANYBODY,  # of the sender's own processes
     say.RecordsSeen: Right.ANYBODY,  # of the sender's own processes
@@ -80,6 +83,10 @@ TO_SESSION: Mapping[type, Right] = {
     say.Met: Right.ANYBODY,
     say.NeedService: Right.ANYBODY,
     say.NeedToken: Right.HOST,
+    say.ReadBlob: Right.ANYBODY,  # of those that were promised to its host
+    say.BlobProgress: Right.ANYBODY,  # of its own host
+    say.BlobFetched: Right.ANYBODY,  # of its own host
+    say.BlobNotFetched: Right.ANYBODY,  # of its own host
     say.Retired: Right.HOST,  # of processes that sessions inside of processes of its host have started
 }
 """Messages to a session from an agent. An agent's messages about relays are compared with the relays that were chosen

@@ -38,6 +38,7 @@ from ropewalk.processes.agent_messages import AgentMessages
 from ropewalk.processes.agent_record import LAUNCHER, AgentRecord, Home
 from ropewalk.processes.blob_directory import BlobDirectory
 from ropewalk.processes.code_bundle import CodeBundle, find_project, make_bundle
+from ropewalk.processes.code_sender import CodeSender
 from ropewalk.processes.fleet import Fleet
 from ropewalk.processes.host_services import HostServices, find_through_agent
 from ropewalk.processes.interrupts import interrupts_deferred
@@ -116,6 +117,7 @@ class Session:
         self._passport: Passport | None = None
         self._ways: RelayRouter | None = None
         self._record: LauncherRecord | None = None
+        self._code_sender: CodeSender | None = None
         self._when_closed: list[Callable[[], object]] = []
         self._run_key = new_key()
         """The key from which the keys of all services of the run follow; unused inside a process of another session."""
@@ -369,7 +371,7 @@ class Session:
         self.retirements = Retirements(self.loop)
         self.records = RecordRelay(self._agents)
         self.processes = ProcessManager(home, self.loop, self._members, self.retirements, self.records, beginning)
-        self.blobs = BlobDirectory(self.processes, self._agents)
+        self.blobs = BlobDirectory(self.processes, self._agents, self._run_key)
         self.output = OutputRelay((self.settings.logs or self.folder / "output") if self._passport else None)
         self._services = HostServices(self)
         self.processes.add_owner(self._services)
@@ -383,6 +385,7 @@ class Session:
             self.retirements,
             self.output,
             self.records,
+            self.blobs,
             is_joined=parent is not None,
         )
         if engine is None:
@@ -396,7 +399,9 @@ class Session:
                     self._fleet, self.loop, self._listener, self._passport.ip, tell
                 )
                 self._passport = dataclasses.replace(self._passport, detour=self._ways.reach)
-        self.processes.use(self._fleet)
+        if beginning.code:
+            self._code_sender = CodeSender(beginning.code, self.blobs)
+        self.processes.use(self._fleet, self._code_sender)
 
     def _prepare_for_hosts(self, engine: Engine) -> tuple[Beginning, Callable[[str], ProcessCertificate] | None]:
         """Prepare to be reached by other hosts, and to send them the project's files."""
@@ -458,6 +463,9 @@ class Session:
         self._on_loop(self._listener.close)
         if self._ways:
             self._on_loop(self._ways.close)
+        self.blobs.close()
+        if self._code_sender:
+            self._on_loop(self._code_sender.close)
         self.loop.stop()
         if self.loop.thread:
             self.loop.thread.join(5.0)

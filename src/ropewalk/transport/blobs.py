@@ -49,6 +49,53 @@ def name_of(parts: Sequence[Part]) -> str:
     return digest.hexdigest()
 
 
+class ContentHash:
+    """The content hash of a blob whose bytes come in order, as they lie in memory: `name_of` without all the parts.
+
+    Args:
+        lengths: sizes of the parts, in bytes.
+    """
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self._digest = hashlib.sha256()
+        self._lengths = iter(lengths)
+        self._left = self._padding = 0
+        self._begin_part()
+
+    def update(self, data: Part) -> None:
+        """Add the next bytes of the blob.
+
+        Raises:
+            ValueError: they are more than the parts and what is between them.
+        """
+        view = memoryview(data).cast("B")
+        while view.nbytes:
+            if self._left:
+                self._digest.update(view[: self._left])
+                count = min(view.nbytes, self._left)
+                self._left -= count
+            elif self._padding:
+                count = min(view.nbytes, self._padding)
+                self._padding -= count
+            else:
+                raise ValueError("a blob has more bytes than its parts")
+            view = view[count:]
+            if not (self._left or self._padding):
+                self._begin_part()
+
+    def name(self) -> str:
+        """Return the content hash, once all bytes were added."""
+        return self._digest.hexdigest()
+
+    def _begin_part(self) -> None:
+        """Go on with the next part that is not empty."""
+        for length in self._lengths:
+            self._digest.update(length.to_bytes(8, "little"))
+            if length:
+                self._left, self._padding = length, -length % _ALIGN
+                return
+
+
 def total_bytes(parts: Sequence[Part]) -> int:
     """Return the size of some parts together, in bytes."""
     return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
@@ -62,9 +109,8 @@ def pack(parts: Sequence[Part], name: str = "ropewalk") -> int:
     """
     lengths = [memoryview(part).nbytes for part in parts]
     offsets, size = _layout(lengths)
-    fd = memory_file(name, sealable=True)
+    fd = empty_file(size, name)
     try:
-        os.ftruncate(fd, max(size, 1))
         for part, offset in zip(parts, offsets, strict=True):
             # Writing is twice as fast as copying into a mapping, which faults on every page, and frees the GIL.
             _write_all(fd, memoryview(part).cast("B"), offset)
@@ -87,9 +133,8 @@ def write_in_place(size_bytes: int, fill: Callable[[memoryview], object], name: 
         OSError: as for `pack`.
         Exception: whatever `fill` raised.
     """
-    fd = memory_file(name, sealable=True)
+    fd = empty_file(_layout([size_bytes])[1], name)
     try:
-        os.ftruncate(fd, _layout([size_bytes])[1])
         with mmap.mmap(fd, size_bytes) as mapping, memoryview(mapping) as view:
             fill(view)
         seal(fd)  # the kernel refuses to seal a file while a writable mapping exists
@@ -127,6 +172,35 @@ def open_parts(fd: int, lengths: Sequence[int], *, writable: bool) -> list[memor
     if not writable:
         whole = whole.toreadonly()
     return [whole[offset : offset + length] for offset, length in zip(offsets, lengths, strict=True)]
+
+
+def read_bytes(fd: int, offset: int, length: int) -> bytes:
+    """Return a part of a memory file; shorter than `length` if the file ends before."""
+    return os.pread(fd, length, offset)
+
+
+def write_bytes(fd: int, data: Part, offset: int) -> None:
+    """Write into a memory file that is not sealed yet.
+
+    Raises:
+        OSError: the host is out of memory.
+    """
+    _write_all(fd, memoryview(data).cast("B"), offset)
+
+
+def empty_file(size_bytes: int, name: str = "ropewalk") -> int:
+    """Make a memory file that is to be filled, and sealed then; the caller owns the descriptor.
+
+    Raises:
+        OSError: the host is out of memory or descriptors.
+    """
+    fd = memory_file(name, sealable=True)
+    try:
+        os.ftruncate(fd, max(size_bytes, 1))
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _layout(lengths: Sequence[int]) -> tuple[list[int], int]:

@@ -34,6 +34,9 @@ _PREFIX_OF_TWO = struct.Struct("<2sBBHIQQ")
 _SIZE = struct.Struct("<Q")
 _SIZES_OF_TWO = struct.Struct("<QQ")
 _BUFFER_BYTES = 64 * 1024
+_FIRST_BYTES = 8 * 1024
+"""A reader begins with a buffer of this size, and gets a larger one when a read has filled it: a launcher of thousands
+of workers has a reader for each, and most messages are small."""
 MAX_FDS = 253
 """Linux passes at most this many descriptors at once (SCM_MAX_FD)."""
 _PAGES_MIN_BYTES = 1 << 20
@@ -131,7 +134,7 @@ class FrameReader:
     def __init__(self, stream: Stream, limits: Limits = STRANGER) -> None:
         self.limits = limits
         self._stream = stream
-        self._buffer = bytearray(_BUFFER_BYTES)
+        self._buffer = bytearray(_FIRST_BYTES)
         self._view = memoryview(self._buffer)
         self._start: int = 0
         self._end: int = 0
@@ -158,9 +161,10 @@ class FrameReader:
         while frame is None:
             large = self._large
             direct = large is not None and large.direct
-            target = (
-                large.left if large and direct else self._room() if self._end or self._expects_large else self._view
-            )
+            if large and direct:
+                target = large.left
+            else:
+                target = self._room() if self._end or self._filled or self._expects_large else self._view
             self.may_hold_more = False  # unless something comes, the stream has nothing until the kernel announces more
             if not self._end:
                 self._buffer[0] = 0  # no frame begins with it; see `has_begun`
@@ -300,23 +304,28 @@ class FrameReader:
     def _room(self) -> memoryview:
         if self._start == self._end:
             self._start = self._end = 0
-            if len(self._buffer) > _BUFFER_BYTES:
+            if len(self._buffer) > _BUFFER_BYTES or (self._filled and len(self._buffer) < _BUFFER_BYTES):
                 self._buffer = bytearray(_BUFFER_BYTES)
                 self._view = memoryview(self._buffer)
             if self._expects_large:
                 self._expects_large = False
                 return self._view[:_HEAD_BYTES]
             return self._view
-        if len(self._buffer) - self._end < 4096 and self._start:
-            count = self._end - self._start
-            self._buffer[:count] = self._buffer[self._start : self._end]
-            self._start, self._end = 0, count
+        if self._filled and len(self._buffer) < _BUFFER_BYTES:
+            self._move_to(bytearray(_BUFFER_BYTES))
+        elif len(self._buffer) - self._end < 4096 and self._start:
+            self._move_to(self._buffer)
         if self._end == len(self._buffer):  # twice the bytes that have arrived, whatever was announced
-            grown = bytearray(2 * len(self._buffer))
-            count = self._end - self._start
-            grown[:count] = self._view[self._start : self._end]
-            self._buffer, self._view, self._start, self._end = grown, memoryview(grown), 0, count
+            self._move_to(bytearray(2 * len(self._buffer)))
         return self._view[self._end :]
+
+    def _move_to(self, buffer: bytearray) -> None:
+        """Move the bytes that have not been parsed to the beginning of a buffer, which may be the same one."""
+        count = self._end - self._start
+        buffer[:count] = self._buffer[self._start : self._end]
+        if buffer is not self._buffer:
+            self._buffer, self._view = buffer, memoryview(buffer)
+        self._start, self._end = 0, count
 
 
 class _LargeFrame:

@@ -89,6 +89,14 @@ def key_of_socket(host_key: str, name: str) -> str:
     return _mac(host_key, "socket", name)
 
 
+def key_of_agent(host_key: str) -> str:
+    """Return the key of the port at which the agent of a host serves other agents.
+
+    It is no key of a socket, so no process of the run can get a token for that port: only the launcher makes them.
+    """
+    return _mac(host_key, "agent")
+
+
 def socket_of(process_id: str) -> str:
     """Return the name of the socket at which a process serves others; short enough for `MAX_SOCKET_NAME_BYTES`."""
     return f"{hashlib.sha256(process_id.encode(errors='surrogatepass')).hexdigest()[:16]}.sock"
