@@ -158,8 +158,8 @@ def test_what_follows_a_failure_is_known_with_its_numbers() -> None:
     assert words_after_death(1, 2.0) == "it starts again in 1 s (restart 2 of at most 2 in 60 s)"
     supervisor.tick(3.0)
     assert words_after_death(2, 4.0) == (
-        "it is not started again (it failed 3 times within 3.0 s; max_restarts=2 allows 2 restarts in 60 s), and the program "
-        "goes on without it"
+        "it is not started again (it failed 3 times within 3.0 s; max_restarts=2 allows 2 restarts in 60 s), and the "
+        "program goes on without it"
     )
     supervisor.restart("actor", 5.0, 1)
     assert words_after_death(3, 6.0) == "it starts again (restart 1 of at most 2 in 60 s)", "a new budget"
