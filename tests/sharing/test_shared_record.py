@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ropewalk.sharing import resting_calls, shared_record
+from ropewalk.sharing import permit_ring, resting_calls, shared_record
 from ropewalk.sharing.arena import DepotArena, mapped
+from ropewalk.sharing.permit_ring import PermitCall
 from ropewalk.sharing.shared_record import SharedRecord
 from ropewalk.sharing.states.recorded import EVENT, LOCK, RECURSIVE_LOCK, SEMAPHORE
 from ropewalk.transport import process_mutex
 from ropewalk.transport.process_mutex import layout, lock, unlock
 
-STEPS_OF = {module.__file__ for module in (resting_calls, shared_record, process_mutex)}
+STEPS_OF = {module.__file__ for module in (permit_ring, resting_calls, shared_record, process_mutex)}
 """The modules at whose lines processes are killed; all others change nothing that is shared."""
 WAITS, OTHER = (7, 0, 1), (8, 0, 1)
-
-
-class Lent:
-    """An arena that goes with the test, although pytest keeps fixtures for longer."""
-
-    def __init__(self) -> None:
-        self.arena: DepotArena | None = DepotArena()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.arena, name)
-
-
-@pytest.fixture
-def arena() -> Iterator[Any]:
-    lent = Lent()
-    yield lent
-    os.close(lent._fd)
-    lent.arena = None
-    gc.collect()
 
 
 def record_of(arena: DepotArena, kind: int, resting: tuple[int, int, int] = (0, 0, 0), bound: int = -1) -> SharedRecord:
@@ -87,6 +68,26 @@ def release_to(record: SharedRecord) -> Callable[[], object]:
     return lambda: record.change(lambda states: states.decide(0, "release", OTHER, ()))
 
 
+def enter(record: SharedRecord, number: int = 1) -> PermitCall:
+    call = PermitCall(7, number)
+    assert permit_ring.enter(record, call)
+    return call
+
+
+def enter_and_be_granted(record: SharedRecord) -> None:
+    for number in (1, 2):
+        enter(record, number)
+    permit_ring.grant(record)
+
+
+def take_of(record: SharedRecord) -> Callable[[], object]:
+    return lambda: permit_ring.take(record, PermitCall(7, 1, place=0), False)
+
+
+def leave_of(record: SharedRecord) -> Callable[[], object]:
+    return lambda: permit_ring.take(record, PermitCall(7, 2, place=1), True)
+
+
 CASES: dict[str, tuple[int, Callable[[SharedRecord], object], Callable[[SharedRecord], Callable[[], object]]]] = {
     "acquire": (LOCK, lambda record: None, lambda record: lambda: resting_calls.acquire_lock(calls_of(record), False)),
     "release": (
@@ -97,6 +98,12 @@ CASES: dict[str, tuple[int, Callable[[SharedRecord], object], Callable[[SharedRe
     "wait": (SEMAPHORE, lambda record: None, wait_for),
     "wake": (SEMAPHORE, lambda record: wait_for(record)(), release_to),
     "wait at an event": (EVENT, lambda record: None, lambda record: lambda: record.wait_at_event(WAITS)),
+    "enter": (SEMAPHORE, enter_and_be_granted, lambda record: lambda: enter(record, 3)),
+    "grant": (SEMAPHORE, enter_and_be_granted, lambda record: lambda: permit_ring.grant(record)),
+    "grant to nobody": (SEMAPHORE, lambda record: None, lambda record: lambda: permit_ring.grant(record)),
+    "take": (SEMAPHORE, enter_and_be_granted, take_of),
+    "leave": (SEMAPHORE, enter_and_be_granted, leave_of),
+    "states after a ring": (SEMAPHORE, enter_and_be_granted, release_to),
     "set": (EVENT, lambda record: record.wait_at_event(WAITS), lambda record: record.set_event),
 }
 

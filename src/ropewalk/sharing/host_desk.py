@@ -8,6 +8,7 @@ The depot takes part where a process dies, or a process of another host calls (`
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,8 +18,10 @@ from weakref import WeakSet, WeakValueDictionary
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.sharing.arena import NUM_BERTHS, Arena, mapped
 from ropewalk.sharing.membership import on_fork
-from ropewalk.sharing.shared_record import KIND, PRESENT, TARGET, SharedRecord
-from ropewalk.sharing.states.recorded import EVENT, RecordedStates
+from ropewalk.sharing.permit_ring import PermitCall, PermitSeen, enter, grant, take
+from ropewalk.sharing.record_words import KIND, PRESENT, TARGET
+from ropewalk.sharing.shared_record import SharedRecord
+from ropewalk.sharing.states.recorded import BARRIER, RecordedStates, WaiterTable
 from ropewalk.transport.process_mutex import post, wait_at
 
 if TYPE_CHECKING:
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 _CHUNK_S = 1.0
 """Seconds after which a sleeping thread sees whether its depot is still there, and whether a signal came."""
+
+_Result = tuple[Any, Exception | None]
+"""What a call has ended with: its result, or an error."""
 
 
 class BerthsTaken(Exception):
@@ -40,15 +46,21 @@ class HostDesk:
     Args:
         arena: the memory.
         seat: the number of this process there.
+        name: its name in messages.
         connection: the link.
     """
 
-    def __init__(self, arena: Arena, seat: int, connection: RpcConnection) -> None:
+    def __init__(self, arena: Arena, seat: int, name: str, connection: RpcConnection) -> None:
         self.arena = arena
         self.seat = seat
+        self._name = name
         self.connection = connection
         self.free = list(range(NUM_BERTHS))
         """The berths at which no thread of this process sleeps."""
+
+    def name_of(self, seat: int) -> str:
+        """Return the name of this process by its seat; "" for others, of which its states say nothing."""
+        return self._name if seat == self.seat else ""
 
 
 class HostCalls:
@@ -104,14 +116,49 @@ class HostCalls:
         """Wait until the event is set; returns whether it was. Arguments and errors as in `ask`."""
         number = self._berth()
         key = self.seat, number, threading.get_ident()
+
+        def see(is_late: bool) -> _Result | None:
+            return (True, None) if not self.words[PRESENT] else self._see(key, is_late)
+
         try:
-            return self.record.wait_at_event(key) or self._sleep(key, timeout, lost)
+            return self.record.wait_at_event(key) or self._sleep(key, timeout, lost, see)[0]
         except BaseException:  # Ctrl-C
             with interrupts_deferred:
                 self._give_up(key, False)
             raise
         finally:
             self._desk.free.append(number)
+
+    def give_permit(self) -> bool:
+        """Release a semaphore, and wake the thread whose turn it is; returns whether that was done."""
+        granted = grant(self.record)
+        if granted and granted[0]:
+            post(self._desk.arena.berth(*granted))
+        return granted is not None
+
+    def wait_for_permit(self, timeout: float | None, lost: Callable[[], Exception]) -> bool:
+        """Acquire a semaphore; returns whether that was done. Arguments and errors as in `ask`."""
+        number = self._berth()
+        key, call = (self.seat, number, 0), PermitCall(self.seat, number)
+        try:
+            if not enter(self.record, call):
+                return self._ask(key, "acquire", (), timeout, lost)
+            return self._sleep(key, timeout, lost, functools.partial(self._see_permit, key, call))[0]
+        except BaseException:  # Ctrl-C
+            with interrupts_deferred:
+                if not call.is_taken:
+                    self._give_up(key, False)
+                elif not self.give_permit():
+                    self._return(key)
+            raise
+        finally:
+            self._desk.free.append(number)
+
+    def _see_permit(self, key: WaiterKey, call: PermitCall, is_late: bool) -> _Result | None:
+        seen = take(self.record, call, is_late)
+        if seen is PermitSeen.ELSEWHERE:
+            return self._see(key, is_late)
+        return None if seen is PermitSeen.WAITS else (seen is PermitSeen.GRANTED, None)
 
     def _berth(self) -> int:
         try:
@@ -126,16 +173,18 @@ class HostCalls:
         try:
             outcome = self._change(lambda states: self._decide(states, method, key, args))
             if outcome is None:
-                return self._sleep(key, timeout, lost)
-            if outcome.lent:
-                undo.append(lambda: self._change(lambda states: states.decide(self._part, "release", key, ())))
+                value, error = self._sleep(key, timeout, lost, functools.partial(self._see, key))
+            else:
+                value, error = outcome.value, outcome.error
+                if outcome.lent:
+                    undo.append(lambda: self._return(key))
         except BaseException:  # Ctrl-C: nobody would get what the call ended with
             with interrupts_deferred:
                 undo[-1]()
             raise
-        if outcome.error:
-            raise outcome.error
-        return outcome.value
+        if error:
+            raise error
+        return value
 
     def _decide(self, states: RecordedStates, method: str, key: WaiterKey, args: Sequence[Any]) -> CallOutcome | None:
         outcome = states.decide(self._part, method, key, args)
@@ -143,38 +192,45 @@ class HostCalls:
             states.taken(self._part, key)
         return outcome
 
-    def _sleep(self, key: WaiterKey, timeout: float | None, lost: Callable[[], Exception]) -> Any:
+    def _return(self, key: WaiterKey) -> None:
+        """Give back what a call has ended with: a lock or permit, or the action of a barrier."""
+        method = "abort" if self.words[KIND] == BARRIER else "release"
+        self._change(lambda states: states.decide(self._part, method, key, ()))
+
+    def _sleep(
+        self,
+        key: WaiterKey,
+        timeout: float | None,
+        lost: Callable[[], Exception],
+        see: Callable[[bool], _Result | None],
+    ) -> _Result:
+        """Sleep until a call has ended; `see` says how, if it has, and is told when the time is over."""
         berth = self._desk.arena.berth(self.seat, key[1])
         due = None if timeout is None else time.monotonic() + timeout
         while True:
             left = _CHUNK_S if due is None else min(_CHUNK_S, due - time.monotonic())
             if left > 0:
                 wait_at(berth, left)
-            if due is not None and time.monotonic() >= due and not self._is_set():
-                ended = self._give_up(key, True)
-                due = None  # a condition may have to wait for its lock
-            else:
-                ended = self._collected(key)
+            is_late = due is not None and time.monotonic() >= due
+            ended = see(is_late)
             if ended:
-                return ended[0]
+                return ended
+            if is_late:
+                due = None  # a condition may have to wait for its lock
             if self.connection.closed:
                 raise lost()
 
-    def _collected(self, key: WaiterKey) -> tuple[Any] | None:
-        if self._is_set():
-            return (True,)
-        return self._change(lambda states: states.collect(key))
+    def _see(self, key: WaiterKey, is_late: bool) -> _Result | None:
+        ended = self._give_up(key, True) if is_late else self._change(lambda states: states.collect(key))
+        return (ended.value, ended.error) if ended else None
 
-    def _is_set(self) -> bool:
-        """Whether no call waits at the event any more."""
-        return not self.words[PRESENT] and self.words[KIND] == EVENT
-
-    def _give_up(self, key: WaiterKey, timed_out: bool) -> tuple[Any] | None:
+    def _give_up(self, key: WaiterKey, timed_out: bool) -> CallOutcome | None:
         return self._change(lambda states: states.give_up(self._part, key, timed_out))
 
     def _change(self, decide: Callable[[RecordedStates], Any]) -> Any:
         """Change the record, and wake the threads whose calls have ended now."""
-        made, woken = self.record.change(lambda states: (decide(states), states.woken))
+        waiters = WaiterTable(self._desk.name_of)
+        made, woken = self.record.change(lambda states: (decide(states), states.woken), waiters)
         self._wake([waiter.key for waiter in woken])
         return made
 
@@ -225,11 +281,11 @@ def desk_of(member: SharingMember, address: str, connection: RpcConnection) -> H
 def _seated(member: SharingMember, address: str, connection: RpcConnection) -> HostDesk | None:
     if not connection.link.stream.carries_fds:
         return None
-    seat, place, mark, of_layout = member.ask(address, "sit")
+    seat, name, place, mark, of_layout = member.ask(address, "sit")
     if not seat or member.converse(address) is not connection:
         return None
     arena = mapped(place, mark, of_layout)
-    return HostDesk(arena, seat, connection) if arena else None
+    return HostDesk(arena, seat, name, connection) if arena else None
 
 
 def calls_to(desk: HostDesk, target: int, slot: int, part: int, ring: Callable[[], object]) -> HostCalls | None:

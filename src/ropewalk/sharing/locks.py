@@ -223,6 +223,30 @@ class Semaphore(_Acquirable):
         (reference,) = create("semaphore", value, bound, label=type(self).__name__, session=session)
         SharedObject.__init__(self, reference, is_new=True)
 
+    def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
+        """Decrement the count, waiting while it is zero; see `Lock.acquire`."""
+        if self._acquire_here():
+            return True
+        limit_s = limited(timeout) if block else 0.0
+        calls = self._calls_here()
+        if calls is not None:
+            with contextlib.suppress(BerthsTaken):
+                return calls.wait_for_permit(limit_s, functools.partial(self._gone, calls))
+        return self._ask("acquire", timeout=limit_s)
+
+    def release(self) -> None:
+        """Increment the count.
+
+        Raises:
+            ValueError: it would exceed the bound.
+            PeerLost: its depot is gone.
+        """
+        if self._release_here():
+            return
+        calls = self._calls_here()
+        if calls is None or not calls.give_permit():
+            self._ask("release")
+
     def _acquire_here(self) -> bool:
         calls = self._calls
         return calls is not None and not calls.connection.closed and add(calls, -1)

@@ -13,7 +13,8 @@ from __future__ import annotations
 from threading import get_ident
 from typing import TYPE_CHECKING
 
-from ropewalk.sharing.shared_record import BOUND, FIRST, PRESENT, SECOND, THIRD
+from ropewalk.sharing.permit_ring import NUM_WAITING
+from ropewalk.sharing.record_words import BOUND, FIRST, PRESENT, QUEUE, SECOND, THIRD
 from ropewalk.transport.process_mutex import OWNER_DIED, recover, trylock, unlock
 
 if TYPE_CHECKING:
@@ -72,7 +73,10 @@ def release_lock(calls: HostCalls, recursive: bool) -> bool:
 
 
 def add(calls: HostCalls, number: int) -> bool:
-    """Add to the count of a semaphore if it stays between 0 and the bound; returns whether that was done."""
+    """Add to the count of a semaphore if it stays between 0 and the bound; returns whether that was done.
+
+    While a call waits, the count is 0, and one that is added is that call's (`permit_ring.py`).
+    """
     words, mutex = calls.words, calls.mutex
     done = False
     try:
@@ -82,7 +86,9 @@ def add(calls: HostCalls, number: int) -> bool:
                 recover(mutex)
             elif not problem and not words[PRESENT]:
                 count = words[FIRST] + number
-                if count >= 0 and (words[BOUND] < 0 or count <= words[BOUND]):
+                if count < 0 or words[QUEUE] >> NUM_WAITING:
+                    pass
+                elif words[BOUND] < 0 or count <= words[BOUND]:
                     calls.record.is_touched = done = True
                     words[FIRST] = count
         finally:

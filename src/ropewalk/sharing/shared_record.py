@@ -1,7 +1,8 @@
 """A record: the states of an object in memory that the processes of a host share, and how they change.
 
-    mutex │ target kind bound │ present │ three integers │ buffer A │ buffer B
+    mutex │ target kind bound │ present │ three integers, queue │ ring │ buffer A │ buffer B
                                    │ 0: the integers are the state, at rest (no call waits)
+                                   │    or calls wait at a semaphore, in the ring              see permit_ring.py
                                    └ otherwise: a buffer and a length, where all is dumped     see states/recorded.py
 
 A process may be killed at any step. A new state is written where nobody reads, and becomes the present one by the store
@@ -14,16 +15,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from ropewalk.sharing.arena import RECORD_BYTES, Arena
+from ropewalk.sharing.arena import Arena
+from ropewalk.sharing.permit_ring import calls_in, is_over
+from ropewalk.sharing.record_words import (
+    BOUND,
+    BUFFER_A,
+    BUFFER_B,
+    BUFFER_BYTES,
+    FIRST,
+    KIND,
+    PRESENT,
+    QUEUE,
+    SECOND,
+    TARGET,
+    THIRD,
+)
 from ropewalk.sharing.states.recorded import RecordedStates, Resting, WaiterTable, dumped_event, event_waiters
 from ropewalk.sharing.states.waiting import WaiterKey
 from ropewalk.transport.process_mutex import lock, unlock
-
-TARGET, KIND, BOUND, PRESENT, FIRST, SECOND, THIRD = range(8, 15)
-"""The places of the words, in units of eight bytes; the mutex comes before them."""
-_A = 128
-_BUFFER_BYTES = (RECORD_BYTES - _A) // 2
-_B = _A + _BUFFER_BYTES
 
 _R = TypeVar("_R")
 
@@ -37,6 +46,7 @@ class SharedRecord:
     """
 
     def __init__(self, arena: Arena, slot: int) -> None:
+        self.slot = slot
         self.mutex, self._view = arena.record(slot)
         """The address of its mutex."""
         self.words = self._view.cast("q")
@@ -75,7 +85,8 @@ class SharedRecord:
                 self.is_touched = False
                 states = self._states(waiters or WaiterTable())
                 made = decide(states)
-                resting = states.resting
+                # A ring ends by one store, that of PRESENT: the integers come after the dump, with the next change.
+                resting = None if self._has_ring else states.resting
                 if self._rest(*resting) if resting else self._keep(states.dumped()):
                     return made
             finally:
@@ -92,13 +103,21 @@ class SharedRecord:
     def _states(self, waiters: WaiterTable) -> RecordedStates:
         words = self.words
         kind, bound = words[KIND], words[BOUND]
-        if not words[PRESENT]:
-            return RecordedStates.at_rest(kind, bound, waiters, (words[FIRST], words[SECOND], words[THIRD]))
-        return RecordedStates.loaded(kind, bound, waiters, self._blob())
+        if words[PRESENT]:
+            return RecordedStates.loaded(kind, bound, waiters, self._blob())
+        if self._has_ring:
+            return RecordedStates.of_permits(kind, bound, waiters, words[FIRST], *calls_in(words))
+        return RecordedStates.at_rest(kind, bound, waiters, (words[FIRST], words[SECOND], words[THIRD]))
+
+    @property
+    def _has_ring(self) -> bool:
+        """Whether calls wait in the ring, or have been granted a permit there."""
+        words = self.words
+        return words[QUEUE] != 0 and not words[PRESENT] and not is_over(words)
 
     def _blob(self) -> bytes:
         present = self.words[PRESENT]
-        start = _B if present < 0 else _A
+        start = BUFFER_B if present < 0 else BUFFER_A
         return bytes(self._view[start : start + abs(present)])
 
     # Events are not restored while calls wait: two processes that wake each other would spend half of their time on it.
@@ -140,6 +159,7 @@ class SharedRecord:
         words[SECOND] = second
         words[THIRD] = third
         words[FIRST] = first
+        words[QUEUE] = 0
         words[PRESENT] = 0
         self.is_touched = True
         return True
@@ -147,11 +167,11 @@ class SharedRecord:
     def _keep(self, blob: bytes) -> bool:
         """Write states in which calls wait; False if there was a change in between."""
         length = len(blob)
-        if length > _BUFFER_BYTES:
-            raise OverflowError(f"{length} bytes are needed for the calls that wait, and there are {_BUFFER_BYTES}")
+        if length > BUFFER_BYTES:
+            raise OverflowError(f"{length} bytes are needed for the calls that wait, and there are {BUFFER_BYTES}")
         words = self.words
         present = words[PRESENT]
-        start, length = (_B, -length) if present > 0 else (_A, length)
+        start, length = (BUFFER_B, -length) if present > 0 else (BUFFER_A, length)
         part = slice(start, start + len(blob))
         if self.is_touched:
             return False
@@ -161,13 +181,4 @@ class SharedRecord:
         return True
 
 
-__all__ = [
-    "BOUND",
-    "FIRST",
-    "KIND",
-    "PRESENT",
-    "SECOND",
-    "TARGET",
-    "THIRD",
-    "SharedRecord",
-]
+__all__ = ["SharedRecord"]
