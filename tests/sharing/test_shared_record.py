@@ -80,12 +80,19 @@ def enter_and_be_granted(record: SharedRecord) -> None:
     permit_ring.grant(record)
 
 
+def entered(number: int) -> PermitCall:
+    """Return what one of these two calls is."""
+    call = PermitCall(7, number)
+    call.place = number - 1
+    return call
+
+
 def take_of(record: SharedRecord) -> Callable[[], object]:
-    return lambda: permit_ring.take(record, PermitCall(7, 1, place=0), False)
+    return lambda: permit_ring.take(record, entered(1), False)
 
 
 def leave_of(record: SharedRecord) -> Callable[[], object]:
-    return lambda: permit_ring.take(record, PermitCall(7, 2, place=1), True)
+    return lambda: permit_ring.take(record, entered(2), True)
 
 
 CASES: dict[str, tuple[int, Callable[[SharedRecord], object], Callable[[SharedRecord], Callable[[], object]]]] = {

@@ -22,16 +22,15 @@ from ropewalk.sharing.permit_ring import PermitCall, PermitSeen, enter, grant, t
 from ropewalk.sharing.record_words import KIND, PRESENT, TARGET
 from ropewalk.sharing.shared_record import SharedRecord
 from ropewalk.sharing.states.recorded import BARRIER, RecordedStates, WaiterTable
-from ropewalk.transport.process_mutex import post, wait_at
+from ropewalk.transport.process_mutex import LOOK_S, SharedAlarm, post, wait_at
 
 if TYPE_CHECKING:
     from ropewalk.calls.rpc_connection import RpcConnection
     from ropewalk.sharing.membership import SharingMember
     from ropewalk.sharing.states.waiting import CallOutcome, WaiterKey
 
-_CHUNK_S = 1.0
-"""Seconds after which a sleeping thread sees whether its depot is still there, and whether a signal came."""
-
+Lost = Callable[["HostCalls"], Exception]
+"""Returns the error to raise if the depot of a call is gone."""
 _Result = tuple[Any, Exception | None]
 """What a call has ended with: its result, or an error."""
 
@@ -57,6 +56,12 @@ class HostDesk:
         self.connection = connection
         self.free = list(range(NUM_BERTHS))
         """The berths at which no thread of this process sleeps."""
+        self.berths = [arena.berth(seat, number) for number in range(NUM_BERTHS)]
+        """Their addresses."""
+        self.permit_calls = [PermitCall(seat, number) for number in range(NUM_BERTHS)]
+        """The calls to semaphores of the threads that sleep there."""
+        self.alarm = SharedAlarm()
+        """When sleeping threads see whether their depot is still there, and whether a signal came."""
 
     def name_of(self, seat: int) -> str:
         """Return the name of this process by its seat; "" for others, of which its states say nothing."""
@@ -85,7 +90,7 @@ class HostCalls:
         self._ring = ring
         _all_calls.add(self)
 
-    def ask(self, method: str, args: Sequence[Any], timeout: float | None, lost: Callable[[], Exception]) -> Any:
+    def ask(self, method: str, args: Sequence[Any], timeout: float | None, lost: Lost) -> Any:
         """Call a method of the state; waits if it has to.
 
         Args:
@@ -112,7 +117,7 @@ class HostCalls:
         """Set the event, and wake the threads that wait."""
         self._wake(self.record.set_event())
 
-    def wait_for_event(self, timeout: float | None, lost: Callable[[], Exception]) -> bool:
+    def wait_for_event(self, timeout: float | None, lost: Lost) -> bool:
         """Wait until the event is set; returns whether it was. Arguments and errors as in `ask`."""
         number = self._berth()
         key = self.seat, number, threading.get_ident()
@@ -136,13 +141,18 @@ class HostCalls:
             post(self._desk.arena.berth(*granted))
         return granted is not None
 
-    def wait_for_permit(self, timeout: float | None, lost: Callable[[], Exception]) -> bool:
+    def wait_for_permit(self, timeout: float | None, lost: Lost) -> bool:
         """Acquire a semaphore; returns whether that was done. Arguments and errors as in `ask`."""
+        desk = self._desk
         number = self._berth()
-        key, call = (self.seat, number, 0), PermitCall(self.seat, number)
+        key, call = (self.seat, number, 0), desk.permit_calls[number]
         try:
             if not enter(self.record, call):
                 return self._ask(key, "acquire", (), timeout, lost)
+            if timeout is None:
+                desk.alarm.sleep_at(desk.berths[number])
+                if take(self.record, call, False) is PermitSeen.GRANTED:
+                    return True
             return self._sleep(key, timeout, lost, functools.partial(self._see_permit, key, call))[0]
         except BaseException:  # Ctrl-C
             with interrupts_deferred:
@@ -152,7 +162,7 @@ class HostCalls:
                     self._return(key)
             raise
         finally:
-            self._desk.free.append(number)
+            desk.free.append(number)
 
     def _see_permit(self, key: WaiterKey, call: PermitCall, is_late: bool) -> _Result | None:
         seen = take(self.record, call, is_late)
@@ -166,9 +176,7 @@ class HostCalls:
         except IndexError:
             raise BerthsTaken from None
 
-    def _ask(
-        self, key: WaiterKey, method: str, args: Sequence[Any], timeout: float | None, lost: Callable[[], Exception]
-    ) -> Any:
+    def _ask(self, key: WaiterKey, method: str, args: Sequence[Any], timeout: float | None, lost: Lost) -> Any:
         undo: list[Callable[[], object]] = [lambda: self._give_up(key, False)]
         try:
             outcome = self._change(lambda states: self._decide(states, method, key, args))
@@ -201,24 +209,31 @@ class HostCalls:
         self,
         key: WaiterKey,
         timeout: float | None,
-        lost: Callable[[], Exception],
+        lost: Lost,
         see: Callable[[bool], _Result | None],
     ) -> _Result:
         """Sleep until a call has ended; `see` says how, if it has, and is told when the time is over."""
-        berth = self._desk.arena.berth(self.seat, key[1])
-        due = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = _CHUNK_S if due is None else min(_CHUNK_S, due - time.monotonic())
-            if left > 0:
-                wait_at(berth, left)
-            is_late = due is not None and time.monotonic() >= due
-            ended = see(is_late)
+        berth = self._desk.berths[key[1]]
+        if timeout is not None and (ended := self._sleep_until(berth, time.monotonic() + timeout, lost, see)):
+            return ended
+        while True:  # also after a timeout: a condition may have to wait for its lock
+            self._desk.alarm.sleep_at(berth)
+            ended = see(False)
             if ended:
                 return ended
-            if is_late:
-                due = None  # a condition may have to wait for its lock
             if self.connection.closed:
-                raise lost()
+                raise lost(self)
+
+    def _sleep_until(self, berth: int, due: float, lost: Lost, see: Callable[[bool], _Result | None]) -> _Result | None:
+        while True:
+            left_s = due - time.monotonic()
+            if left_s <= 0:
+                return see(True)
+            wait_at(berth, min(LOOK_S, left_s))
+            if ended := see(False):
+                return ended
+            if self.connection.closed:
+                raise lost(self)
 
     def _see(self, key: WaiterKey, is_late: bool) -> _Result | None:
         ended = self._give_up(key, True) if is_late else self._change(lambda states: states.collect(key))

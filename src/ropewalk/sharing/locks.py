@@ -52,7 +52,7 @@ class Synchronizer(SharedObject):
         calls = self._calls_here()
         if calls is not None:
             with contextlib.suppress(BerthsTaken):
-                return calls.ask(method, args, limited(timeout), functools.partial(self._gone, calls))
+                return calls.ask(method, args, limited(timeout), self._gone)
         return super()._ask(method, *args, timeout=timeout, **options)
 
     def _gone(self, calls: HostCalls) -> PeerLost:
@@ -230,8 +230,10 @@ class Semaphore(_Acquirable):
         limit_s = limited(timeout) if block else 0.0
         calls = self._calls_here()
         if calls is not None:
-            with contextlib.suppress(BerthsTaken):
-                return calls.wait_for_permit(limit_s, functools.partial(self._gone, calls))
+            try:
+                return calls.wait_for_permit(limit_s, self._gone)
+            except BerthsTaken:
+                pass
         return self._ask("acquire", timeout=limit_s)
 
     def release(self) -> None:

@@ -14,12 +14,11 @@ another host, a death and an interrupt are left to the states: these make of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from ropewalk.sharing.record_words import BOUND, FIRST, PRESENT, QUEUE, RING, RING_LENGTH
-from ropewalk.transport.process_mutex import lock, unlock
+from ropewalk.transport.process_mutex import lock_despite, trylock, unlock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,41 +45,50 @@ class PermitSeen(Enum):
     """The states have it."""
 
 
-@dataclass(slots=True)
 class PermitCall:
-    """A call that acquires a semaphore."""
+    """A call that acquires a semaphore; may enter again when it is over.
 
-    process: int
-    """The seat of its process."""
-    number: int
-    """Its number there."""
-    place: int = 0
-    """Its place in the ring."""
-    is_taken: bool = False
-    """Whether it has taken its permit."""
+    Args:
+        process: the seat of its process.
+        number: its number there.
+    """
+
+    def __init__(self, process: int, number: int) -> None:
+        self.entry = process << _NUMBER_BITS | number
+        """Its word in the ring."""
+        self.place = 0
+        """Its place there."""
+        self.is_taken = False
+        """Whether it has taken its permit."""
 
 
 def enter(record: SharedRecord, call: PermitCall) -> bool:
     """Have a call wait; returns whether it does: not if there is a permit, no room, or the states have calls."""
-    words = record.words
-    entry = call.process << _NUMBER_BITS | call.number
+    words, mutex, entry = record.words, record.mutex, call.entry
+    call.is_taken = False
     while True:
-        lock(record.mutex)
+        if problem := trylock(mutex):
+            lock_despite(problem, mutex)
         try:
             record.is_touched = False
-            head, middle, tail = _places(words[QUEUE])
+            queue = words[QUEUE]
+            head, middle = queue & _PLACES, queue >> _PLACE_BITS & _PLACES
+            tail = middle + (queue >> NUM_WAITING) & _PLACES
             if words[PRESENT] or words[FIRST] or tail - head & _PLACES >= RING_LENGTH:
                 return False
-            queue = _with_one_more(words)
-            at = RING + tail % RING_LENGTH
+            while middle != tail and not words[RING + middle % RING_LENGTH]:  # calls that are over
+                middle = middle + 1 & _PLACES
+            while head != middle and not words[RING + head % RING_LENGTH]:
+                head = head + 1 & _PLACES
+            queue = head | middle << _PLACE_BITS | (tail + 1 - middle & _PLACES) << NUM_WAITING
             if not record.is_touched:
                 call.place = tail
-                words[at] = entry
+                words[RING + tail % RING_LENGTH] = entry
                 words[QUEUE] = queue
                 record.is_touched = True
                 return True
         finally:
-            unlock(record.mutex)
+            unlock(mutex)
 
 
 def grant(record: SharedRecord) -> tuple[int, int] | None:
@@ -90,19 +98,23 @@ def grant(record: SharedRecord) -> tuple[int, int] | None:
         The process and the number of that call, which is to be woken; zeros if no call waits; None if nothing was done,
         because the states have to do it.
     """
-    words = record.words
+    words, mutex = record.words, record.mutex
     while True:
-        lock(record.mutex)
+        if problem := trylock(mutex):
+            lock_despite(problem, mutex)
         try:
             record.is_touched = False
             count, bound = words[FIRST] + 1, words[BOUND]
             if words[PRESENT] or 0 <= bound < count:
                 return None
-            head, middle, tail = _places(words[QUEUE])
-            while middle != tail and not words[RING + middle % RING_LENGTH]:
+            queue = words[QUEUE]
+            head, middle, num_waiting = queue & _PLACES, queue >> _PLACE_BITS & _PLACES, queue >> NUM_WAITING
+            found = 0
+            while num_waiting and not found:
+                found = words[RING + middle % RING_LENGTH]  # 0: a call that is over
                 middle = middle + 1 & _PLACES
-            found = 0 if middle == tail else words[RING + middle % RING_LENGTH]
-            queue = _word(head, middle + 1, tail) if found else 0
+                num_waiting -= 1
+            queue = head | middle << _PLACE_BITS | num_waiting << NUM_WAITING
             if not record.is_touched:
                 if found:
                     words[QUEUE] = queue
@@ -111,15 +123,16 @@ def grant(record: SharedRecord) -> tuple[int, int] | None:
                 record.is_touched = True
                 return found >> _NUMBER_BITS, found & (1 << _NUMBER_BITS) - 1
         finally:
-            unlock(record.mutex)
+            unlock(mutex)
 
 
 def take(record: SharedRecord, call: PermitCall, give_up: bool) -> PermitSeen:
     """Take the permit of a call that has entered, if it was granted one; otherwise `give_up` ends its wait."""
-    words, place = record.words, call.place
+    words, mutex, place = record.words, record.mutex, call.place
     at = RING + place % RING_LENGTH
     while True:
-        lock(record.mutex)
+        if problem := trylock(mutex):
+            lock_despite(problem, mutex)
         try:
             record.is_touched = False
             if words[PRESENT]:
@@ -134,7 +147,7 @@ def take(record: SharedRecord, call: PermitCall, give_up: bool) -> PermitSeen:
                 record.is_touched = True
                 return PermitSeen.GRANTED if is_granted else PermitSeen.WITHDRAWN
         finally:
-            unlock(record.mutex)
+            unlock(mutex)
 
 
 def is_over(words: Sequence[int]) -> bool:
@@ -154,23 +167,9 @@ def _keys(words: Sequence[int], first: int, last: int) -> list[WaiterKey]:
     return [(entry >> _NUMBER_BITS, entry & (1 << _NUMBER_BITS) - 1, 0) for entry in entries if entry]
 
 
-def _with_one_more(words: Sequence[int]) -> int:
-    """Return the places after one more call has entered, without calls that are over at the front of either part."""
-    head, middle, tail = _places(words[QUEUE])
-    while middle != tail and not words[RING + middle % RING_LENGTH]:
-        middle = middle + 1 & _PLACES
-    while head != middle and not words[RING + head % RING_LENGTH]:
-        head = head + 1 & _PLACES
-    return _word(head, middle, tail + 1)
-
-
 def _places(queue: int) -> tuple[int, int, int]:
     middle = queue >> _PLACE_BITS & _PLACES
     return queue & _PLACES, middle, middle + (queue >> NUM_WAITING) & _PLACES
-
-
-def _word(head: int, middle: int, tail: int) -> int:
-    return head | (middle & _PLACES) << _PLACE_BITS | (tail - middle & _PLACES) << NUM_WAITING
 
 
 __all__ = ["NUM_WAITING", "PermitCall", "PermitSeen", "calls_in", "enter", "grant", "is_over", "take"]

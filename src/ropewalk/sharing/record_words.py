@@ -1,6 +1,6 @@
 """The layout of a record: where its words and buffers are.
 
-    mutex │ target kind bound present first second third queue │ ring │ buffer A │ buffer B      see `shared_record.py`
+mutex │ target kind bound present first second third queue │ ring │ buffer A │ buffer B      see `shared_record.py`
 """
 
 from __future__ import annotations

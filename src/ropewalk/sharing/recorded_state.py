@@ -106,11 +106,7 @@ class RecordedState:
     """
 
     METHODS: ClassVar[frozenset[str]] = (
-        LockState.METHODS
-        | SemaphoreState.METHODS
-        | EventState.METHODS
-        | ConditionState.METHODS
-        | BarrierState.METHODS
+        LockState.METHODS | SemaphoreState.METHODS | EventState.METHODS | ConditionState.METHODS | BarrierState.METHODS
     )
     """Those of all kinds; one that its own kind lacks raises AttributeError at its caller."""
     SEALED: ClassVar[frozenset[str]] = frozenset()

@@ -78,6 +78,8 @@ def add(calls: HostCalls, number: int) -> bool:
     While a call waits, the count is 0, and one that is added is that call's (`permit_ring.py`).
     """
     words, mutex = calls.words, calls.mutex
+    if words[QUEUE] >> NUM_WAITING or (number < 0 and not words[FIRST]):
+        return False
     done = False
     try:
         try:

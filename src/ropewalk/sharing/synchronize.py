@@ -7,7 +7,6 @@ names the party that broke it.
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -188,7 +187,7 @@ class Event(Synchronizer):
         calls = self._calls_here()
         if calls is not None:
             with contextlib.suppress(BerthsTaken):
-                return calls.wait_for_event(limited(timeout), functools.partial(self._gone, calls))
+                return calls.wait_for_event(limited(timeout), self._gone)
         return self._ask("wait", timeout=timeout)
 
     def __repr__(self) -> str:
