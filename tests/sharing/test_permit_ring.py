@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dis
 import itertools
-import sys
 from collections.abc import Callable
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +18,7 @@ from ropewalk.sharing.record_words import RING_LENGTH
 from ropewalk.sharing.shared_record import SharedRecord
 from ropewalk.sharing.states.recorded import SEMAPHORE, RecordedStates, WaiterTable
 from ropewalk.sharing.states.waiting import WaiterKey
+from tests.sharing.steps import interrupted_at
 
 ELSEWHERE = 100
 """From this number on, calls are those of other hosts, which the depot makes."""
@@ -146,7 +145,7 @@ def test_a_ring_does_what_the_states_do(arena: DepotArena) -> None:
                         both.cancel(which)
                     case _:
                         both.die(which % 3 + 1)
-                seen_forms.add(both.record._has_ring)
+                seen_forms.add(bool(both.record._calls_in_rings()))
                 assert both.record.look(all_of) == all_of(both.states)
         finally:
             arena.free_record(both.record.slot)
@@ -177,37 +176,6 @@ def test_the_states_have_the_calls_for_which_the_ring_has_no_room(arena: DepotAr
     assert permit_ring.take(record, calls[0], False) is PermitSeen.ELSEWHERE
     assert permit_ring.grant(record) is None
     assert record.look(lambda states: len(states.parts[0].plain()[1])) == RING_LENGTH + 1
-
-
-def interrupted_at(step: int, call: Callable[[], object], handler: Callable[[], object]) -> bool:
-    """Make a call, and at one of the moments at which Python handles signals another one; returns whether it was made.
-
-    These are after calls, at the beginning of functions and at the end of each turn of a loop.
-    """
-    left = step
-    last: dict[FrameType, str] = {}
-
-    def trace(frame: FrameType, event: str, _arg: object) -> Any:
-        nonlocal left
-        if frame.f_code.co_filename != permit_ring.__file__:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            if last.get(frame, "").startswith(("CALL", "JUMP_BACKWARD", "RESUME")):
-                left -= 1
-                if left == 0:
-                    handler()
-            last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-        last.clear()
-    return left <= 0
 
 
 @pytest.mark.parametrize("outer", ["enter", "grant", "take", "leave"])
@@ -241,7 +209,7 @@ def test_a_handler_at_any_moment_makes_a_change_of_its_own(arena: DepotArena, ou
         step += 1
         record, calls = begun()
         results = list[object]()
-        was_made = interrupted_at(step, lambda: results.append(calls[outer]()), inner_of(calls, record))  # noqa: B023
+        was_made = interrupted_at(permit_ring, step, lambda: results.append(calls[outer]()), inner_of(calls, record))  # noqa: B023
         if not was_made:
             break
         assert (results[0], record.look(all_of)) in possible

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ropewalk.sharing import permit_ring, resting_calls, shared_record
+from ropewalk.sharing import permit_ring, resting_calls
 from ropewalk.sharing.arena import DepotArena, mapped
 from ropewalk.sharing.permit_ring import PermitCall
 from ropewalk.sharing.shared_record import SharedRecord
 from ropewalk.sharing.states.recorded import EVENT, LOCK, RECURSIVE_LOCK, SEMAPHORE
-from ropewalk.transport import process_mutex
 from ropewalk.transport.process_mutex import layout, lock, unlock
+from tests.sharing.steps import killed_at_step
 
-STEPS_OF = {module.__file__ for module in (permit_ring, resting_calls, shared_record, process_mutex)}
-"""The modules at whose lines processes are killed; all others change nothing that is shared."""
 WAITS, OTHER = (7, 0, 1), (8, 0, 1)
 
 
@@ -37,27 +33,6 @@ def calls_of(record: SharedRecord, seat: int = 7) -> Any:
 
 def what_it_is(record: SharedRecord) -> object:
     return record.look(lambda states: ([part.plain() for part in states.parts[:1]], sorted(map(repr, states.ended))))
-
-
-def killed_at_step(call: Callable[[], object], step: int) -> bool:
-    """Make a call in a forked child that is killed at a line of code; returns whether it came so far."""
-    pid = os.fork()
-    if pid == 0:
-        left = step
-
-        def trace(frame: FrameType, _event: str, _arg: object) -> Any:
-            nonlocal left
-            if frame.f_code.co_filename not in STEPS_OF:
-                return None
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return trace
-
-        sys.settrace(trace)
-        call()
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
 
 def wait_for(record: SharedRecord) -> Callable[[], object]:

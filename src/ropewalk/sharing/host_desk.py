@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
 from ropewalk.processes.interrupts import interrupts_deferred
+from ropewalk.sharing import lock_rings
 from ropewalk.sharing.arena import NUM_BERTHS, Arena, mapped
+from ropewalk.sharing.lock_rings import LockCall
 from ropewalk.sharing.membership import on_fork
 from ropewalk.sharing.permit_ring import PermitCall, PermitSeen, enter, grant, take
 from ropewalk.sharing.record_words import KIND, PRESENT, TARGET
@@ -60,6 +62,8 @@ class HostDesk:
         """Their addresses."""
         self.permit_calls = [PermitCall(seat, number) for number in range(NUM_BERTHS)]
         """The calls to semaphores of the threads that sleep there."""
+        self.lock_calls = [LockCall(seat, number) for number in range(NUM_BERTHS)]
+        """The calls to locks and conditions."""
         self.alarm = SharedAlarm()
         """When sleeping threads see whether their depot is still there, and whether a signal came."""
 
@@ -134,6 +138,74 @@ class HostCalls:
         finally:
             self._desk.free.append(number)
 
+    def wait_for_lock(self, recursive: bool, timeout: float | None, lost: Lost) -> bool | str:
+        """Acquire a lock; returns as `LockState.acquire`. Arguments and errors as in `ask`."""
+        thread, number = threading.get_ident(), self._berth()
+        key, call = (self.seat, number, thread), self._desk.lock_calls[number]
+        try:
+            if not lock_rings.claim(self.record, call, thread, recursive):
+                return self._ask(key, "acquire", (), timeout, lost)
+            if timeout is None:
+                self._desk.alarm.sleep_at(self._desk.berths[number])
+                if lock_rings.take(self.record, call, thread):
+                    return True
+            return self._sleep(key, timeout, lost, functools.partial(self._see_lock, key, call))[0]
+        except BaseException:  # Ctrl-C
+            with interrupts_deferred:
+                if not call.is_taken:
+                    self._give_up(key, False)
+                elif not self.release_lock(recursive):
+                    self._return(key)
+            raise
+        finally:
+            self._desk.free.append(number)
+
+    def release_lock(self, recursive: bool) -> bool:
+        """Release a lock once, and wake the thread that owns it now; returns whether that was done."""
+        return self._passed(lock_rings.release(self.record, self.seat, threading.get_ident(), recursive))
+
+    def wait_at_condition(self, timeout: float | None, lost: Lost) -> bool | str:
+        """Wait at a condition; returns as `ConditionState.wait`. Arguments and errors as in `ask`."""
+        thread, number = threading.get_ident(), self._berth()
+        key, call = (self.seat, number, thread), self._desk.lock_calls[number]
+        try:
+            if not self._passed(lock_rings.wait(self.record, call, thread, self._part)):
+                return self._ask(key, "wait", (), timeout, lost)
+            if timeout is None:
+                self._desk.alarm.sleep_at(self._desk.berths[number])
+                if lock_rings.take(self.record, call, thread):
+                    return True
+            return self._sleep(key, timeout, lost, functools.partial(self._see_lock, key, call))[0]
+        except BaseException:  # Ctrl-C: `resume` is called next
+            with interrupts_deferred:
+                if not call.is_taken:
+                    self._give_up(key, False)
+            raise
+        finally:
+            self._desk.free.append(number)
+
+    def notify(self, n: int) -> int:
+        """Notify threads at a condition; returns how many of n the states have to notify."""
+        thread = threading.get_ident()
+        while n > 0:
+            is_notified = lock_rings.notify(self.record, self.seat, thread, self._part)
+            if not is_notified:
+                return n if is_notified is None else 0
+            n -= 1
+        return 0
+
+    def _see_lock(self, key: WaiterKey, call: LockCall, is_late: bool) -> _Result | None:
+        seen = None if is_late else lock_rings.take(self.record, call, key[2])
+        if seen is None:
+            return self._see(key, is_late)
+        return (True, None) if seen else None
+
+    def _passed(self, entry: int | None) -> bool:
+        """Wake the thread of a call that owns its lock now, by its word; returns whether anything was done."""
+        if entry:
+            post(self._desk.arena.berth(*lock_rings.place_of(entry)))
+        return entry is not None
+
     def give_permit(self) -> bool:
         """Release a semaphore, and wake the thread whose turn it is; returns whether that was done."""
         granted = grant(self.record)
@@ -144,7 +216,10 @@ class HostCalls:
     def wait_for_permit(self, timeout: float | None, lost: Lost) -> bool:
         """Acquire a semaphore; returns whether that was done. Arguments and errors as in `ask`."""
         desk = self._desk
-        number = self._berth()
+        try:
+            number = desk.free.pop()
+        except IndexError:
+            raise BerthsTaken from None
         key, call = (self.seat, number, 0), desk.permit_calls[number]
         try:
             if not enter(self.record, call):

@@ -102,7 +102,16 @@ class _Acquirable(Synchronizer):
         Raises:
             PeerLost: its depot is gone.
         """
-        return self._acquire_here() or owned(self, self._ask("acquire", timeout=timeout if block else 0.0))
+        if self._acquire_here():
+            return True
+        limit_s = limited(timeout) if block else 0.0
+        calls = self._calls_here()
+        if calls is not None:
+            try:
+                return owned(self, self._wait_here(calls, limit_s))
+            except BerthsTaken:
+                pass
+        return owned(self, self._ask("acquire", timeout=limit_s))
 
     def release(self) -> None:
         """Release it, for the next in the queue.
@@ -113,7 +122,17 @@ class _Acquirable(Synchronizer):
             PeerLost: its depot is gone.
         """
         if not self._release_here():
-            self._ask("release")
+            calls = self._calls_here()
+            if calls is None or not self._wake_here(calls):
+                self._ask("release")
+
+    def _wait_here(self, calls: HostCalls, limit_s: float | None) -> bool | str:
+        """Wait for it in memory that this host shares."""
+        raise NotImplementedError
+
+    def _wake_here(self, calls: HostCalls) -> bool:
+        """Release it, and wake the next thread there; returns whether that was done."""
+        raise NotImplementedError
 
     def _acquire_here(self) -> bool:
         """Acquire it if that needs neither the states nor the depot; returns whether that was done."""
@@ -157,6 +176,12 @@ class Lock(_Acquirable):
     def _release_here(self) -> bool:
         calls = self._calls
         return calls is not None and not calls.connection.closed and release_lock(calls, self._RECURSIVE)
+
+    def _wait_here(self, calls: HostCalls, limit_s: float | None) -> bool | str:
+        return calls.wait_for_lock(self._RECURSIVE, limit_s, self._gone)
+
+    def _wake_here(self, calls: HostCalls) -> bool:
+        return calls.release_lock(self._RECURSIVE)
 
     def locked(self) -> bool:
         """Whether it has an owner at this moment."""
@@ -223,31 +248,11 @@ class Semaphore(_Acquirable):
         (reference,) = create("semaphore", value, bound, label=type(self).__name__, session=session)
         SharedObject.__init__(self, reference, is_new=True)
 
-    def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
-        """Decrement the count, waiting while it is zero; see `Lock.acquire`."""
-        if self._acquire_here():
-            return True
-        limit_s = limited(timeout) if block else 0.0
-        calls = self._calls_here()
-        if calls is not None:
-            try:
-                return calls.wait_for_permit(limit_s, self._gone)
-            except BerthsTaken:
-                pass
-        return self._ask("acquire", timeout=limit_s)
+    def _wait_here(self, calls: HostCalls, limit_s: float | None) -> bool:
+        return calls.wait_for_permit(limit_s, self._gone)
 
-    def release(self) -> None:
-        """Increment the count.
-
-        Raises:
-            ValueError: it would exceed the bound.
-            PeerLost: its depot is gone.
-        """
-        if self._release_here():
-            return
-        calls = self._calls_here()
-        if calls is None or not calls.give_permit():
-            self._ask("release")
+    def _wake_here(self, calls: HostCalls) -> bool:
+        return calls.give_permit()
 
     def _acquire_here(self) -> bool:
         calls = self._calls

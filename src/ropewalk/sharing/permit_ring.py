@@ -150,12 +150,6 @@ def take(record: SharedRecord, call: PermitCall, give_up: bool) -> PermitSeen:
             unlock(mutex)
 
 
-def is_over(words: Sequence[int]) -> bool:
-    """Whether all calls in the ring are over."""
-    waiting, granted = calls_in(words)
-    return not waiting and not granted
-
-
 def calls_in(words: Sequence[int]) -> tuple[list[WaiterKey], list[WaiterKey]]:
     """Return the calls that wait, and those that were granted a permit and have not taken it, in their order."""
     head, middle, tail = _places(words[QUEUE])
@@ -172,4 +166,4 @@ def _places(queue: int) -> tuple[int, int, int]:
     return queue & _PLACES, middle, middle + (queue >> NUM_WAITING) & _PLACES
 
 
-__all__ = ["NUM_WAITING", "PermitCall", "PermitSeen", "calls_in", "enter", "grant", "is_over", "take"]
+__all__ = ["NUM_WAITING", "PermitCall", "PermitSeen", "calls_in", "enter", "grant", "take"]

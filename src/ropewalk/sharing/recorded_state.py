@@ -215,7 +215,7 @@ class RecordedState:
                 post(self._arena.berth(waiter.key[0], waiter.number))
         return made, [self._outcome(key, *taken) for key, taken in ended]
 
-    def _outcome(self, key: WaiterKey, _part: int, value: Any, lent: bool, problem: str) -> CallOutcome:
+    def _outcome(self, key: WaiterKey, value: Any, lent: bool, problem: str) -> CallOutcome:
         waiter = self._asking[key]
         self._waiting.discard(key)
         if not lent:

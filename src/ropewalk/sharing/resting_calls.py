@@ -56,7 +56,7 @@ def release_lock(calls: HostCalls, recursive: bool) -> bool:
         problem = trylock(mutex)
         if problem == OWNER_DIED:
             recover(mutex)
-        elif not problem and not words[PRESENT]:
+        elif not problem and not words[PRESENT] and not words[QUEUE]:
             if not recursive:
                 done = words[FIRST] != 0
             elif words[FIRST] == calls.seat and words[SECOND] == thread:

@@ -1,8 +1,8 @@
 """A record: the states of an object in memory that the processes of a host share, and how they change.
 
-    mutex │ target kind bound │ present │ three integers, queue │ ring │ buffer A │ buffer B
+    mutex │ target kind bound │ present │ three integers, queue │ rings │ buffer A │ buffer B
                                    │ 0: the integers are the state, at rest (no call waits)
-                                   │    or calls wait at a semaphore, in the ring              see permit_ring.py
+                                   │    or calls wait in rings                   see permit_ring.py, lock_rings.py
                                    └ otherwise: a buffer and a length, where all is dumped     see states/recorded.py
 
 A process may be killed at any step. A new state is written where nobody reads, and becomes the present one by the store
@@ -12,11 +12,11 @@ may use the object while its own thread is changing it: the mutex is recursive, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
+from ropewalk.sharing import lock_rings, permit_ring
 from ropewalk.sharing.arena import Arena
-from ropewalk.sharing.permit_ring import calls_in, is_over
 from ropewalk.sharing.record_words import (
     BOUND,
     BUFFER_A,
@@ -27,10 +27,18 @@ from ropewalk.sharing.record_words import (
     PRESENT,
     QUEUE,
     SECOND,
+    SLEEPERS,
     TARGET,
     THIRD,
 )
-from ropewalk.sharing.states.recorded import RecordedStates, Resting, WaiterTable, dumped_event, event_waiters
+from ropewalk.sharing.states.recorded import (
+    SEMAPHORE,
+    RecordedStates,
+    Resting,
+    WaiterTable,
+    dumped_event,
+    event_waiters,
+)
 from ropewalk.sharing.states.waiting import WaiterKey
 from ropewalk.transport.process_mutex import lock, unlock
 
@@ -85,8 +93,8 @@ class SharedRecord:
                 self.is_touched = False
                 states = self._states(waiters or WaiterTable())
                 made = decide(states)
-                # A ring ends by one store, that of PRESENT: the integers come after the dump, with the next change.
-                resting = None if self._has_ring else states.resting
+                # Rings end by one store, that of PRESENT: the integers come after the dump, with the next change.
+                resting = None if self._calls_in_rings() else states.resting
                 if self._rest(*resting) if resting else self._keep(states.dumped()):
                     return made
             finally:
@@ -105,15 +113,21 @@ class SharedRecord:
         kind, bound = words[KIND], words[BOUND]
         if words[PRESENT]:
             return RecordedStates.loaded(kind, bound, waiters, self._blob())
-        if self._has_ring:
-            return RecordedStates.of_permits(kind, bound, waiters, words[FIRST], *calls_in(words))
-        return RecordedStates.at_rest(kind, bound, waiters, (words[FIRST], words[SECOND], words[THIRD]))
+        resting = words[FIRST], words[SECOND], words[THIRD]
+        calls: Any = self._calls_in_rings()
+        if not calls:
+            return RecordedStates.at_rest(kind, bound, waiters, resting)
+        if kind == SEMAPHORE:
+            return RecordedStates.of_permits(kind, bound, waiters, words[FIRST], *calls)
+        return RecordedStates.of_claims(kind, waiters, resting, *calls)
 
-    @property
-    def _has_ring(self) -> bool:
-        """Whether calls wait in the ring, or have been granted a permit there."""
+    def _calls_in_rings(self) -> Sequence[Sequence[Any]]:
+        """Return the calls in the rings; nothing if all are over, or if the states have them."""
         words = self.words
-        return words[QUEUE] != 0 and not words[PRESENT] and not is_over(words)
+        if words[PRESENT] or not (words[QUEUE] or words[SLEEPERS]):
+            return ()
+        calls = permit_ring.calls_in(words) if words[KIND] == SEMAPHORE else lock_rings.calls_in(words)
+        return calls if any(calls) else ()
 
     def _blob(self) -> bytes:
         present = self.words[PRESENT]
@@ -159,7 +173,7 @@ class SharedRecord:
         words[SECOND] = second
         words[THIRD] = third
         words[FIRST] = first
-        words[QUEUE] = 0
+        words[QUEUE] = words[SLEEPERS] = 0
         words[PRESENT] = 0
         self.is_touched = True
         return True

@@ -26,12 +26,14 @@ from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter, WaiterKe
 LOCK, RECURSIVE_LOCK, SEMAPHORE, EVENT, BARRIER = 1, 2, 3, 4, 5
 """The kinds of states that can be recorded, as numbers."""
 
+RingCall = tuple[WaiterKey, int, int]
+"""A call that waits for a lock: its key, the condition at which it has waited or 0, and how often it then owns it."""
 Resting = tuple[int, int, int]
 """A state at rest: of a lock the number and the thread of its owner (0: none), and its depth; of a semaphore its count;
 of an event whether it is set; of a barrier nothing."""
-EndedCall = tuple[int, Any, bool, str]
-"""What a call has ended with: the state where it was made, its result, whether that is lent, and the words of its
-error, "" if it has none. A call that has waited ends with no other error than `BrokenBarrierError`."""
+EndedCall = tuple[Any, bool, str]
+"""What a call has ended with: its result, whether that is lent (by the first state: a condition lends nothing), and the
+words of its error, "" if it has none. A call that has waited ends with no other error than `BrokenBarrierError`."""
 
 
 class RecordableState(Protocol):
@@ -134,7 +136,32 @@ class RecordedStates:
         """Return those of a semaphore whose calls are in a ring; see `permit_ring.py`."""
         states = cls(kind, bound, waiters)
         states.parts[0].restore((count, waiting, granted), waiters)
-        states.ended = {waiters.waiter(key): (0, True, True, "") for key in granted}
+        states.ended = {waiters.waiter(key): (True, True, "") for key in granted}
+        return states
+
+    @classmethod
+    def of_claims(
+        cls,
+        kind: int,
+        waiters: WaiterTable,
+        resting: Resting,
+        granted: list[RingCall],
+        waiting: list[RingCall],
+        sleeping: list[RingCall],
+    ) -> Self:
+        """Return those of a lock and its conditions whose calls are in rings; see `lock_rings.py`."""
+        states = cls(kind, -1, waiters)
+        process, thread, depth = resting
+        owner, lent = ((process, thread) if process else None), None
+        for key, part, num_times in granted:  # one at most
+            owner, depth, lent = (key[0], key[2]), num_times, None if part else key
+            states.ended[waiters.waiter(key)] = True, not part, ""
+        claims = [(key, depth, True, not part) for key, part, depth in waiting]
+        states.parts[0].restore((owner, depth if owner else 0, lent, [], claims), waiters)
+        for index in range(1, 1 + max((part for _, part, _ in (*waiting, *sleeping)), default=0)):
+            sleepers = [(key, depth) for key, part, depth in sleeping if part == index]
+            awake = [(place, True) for place, (_, part, _) in enumerate(waiting) if part == index]
+            states.part(index).restore((sleepers, awake, []), waiters)
         return states
 
     def part(self, index: int) -> Any:
@@ -159,13 +186,13 @@ class RecordedStates:
         """Make a call; returns its outcome, or None if it waits."""
         own = self.waiters.waiter(key)
         part = self.part(index)
-        return self._end(index, getattr(part, method)(own, *args), own)
+        return self._end(getattr(part, method)(own, *args), own)
 
     def take(self, key: WaiterKey) -> EndedCall | None:
         """Return what a call that has waited has ended with; None if it waits."""
         waiter = self.waiters.waiter(key)
         if self._is_event:
-            return None if self.parts[0].is_waiting(waiter) else (0, True, False, "")
+            return None if self.parts[0].is_waiting(waiter) else (True, False, "")
         return self.ended.pop(waiter, None)
 
     def collect(self, key: WaiterKey) -> CallOutcome | None:
@@ -173,10 +200,10 @@ class RecordedStates:
         taken = self.take(key)
         if taken is None:
             return None
-        index, value, lent, problem = taken
+        value, lent, problem = taken
         waiter = self.waiters.waiter(key)
         if lent:
-            self._end(index, self.part(index).taken(waiter))
+            self._end(self.parts[0].taken(waiter))
         return CallOutcome(waiter, value, error=error_of(problem))
 
     def give_up(self, index: int, key: WaiterKey, timed_out: bool) -> CallOutcome | None:
@@ -187,26 +214,26 @@ class RecordedStates:
         if timed_out and (collected := self.collect(key)):
             return collected
         taken = self.take(key)
-        if taken and not taken[2]:
+        if taken and not taken[1]:
             return None
         waiter = self.waiters.waiter(key)
-        return self._end(index, self.part(index).give_up(waiter, timed_out), waiter)
+        return self._end(self.part(index).give_up(waiter, timed_out), waiter)
 
     def taken(self, index: int, key: WaiterKey) -> None:
         """Record that what a call ended with has arrived."""
-        self._end(index, self.part(index).taken(self.waiters.waiter(key)))
+        self._end(self.part(index).taken(self.waiters.waiter(key)))
 
     def party_gone(self, process: int, name: str) -> None:
         """Handle the end of a process, in all states: claims of the lock are known to its conditions."""
-        for waiter, (index, _, lent, _) in list(self.ended.items()):
+        for waiter, (_, lent, _) in list(self.ended.items()):
             if waiter.key[0] == process:
                 del self.ended[waiter]
                 if lent:
-                    self._end(index, self.part(index).give_up(waiter, False))
-        for index, part in enumerate(self.parts):
-            self._end(index, part.party_gone(str(process), name))
+                    self._end(self.parts[0].give_up(waiter, False))
+        for part in self.parts:
+            self._end(part.party_gone(str(process), name))
 
-    def _end(self, index: int, outcomes: Sequence[CallOutcome], own: Waiter | None = None) -> CallOutcome | None:
+    def _end(self, outcomes: Sequence[CallOutcome], own: Waiter | None = None) -> CallOutcome | None:
         """Keep the outcomes of the calls that have waited; returns the own one."""
         found = None
         for outcome in outcomes:
@@ -217,7 +244,7 @@ class RecordedStates:
             else:
                 self.woken.append(waiter)
                 if not self._is_event:
-                    self.ended[waiter] = index, outcome.value, outcome.lent, str(outcome.error or "")
+                    self.ended[waiter] = outcome.value, outcome.lent, str(outcome.error or "")
         return found
 
 
@@ -256,6 +283,7 @@ __all__ = [
     "RecordedStates",
     "RecordedWaiter",
     "Resting",
+    "RingCall",
     "WaiterTable",
     "dumped_event",
     "error_of",
