@@ -126,8 +126,11 @@ class Both:
             ended = states.give_up(part, key, True) if is_late else states.collect(key)
             return ended and ended.value
 
-        found = lock_rings.take(self.record, call, key[2]) if call and not is_late else None
-        value = self.record.change(seen) if found is None else found or None
+        if is_late and call and call.is_claim and lock_rings.withdraw(self.record, call):
+            value: Any = False
+        else:
+            found = lock_rings.take(self.record, call, key[2]) if call and not is_late else None
+            value = self.record.change(seen) if found is None else found or None
         assert value == seen(self.states)
         if value is not None:
             del self.waiting[key]
@@ -153,7 +156,7 @@ happenings = st.lists(
     st.tuples(
         st.sampled_from(
             ["acquire", "acquire", "release", "release", "wait", "notify", "look"] * 4
-            + ["late", "cancel", "die", "far"]
+            + ["late", "late", "cancel", "die", "far"]
         ),
         st.integers(1, 3),
         st.integers(1, 2),
@@ -248,15 +251,16 @@ def changes(record: SharedRecord, calls: dict[str, LockCall]) -> dict[str, Calla
         "wait": lambda: lock_rings.wait(record, calls["a"], 1, 2),
         "notify": lambda: lock_rings.notify(record, 1, 1, 1),
         "take": lambda: lock_rings.take(record, calls["b"], 2),
+        "withdraw": lambda: lock_rings.withdraw(record, calls["b"]),
     }
 
 
-@pytest.mark.parametrize("what", ["claim", "release", "wait", "notify", "take"])
+@pytest.mark.parametrize("what", ["claim", "release", "wait", "notify", "take", "withdraw"])
 def test_a_process_that_is_killed_at_any_step_leaves_the_lock_as_before_or_after_its_change(
     arena: DepotArena, what: str
 ) -> None:
     """As the others find it when the depot has told the states that it is gone."""
-    process = 2 if what == "take" else 1
+    process = 2 if what == "take" else 5 if what == "withdraw" else 1
 
     def after(num_steps: int | None) -> tuple[object, bool]:
         record, calls = begun(arena)
@@ -283,8 +287,8 @@ def test_a_process_that_is_killed_at_any_step_leaves_the_lock_as_before_or_after
     assert seen == sorted(seen, key=lambda each: each == done), "it changes once"
 
 
-@pytest.mark.parametrize("outer", ["claim", "release", "wait", "notify"])
-@pytest.mark.parametrize("inner", ["claim", "release", "wait", "notify", "states"])
+@pytest.mark.parametrize("outer", ["claim", "release", "wait", "notify", "withdraw"])
+@pytest.mark.parametrize("inner", ["claim", "release", "wait", "notify", "withdraw", "states"])
 def test_a_handler_at_any_moment_makes_a_change_of_its_own(arena: DepotArena, outer: str, inner: str) -> None:
     def prepared() -> tuple[SharedRecord, Callable[[], object], Callable[[], object]]:
         record, calls = begun(arena)

@@ -195,6 +195,8 @@ class HostCalls:
         return 0
 
     def _see_lock(self, key: WaiterKey, call: LockCall, is_late: bool) -> _Result | None:
+        if is_late and call.is_claim and lock_rings.withdraw(self.record, call):
+            return False, None
         seen = None if is_late else lock_rings.take(self.record, call, key[2])
         if seen is None:
             return self._see(key, is_late)

@@ -2,7 +2,7 @@
 
     claims    │ A │ B · C · D │      sleepers  │ 0 · E · F │      a call is two words: its process, its number there,
               head middle     tail             head        tail   the condition and the depth; and its thread
-              granted │ waiting, in turn
+              granted │ waiting, in turn       0: its wait is over
 
     claim ─▶ D, tail + 1     release ─▶ middle + 1: B is the owner, and is woken     take ─▶ the owner's words, 0 for B
     wait ─▶ F, release       notify ─▶ E is a claim, 0 for E
@@ -49,6 +49,8 @@ class LockCall:
         self.process = process
         self.entry = process << _NUMBER_BITS | number
         """Its first word, without condition and depth."""
+        self.is_claim = False
+        """Whether it acquires a lock, and does not wait at a condition."""
         self.is_taken = False
         """Whether it owns the lock now, or again."""
 
@@ -56,7 +58,7 @@ class LockCall:
 def claim(record: SharedRecord, call: LockCall, thread: int, recursive: bool) -> bool:
     """Have a call wait for a lock; returns whether it does: not if the lock is free, or the states have calls."""
     words, mutex = record.words, record.mutex
-    call.is_taken = False
+    call.is_claim, call.is_taken = True, False
     while True:
         if problem := trylock(mutex):
             lock_despite(problem, mutex)
@@ -98,17 +100,19 @@ def release(record: SharedRecord, process: int, thread: int, recursive: bool) ->
             if recursive and (owner != process or words[SECOND] != thread):
                 return None
             depth = words[THIRD]
+            found, given = _next(words) if queue >> _NUM_WAITING else (0, 0)
             if not record.is_touched:
                 record.is_touched = True
                 if depth > 1:
                     words[THIRD] = depth - 1
                     return 0
-                if not queue >> _NUM_WAITING:
+                if not found:
+                    words[QUEUE] = 0
                     words[FIRST] = 0
                     return 0
                 words[SECOND] = 0  # the owner's words are no thread's any more
-                words[QUEUE] = queue + (1 << _PLACE_BITS) - (1 << _NUM_WAITING)
-                return words[RING + middle % NUM_CALLS * 2]
+                words[QUEUE] = given
+                return found
         finally:
             unlock(mutex)
 
@@ -116,7 +120,7 @@ def release(record: SharedRecord, process: int, thread: int, recursive: bool) ->
 def wait(record: SharedRecord, call: LockCall, thread: int, part: int) -> int | None:
     """Have a call wait at a condition, and release its lock altogether; returns as `release`."""
     words, mutex = record.words, record.mutex
-    call.is_taken = False
+    call.is_claim = call.is_taken = False
     while True:
         if problem := trylock(mutex):
             lock_despite(problem, mutex)
@@ -132,18 +136,20 @@ def wait(record: SharedRecord, call: LockCall, thread: int, part: int) -> int | 
             while head != tail and not words[SLEEPING + head % NUM_CALLS * 2]:
                 head = head + 1 & _PLACES
             at = SLEEPING + tail % NUM_CALLS * 2
+            found, given = _next(words) if queue >> _NUM_WAITING else (0, 0)
             sleepers = head | (tail + 1 & _PLACES) << _PLACE_BITS
             if not record.is_touched:
                 record.is_touched = True
                 words[at] = call.entry | part << _PART_AT | depth << _DEPTH_AT
                 words[at + 1] = thread
                 words[SLEEPERS] = sleepers
-                if not queue >> _NUM_WAITING:
+                if not found:
+                    words[QUEUE] = 0
                     words[FIRST] = 0
                     return 0
                 words[SECOND] = 0
-                words[QUEUE] = queue + (1 << _PLACE_BITS) - (1 << _NUM_WAITING)
-                return words[RING + middle % NUM_CALLS * 2]
+                words[QUEUE] = given
+                return found
         finally:
             unlock(mutex)
 
@@ -218,6 +224,41 @@ def take(record: SharedRecord, call: LockCall, thread: int) -> bool | None:
             unlock(mutex)
 
 
+def withdraw(record: SharedRecord, call: LockCall) -> bool:
+    """End the wait of a call that acquires a lock; False if it was granted the lock, or if the states have it."""
+    words, mutex = record.words, record.mutex
+    while True:
+        if problem := trylock(mutex):
+            lock_despite(problem, mutex)
+        try:
+            record.is_touched = False
+            queue = words[QUEUE]
+            middle, num_waiting, found = queue >> _PLACE_BITS & _PLACES, queue >> _NUM_WAITING, 0
+            while num_waiting and not found:
+                at = RING + middle % NUM_CALLS * 2
+                found = at if words[at] & _CALL == call.entry else 0
+                middle, num_waiting = middle + 1 & _PLACES, num_waiting - 1
+            if words[PRESENT] or not found:
+                return False
+            if not record.is_touched:
+                words[found] = 0
+                record.is_touched = True
+                return True
+        finally:
+            unlock(mutex)
+
+
+def _next(words: Sequence[int]) -> tuple[int, int]:
+    """Return the first word of the claim that has waited longest (0: none), and the places when it has its lock."""
+    queue = words[QUEUE]
+    middle, num_waiting, found = queue >> _PLACE_BITS & _PLACES, queue >> _NUM_WAITING, 0
+    first = middle
+    while num_waiting and not found:
+        found, first = words[RING + middle % NUM_CALLS * 2], middle
+        middle, num_waiting = middle + 1 & _PLACES, num_waiting - 1
+    return found, first | middle << _PLACE_BITS | num_waiting << _NUM_WAITING
+
+
 def place_of(entry: int) -> tuple[int, int]:
     """Return the process of a call and its number there, by its first word."""
     return entry >> _NUMBER_BITS & (_CALL >> _NUMBER_BITS), entry & (1 << _NUMBER_BITS) - 1
@@ -243,4 +284,4 @@ def _calls(words: Sequence[int], ring: int, first: int, num: int) -> list[RingCa
     return calls
 
 
-__all__ = ["NUM_CALLS", "LockCall", "calls_in", "claim", "notify", "place_of", "release", "take", "wait"]
+__all__ = ["NUM_CALLS", "LockCall", "calls_in", "claim", "notify", "place_of", "release", "take", "wait", "withdraw"]

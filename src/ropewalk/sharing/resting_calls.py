@@ -42,8 +42,8 @@ def acquire_lock(calls: HostCalls, recursive: bool) -> bool:
         finally:
             unlock(mutex)
     except BaseException:  # Ctrl-C: the caller would not know that it owns it
-        if done:
-            release_lock(calls, recursive)
+        if done and not release_lock(calls, recursive):
+            calls.release()
         raise
     return done
 
