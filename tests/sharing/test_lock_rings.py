@@ -293,7 +293,7 @@ def test_a_handler_at_any_moment_makes_a_change_of_its_own(arena: DepotArena, ou
     def prepared() -> tuple[SharedRecord, Callable[[], object], Callable[[], object]]:
         record, calls = begun(arena)
         by_name = changes(record, calls)
-        by_name["states"] = lambda: record.change(lambda states: states.decide(0, "standing", (1, 0, 1), ()).value)
+        by_name["states"] = lambda: record.change(lambda states: states.decide(0, "standing", (1, 0, 1), ()))
         if inner == "claim":
             return record, by_name[outer], lambda: lock_rings.claim(record, LockCall(1, 2), 8, True)
         return record, by_name[outer], by_name[inner]

@@ -1,7 +1,7 @@
 """Locks and semaphores between any processes of a run, as in `multiprocessing`.
 
     with lock: ─ acquire ─▶ state: one owner, the others queued ─ release ─▶ the next
-                              ├ of this host: in memory that its processes share   (host_desk.py)
+                              ├ of this host: in memory that its processes share   (host_calls.py)
                               └ of another one: in its depot
 
 Waiting ends if the waiting process dies. Unlike in `multiprocessing`, acquirers are served in turn, and a lock whose
@@ -21,7 +21,8 @@ from typing import Any, Self
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
-from ropewalk.sharing.host_desk import BerthsTaken, HostCalls, calls_to, desk_of
+from ropewalk.sharing.host_calls import BerthsTaken, HostCalls, calls_to
+from ropewalk.sharing.host_desk import desk_of
 from ropewalk.sharing.membership import member_of_run, shown
 from ropewalk.sharing.resting_calls import acquire_lock, add, release_lock
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create

@@ -1,7 +1,7 @@
 """Calls to objects of this host at which nobody waits: a few words are read and written, and no state is restored.
 
     acquire ─ trylock ─▶ present = 0? owner = 0? ─▶ thread, depth, owner ─ unlock ─▶ True        about a microsecond
-                              └ no ─▶ False: the states decide (`host_desk.py`)
+                              └ no ─▶ False: the states decide (`host_calls.py`)
 
 What these do is what the states would do. Between `trylock` and `unlock` nothing is called, so no handler of a signal
 runs in the middle of a change; the store of the first word is the change, so a process that is
@@ -18,7 +18,7 @@ from ropewalk.sharing.record_words import BOUND, FIRST, PRESENT, QUEUE, SECOND, 
 from ropewalk.transport.process_mutex import OWNER_DIED, recover, trylock, unlock
 
 if TYPE_CHECKING:
-    from ropewalk.sharing.host_desk import HostCalls
+    from ropewalk.sharing.host_calls import HostCalls
 
 
 def acquire_lock(calls: HostCalls, recursive: bool) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
-from ropewalk.sharing.host_desk import BerthsTaken
+from ropewalk.sharing.host_calls import BerthsTaken
 from ropewalk.sharing.locks import BoundedSemaphore, Lock, RLock, Semaphore, Synchronizer, limited, owned
 from ropewalk.sharing.resting_calls import is_set, put
 from ropewalk.sharing.shared_object import SharedObject, create
