@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ropewalk.sharing import permit_ring, resting_calls
 from ropewalk.sharing.arena import DepotArena
+from ropewalk.sharing.lock_rings import place_of
 from ropewalk.sharing.permit_ring import PermitCall, PermitSeen
 from ropewalk.sharing.record_words import RING_LENGTH
 from ropewalk.sharing.shared_record import SharedRecord
@@ -69,8 +70,8 @@ class Both:
         woken = [waiter.key for waiter in self.states.woken]
         if resting_calls.add(calls_to(self.record), 1):
             assert not woken
-        elif granted := permit_ring.grant(self.record):
-            assert woken == ([(*granted, 0)] if granted[0] else [])
+        elif (granted := permit_ring.grant(self.record)) is not None:
+            assert woken == ([(*place_of(granted), 0)] if granted else [])
         else:
             assert expected == self.record.change(lambda states: self.decided(states, "release", key))
 
@@ -162,7 +163,7 @@ def test_a_ring_goes_round(arena: DepotArena) -> None:
         assert permit_ring.enter(record, other)
         assert permit_ring.take(record, call, give_up=True) is PermitSeen.WITHDRAWN
         assert permit_ring.take(record, other, give_up=False) is PermitSeen.WAITS
-        assert permit_ring.grant(record) == (8, 2)
+        assert permit_ring.grant(record) == other.entry
         assert permit_ring.take(record, other, give_up=bool(turn % 2)) is PermitSeen.GRANTED
     assert record.look(lambda states: states.resting) == (0, 0, 0)
 

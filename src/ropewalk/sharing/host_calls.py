@@ -174,17 +174,14 @@ class HostCalls:
         return (True, None) if seen else None
 
     def _passed(self, entry: int | None) -> bool:
-        """Wake the thread of a call that owns its lock now, by its word; returns whether anything was done."""
+        """Wake the thread of a call that has its lock or permit now; returns whether anything was done."""
         if entry:
-            post(self._desk.arena.berth(*lock_rings.place_of(entry)))
+            self._desk.wake(entry & lock_rings.CALL)
         return entry is not None
 
     def give_permit(self) -> bool:
         """Release a semaphore, and wake the thread whose turn it is; returns whether that was done."""
-        granted = grant(self.record)
-        if granted and granted[0]:
-            post(self._desk.arena.berth(*granted))
-        return granted is not None
+        return self._passed(grant(self.record))
 
     def wait_for_permit(self, timeout: float | None, lost: OnLost) -> bool:
         """Acquire a semaphore; returns whether that was done. Arguments and errors as in `ask`."""

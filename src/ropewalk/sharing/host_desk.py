@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from ropewalk.sharing.arena import NUM_BERTHS, Arena, mapped
-from ropewalk.sharing.lock_rings import LockCall
+from ropewalk.sharing.lock_rings import LockCall, place_of
 from ropewalk.sharing.membership import on_fork
 from ropewalk.sharing.permit_ring import PermitCall
-from ropewalk.transport.process_mutex import SharedAlarm
+from ropewalk.transport.process_mutex import SharedAlarm, post
 
 if TYPE_CHECKING:
     from ropewalk.calls.rpc_connection import RpcConnection
@@ -40,8 +40,16 @@ class HostDesk:
         """The calls to semaphores of the threads that sleep there."""
         self.lock_calls = [LockCall(seat, number) for number in range(NUM_BERTHS)]
         """The calls to locks and conditions."""
+        self._addresses: dict[int, int] = {}
         self.alarm = SharedAlarm()
         """When sleeping threads see whether their depot is still there, and whether a signal came."""
+
+    def wake(self, entry: int) -> None:
+        """Wake the thread of a call, of any process, by its word in a ring."""
+        address = self._addresses.get(entry)
+        if address is None:
+            address = self._addresses[entry] = self.arena.berth(*place_of(entry))
+        post(address)
 
     def name_of(self, seat: int) -> str:
         """Return the name of this process by its seat; "" for others, of which its states say nothing."""

@@ -33,7 +33,8 @@ _PLACES = (1 << _PLACE_BITS) - 1
 """Places are counted modulo 2**20, a multiple of the number of calls."""
 _NUM_WAITING = 2 * _PLACE_BITS
 _NUMBER_BITS, _PART_AT, _DEPTH_AT = 8, 20, 32
-_CALL = (1 << _PART_AT) - 1
+CALL = (1 << _PART_AT) - 1
+"""The bits of a call's first word that say which call it is: its process and its number there."""
 _PART = (1 << _DEPTH_AT - _PART_AT) - 1
 
 
@@ -209,7 +210,7 @@ def take(record: SharedRecord, call: LockCall, thread: int) -> bool | None:
             entry = words[at]
             if words[PRESENT]:
                 return None
-            if queue & _PLACES == middle or entry & _CALL != call.entry:
+            if queue & _PLACES == middle or entry & CALL != call.entry:
                 return False
             queue = middle | queue & ~_PLACES if queue >> _NUM_WAITING else 0
             if not record.is_touched:
@@ -236,7 +237,7 @@ def withdraw(record: SharedRecord, call: LockCall) -> bool:
             middle, num_waiting, found = queue >> _PLACE_BITS & _PLACES, queue >> _NUM_WAITING, 0
             while num_waiting and not found:
                 at = RING + middle % NUM_CALLS * 2
-                found = at if words[at] & _CALL == call.entry else 0
+                found = at if words[at] & CALL == call.entry else 0
                 middle, num_waiting = middle + 1 & _PLACES, num_waiting - 1
             if words[PRESENT] or not found:
                 return False
@@ -261,7 +262,7 @@ def _next(words: Sequence[int]) -> tuple[int, int]:
 
 def place_of(entry: int) -> tuple[int, int]:
     """Return the process of a call and its number there, by its first word."""
-    return entry >> _NUMBER_BITS & (_CALL >> _NUMBER_BITS), entry & (1 << _NUMBER_BITS) - 1
+    return entry >> _NUMBER_BITS & (CALL >> _NUMBER_BITS), entry & (1 << _NUMBER_BITS) - 1
 
 
 def calls_in(words: Sequence[int]) -> tuple[list[RingCall], list[RingCall], list[RingCall]]:
@@ -284,4 +285,16 @@ def _calls(words: Sequence[int], ring: int, first: int, num: int) -> list[RingCa
     return calls
 
 
-__all__ = ["NUM_CALLS", "LockCall", "calls_in", "claim", "notify", "place_of", "release", "take", "wait", "withdraw"]
+__all__ = [
+    "CALL",
+    "NUM_CALLS",
+    "LockCall",
+    "calls_in",
+    "claim",
+    "notify",
+    "place_of",
+    "release",
+    "take",
+    "wait",
+    "withdraw",
+]

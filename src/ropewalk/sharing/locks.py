@@ -103,11 +103,13 @@ class _Acquirable(Synchronizer):
         Raises:
             PeerLost: its depot is gone.
         """
-        if self._acquire_here():
-            return True
+        calls = self._calls
+        if calls is None or calls.connection.closed:
+            calls = self._calls_here()
         limit_s = limited(timeout) if block else 0.0
-        calls = self._calls_here()
         if calls is not None:
+            if self._acquire_free(calls):
+                return True
             try:
                 return owned(self, self._wait_here(calls, limit_s))
             except BerthsTaken:
@@ -122,10 +124,19 @@ class _Acquirable(Synchronizer):
             AssertionError: it is a recursive lock, and this thread does not own it.
             PeerLost: its depot is gone.
         """
-        if not self._release_here():
+        calls = self._calls
+        if calls is None or calls.connection.closed:
             calls = self._calls_here()
-            if calls is None or not self._wake_here(calls):
-                self._ask("release")
+        if calls is None or not (self._release_unwanted(calls) or self._wake_here(calls)):
+            self._ask("release")
+
+    def _acquire_free(self, calls: HostCalls) -> bool:
+        """Acquire it if nobody has to wait for that; returns whether that was done."""
+        raise NotImplementedError
+
+    def _release_unwanted(self, calls: HostCalls) -> bool:
+        """Release it if nobody waits for it; returns whether that was done."""
+        raise NotImplementedError
 
     def _wait_here(self, calls: HostCalls, limit_s: float | None) -> bool | str:
         """Wait for it in memory that this host shares."""
@@ -135,16 +146,11 @@ class _Acquirable(Synchronizer):
         """Release it, and wake the next thread there; returns whether that was done."""
         raise NotImplementedError
 
-    def _acquire_here(self) -> bool:
-        """Acquire it if that needs neither the states nor the depot; returns whether that was done."""
-        raise NotImplementedError
-
-    def _release_here(self) -> bool:
-        """Release it in the same way."""
-        raise NotImplementedError
-
     def __enter__(self) -> bool:
-        return self._acquire_here() or self.acquire()
+        calls = self._calls
+        if calls is not None and not calls.connection.closed and self._acquire_free(calls):
+            return True
+        return self.acquire()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -170,13 +176,11 @@ class Lock(_Acquirable):
         (reference,) = create("lock", self._RECURSIVE, label=type(self).__name__, session=session)
         SharedObject.__init__(self, reference, is_new=True)
 
-    def _acquire_here(self) -> bool:
-        calls = self._calls
-        return calls is not None and not calls.connection.closed and acquire_lock(calls, self._RECURSIVE)
+    def _acquire_free(self, calls: HostCalls) -> bool:
+        return acquire_lock(calls, self._RECURSIVE)
 
-    def _release_here(self) -> bool:
-        calls = self._calls
-        return calls is not None and not calls.connection.closed and release_lock(calls, self._RECURSIVE)
+    def _release_unwanted(self, calls: HostCalls) -> bool:
+        return release_lock(calls, self._RECURSIVE)
 
     def _wait_here(self, calls: HostCalls, limit_s: float | None) -> bool | str:
         return calls.wait_for_lock(self._RECURSIVE, limit_s, self._gone)
@@ -255,13 +259,11 @@ class Semaphore(_Acquirable):
     def _wake_here(self, calls: HostCalls) -> bool:
         return calls.give_permit()
 
-    def _acquire_here(self) -> bool:
-        calls = self._calls
-        return calls is not None and not calls.connection.closed and add(calls, -1)
+    def _acquire_free(self, calls: HostCalls) -> bool:
+        return add(calls, -1)
 
-    def _release_here(self) -> bool:
-        calls = self._calls
-        return calls is not None and not calls.connection.closed and add(calls, 1)
+    def _release_unwanted(self, calls: HostCalls) -> bool:
+        return add(calls, 1)
 
     def get_value(self) -> int:
         """Return the present count."""

@@ -91,12 +91,12 @@ def enter(record: SharedRecord, call: PermitCall) -> bool:
             unlock(mutex)
 
 
-def grant(record: SharedRecord) -> tuple[int, int] | None:
+def grant(record: SharedRecord) -> int | None:
     """Add one to the count, or grant the permit to the call that has waited longest.
 
     Returns:
-        The process and the number of that call, which is to be woken; zeros if no call waits; None if nothing was done,
-        because the states have to do it.
+        The word of that call, which is to be woken; 0 if no call waits; None if nothing was done, because the states
+        have to do it.
     """
     words, mutex = record.words, record.mutex
     while True:
@@ -121,7 +121,7 @@ def grant(record: SharedRecord) -> tuple[int, int] | None:
                 else:
                     words[FIRST] = count
                 record.is_touched = True
-                return found >> _NUMBER_BITS, found & (1 << _NUMBER_BITS) - 1
+                return found
         finally:
             unlock(mutex)
 
