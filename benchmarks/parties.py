@@ -205,6 +205,38 @@ def wait_in_turns(objects: dict[str, Any], first: bool, count: int) -> list[floa
     return durations_s(once, count)
 
 
+def pass_permits(objects: dict[str, Any], first: bool, count: int) -> list[float]:
+    """Two processes wake each other by two semaphores; one goes first."""
+    mine, theirs = objects["mine"], objects["theirs"]
+
+    def once() -> None:
+        if first:
+            theirs.release()
+        mine.acquire()
+        if not first:
+            theirs.release()
+
+    return durations_s(once, count)
+
+
+def notify_in_turns(objects: dict[str, Any], first: bool, count: int) -> list[float]:
+    """Two processes notify each other of whose turn it is, at one condition; one goes first."""
+    condition, turn = objects["condition"], objects["turn"]
+
+    def once() -> None:
+        with condition:
+            condition.wait_for(lambda: turn.value != first)
+            turn.value = first
+            condition.notify()
+
+    return durations_s(once, count)
+
+
+def meet(objects: dict[str, Any], _first: bool, count: int) -> list[float]:
+    """Two processes wait for each other at a barrier."""
+    return durations_s(objects["barrier"].wait, count)
+
+
 def durations_s(once: Callable[[], object], count: int) -> list[float]:
     seen = list[float]()
     for _ in range(count):

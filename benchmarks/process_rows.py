@@ -341,9 +341,12 @@ def lock(bench: Bench) -> Iterator[Line]:
     count = bench.count(2_000)
     with managers(bench.pair) as running, company() as join:
         # Kept here as well: multiprocessing's proxies that a process is born with do not count as references.
-        locks = {name: {"lock": library(name).Lock(), "managed": one.Lock()} for name, one in running.items()}
+        locks = {
+            name: {"lock": library(name).Lock(), "semaphore": library(name).Semaphore(1), "managed": one.Lock()}
+            for name, one in running.items()
+        }
         clients = {name: join(name, **mine) for name, mine in locks.items()}
-        for kind, what in (("lock", "Lock"), ("managed", "a manager's Lock")):
+        for kind, what in (("lock", "Lock"), ("semaphore", "Semaphore"), ("managed", "a manager's Lock")):
 
             def p50(name: str, kind: str = kind) -> float:
                 return statistics.median(clients[name].ask(parties.lock_and_unlock, kind, count))
@@ -352,21 +355,51 @@ def lock(bench: Bench) -> Iterator[Line]:
 
 
 def event(bench: Bench) -> Iterator[Line]:
+    def pair(name: str) -> Sequence[dict[str, Any]]:
+        one, other = library(name).Event(), library(name).Event()
+        return {"mine": one, "theirs": other}, {"mine": other, "theirs": one}
+
+    yield in_turns(bench, "events: two processes wake each other, there and back, p50", pair, parties.wait_in_turns)
+
+
+def semaphore(bench: Bench) -> Iterator[Line]:
+    def pair(name: str) -> Sequence[dict[str, Any]]:
+        one, other = library(name).Semaphore(0), library(name).Semaphore(0)
+        return {"mine": one, "theirs": other}, {"mine": other, "theirs": one}
+
+    yield in_turns(bench, "semaphores: two processes wake each other, there and back, p50", pair, parties.pass_permits)
+
+
+def condition(bench: Bench) -> Iterator[Line]:
+    def pair(name: str) -> Sequence[dict[str, Any]]:
+        return ({"condition": library(name).Condition(), "turn": library(name).RawValue("b", 0)},) * 2
+
+    yield in_turns(bench, "condition: two processes notify each other, p50", pair, parties.notify_in_turns)
+
+
+def barrier(bench: Bench) -> Iterator[Line]:
+    def pair(name: str) -> Sequence[dict[str, Any]]:
+        return ({"barrier": library(name).Barrier(2)},) * 2
+
+    yield in_turns(bench, "barrier of two processes, p50", pair, parties.meet)
+
+
+def in_turns(
+    bench: Bench, what: str, pair: Callable[[str], Sequence[dict[str, Any]]], task: Callable[..., list[float]]
+) -> Line:
+    """A line of two processes that do the same together, with their objects."""
     count = bench.count(2_000)
     with company() as join:
-        pairs: dict[str, tuple[Party, Party]] = {}
-        for name in bench.pair:
-            one, other = library(name).Event(), library(name).Event()
-            pairs[name] = join(name, mine=one, theirs=other), join(name, mine=other, theirs=one)
+        pairs = {name: [join(name, **objects) for objects in pair(name)] for name in bench.pair}
 
         def p50(name: str) -> float:
             leads, follows = pairs[name]
-            follows.tell(parties.wait_in_turns, False, count)
-            durations = leads.ask(parties.wait_in_turns, True, count)
+            follows.tell(task, False, count)
+            durations = leads.ask(task, True, count)
             follows.answer()
             return statistics.median(durations)
 
-        yield bench.at_most("events: two processes wake each other, there and back, p50", bench.turns(bench.pair, p50))
+        return bench.at_most(what, bench.turns(bench.pair, p50))
 
 
 ROWS: dict[str, Callable[[Bench], Iterator[Line]]] = {
@@ -379,4 +412,7 @@ ROWS: dict[str, Callable[[Bench], Iterator[Line]]] = {
     "manager": manager,
     "lock": lock,
     "event": event,
+    "semaphore": semaphore,
+    "condition": condition,
+    "barrier": barrier,
 }

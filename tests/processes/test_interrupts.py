@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ropewalk.pool.pool import Pool
 from ropewalk.processes import interrupts
 from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred
 
@@ -174,3 +175,33 @@ def test_the_handler_of_another_signal_may_defer_interrupts_at_any_point() -> No
     assert last > 20
     # An exception that the deferral had caught stayed, as the context of all later ones in this thread.
     assert sys.exc_info() == (None, None, None)
+
+
+def test_a_call_waits_in_the_kernel_unless_a_handler_of_the_program_could_make_calls() -> None:
+    def ends(_number: int, _frame: object) -> None:
+        raise SystemExit
+
+    assert interrupts.may_block()
+    before = signal.signal(signal.SIGTERM, ends)
+    try:
+        assert not interrupts.may_block()
+        interrupts.raising_handlers.append(ends)
+        assert interrupts.may_block()
+        other = signal.signal(signal.SIGHUP, lambda *_: None)
+        assert not interrupts.may_block()
+        signal.signal(signal.SIGHUP, other)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        interrupts.raising_handlers.clear()
+
+
+def handlers_and_way() -> tuple[list[str], bool]:
+    names = ("SIGUSR1", "SIGHUP", "SIGTERM", "SIGCHLD")
+    return [name for name in names if callable(signal.getsignal(getattr(signal, name)))], interrupts.may_block()
+
+
+@pytest.mark.usefixtures("shared_session")
+def test_a_hosted_process_has_no_handlers_of_its_agent_and_calls_the_fast_way() -> None:
+    # It had those of SIGUSR1 and SIGHUP: each call took the way of processes whose handlers may call, twice the time.
+    with Pool(1) as pool:
+        assert pool.apply(handlers_and_way) == ([], True)

@@ -1,13 +1,17 @@
-"""A session and a pool for the tests of shared objects."""
+"""A session, a pool and shared memory for the tests of shared objects."""
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import ropewalk as rw
 from ropewalk.pool.pool import Pool
+from ropewalk.sharing.arena import DepotArena
 from tests.shared_session import kept
 
 
@@ -26,3 +30,22 @@ def pool(session: rw.Session) -> Iterator[Pool]:
     """Three workers; a task that kills its worker is not run again."""
     with Pool(3, session=session, max_deaths=1) as pool:
         yield pool
+
+
+class Lent:
+    """An arena that goes with the test, although pytest keeps fixtures for longer."""
+
+    def __init__(self) -> None:
+        self.arena: DepotArena | None = DepotArena()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.arena, name)
+
+
+@pytest.fixture
+def arena() -> Iterator[Any]:
+    lent = Lent()
+    yield lent
+    os.close(lent._fd)
+    lent.arena = None
+    gc.collect()

@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from types import FrameType, SimpleNamespace
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ropewalk.sharing import resting_calls, shared_record
+from ropewalk.sharing import permit_ring, resting_calls
 from ropewalk.sharing.arena import DepotArena, mapped
+from ropewalk.sharing.permit_ring import PermitCall
 from ropewalk.sharing.shared_record import SharedRecord
 from ropewalk.sharing.states.recorded import EVENT, LOCK, RECURSIVE_LOCK, SEMAPHORE
-from ropewalk.transport import process_mutex
 from ropewalk.transport.process_mutex import layout, lock, unlock
+from tests.sharing.steps import killed_at_step
 
-STEPS_OF = {module.__file__ for module in (resting_calls, shared_record, process_mutex)}
-"""The modules at whose lines processes are killed; all others change nothing that is shared."""
 WAITS, OTHER = (7, 0, 1), (8, 0, 1)
-
-
-class Lent:
-    """An arena that goes with the test, although pytest keeps fixtures for longer."""
-
-    def __init__(self) -> None:
-        self.arena: DepotArena | None = DepotArena()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.arena, name)
-
-
-@pytest.fixture
-def arena() -> Iterator[Any]:
-    lent = Lent()
-    yield lent
-    os.close(lent._fd)
-    lent.arena = None
-    gc.collect()
 
 
 def record_of(arena: DepotArena, kind: int, resting: tuple[int, int, int] = (0, 0, 0), bound: int = -1) -> SharedRecord:
@@ -58,33 +35,39 @@ def what_it_is(record: SharedRecord) -> object:
     return record.look(lambda states: ([part.plain() for part in states.parts[:1]], sorted(map(repr, states.ended))))
 
 
-def killed_at_step(call: Callable[[], object], step: int) -> bool:
-    """Make a call in a forked child that is killed at a line of code; returns whether it came so far."""
-    pid = os.fork()
-    if pid == 0:
-        left = step
-
-        def trace(frame: FrameType, _event: str, _arg: object) -> Any:
-            nonlocal left
-            if frame.f_code.co_filename not in STEPS_OF:
-                return None
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return trace
-
-        sys.settrace(trace)
-        call()
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-
-
 def wait_for(record: SharedRecord) -> Callable[[], object]:
     return lambda: record.change(lambda states: states.decide(0, "acquire", WAITS, ()))
 
 
 def release_to(record: SharedRecord) -> Callable[[], object]:
     return lambda: record.change(lambda states: states.decide(0, "release", OTHER, ()))
+
+
+def enter(record: SharedRecord, number: int = 1) -> PermitCall:
+    call = PermitCall(7, number)
+    assert permit_ring.enter(record, call)
+    return call
+
+
+def enter_and_be_granted(record: SharedRecord) -> None:
+    for number in (1, 2):
+        enter(record, number)
+    permit_ring.grant(record)
+
+
+def entered(number: int) -> PermitCall:
+    """Return what one of these two calls is."""
+    call = PermitCall(7, number)
+    call.place = number - 1
+    return call
+
+
+def take_of(record: SharedRecord) -> Callable[[], object]:
+    return lambda: permit_ring.take(record, entered(1), False)
+
+
+def leave_of(record: SharedRecord) -> Callable[[], object]:
+    return lambda: permit_ring.take(record, entered(2), True)
 
 
 CASES: dict[str, tuple[int, Callable[[SharedRecord], object], Callable[[SharedRecord], Callable[[], object]]]] = {
@@ -97,6 +80,12 @@ CASES: dict[str, tuple[int, Callable[[SharedRecord], object], Callable[[SharedRe
     "wait": (SEMAPHORE, lambda record: None, wait_for),
     "wake": (SEMAPHORE, lambda record: wait_for(record)(), release_to),
     "wait at an event": (EVENT, lambda record: None, lambda record: lambda: record.wait_at_event(WAITS)),
+    "enter": (SEMAPHORE, enter_and_be_granted, lambda record: lambda: enter(record, 3)),
+    "grant": (SEMAPHORE, enter_and_be_granted, lambda record: lambda: permit_ring.grant(record)),
+    "grant to nobody": (SEMAPHORE, lambda record: None, lambda record: lambda: permit_ring.grant(record)),
+    "take": (SEMAPHORE, enter_and_be_granted, take_of),
+    "leave": (SEMAPHORE, enter_and_be_granted, leave_of),
+    "states after a ring": (SEMAPHORE, enter_and_be_granted, release_to),
     "set": (EVENT, lambda record: record.wait_at_event(WAITS), lambda record: record.set_event),
 }
 

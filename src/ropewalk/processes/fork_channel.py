@@ -157,6 +157,10 @@ def _become_fork_server(channel: Channel, preload: tuple[str, ...], path: tuple[
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        # An engine may send its notice to all processes of a job, and what runs may finish. Handlers of the agent would
+        # be inherited by all processes, and each call of a process with handlers takes longer (`interrupts.may_block`).
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         os.closerange(3, channel.fileno())
         os.closerange(channel.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
         fork_server.serve(channel, preload, path)

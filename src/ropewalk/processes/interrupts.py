@@ -166,6 +166,8 @@ before_interrupt: list[Callable[[], object]] = []
 
 telling_handlers: list[object] = []
 """The signal handlers that make these calls."""
+raising_handlers: list[object] = []
+"""The handlers of other signals that only raise, or end the process: they make no calls to services."""
 
 
 def tell_of_interrupt() -> None:
@@ -184,7 +186,12 @@ def may_block() -> bool:
     on_interrupt = _handler_of(_SIGINT)
     if not (on_interrupt is _raise_interrupt or on_interrupt in telling_handlers or not callable(on_interrupt)):
         return False
-    return not any(map(callable, map(_handler_of, _HANDLED)))
+    return not any(map(callable, map(_handler_of, _HANDLED))) or _all_raise()
+
+
+def _all_raise() -> bool:
+    """Return whether handlers of other signals than SIGINT raise at most."""
+    return all(handler in raising_handlers for handler in map(_handler_of, _HANDLED) if callable(handler))
 
 
 def may_serve() -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.host_memory import parts_of_host
+from ropewalk.processes.interrupts import raising_handlers
 from ropewalk.program.messages import PROGRAM, StartUnit, UnitEnded
 from ropewalk.program.node import Node
 from ropewalk.program.node_host import NodeHost
@@ -66,7 +67,7 @@ def main(context: ProcessContext) -> None:
     well, code = False, 1
     try:
         unit = host.prepare(start, load_nodes(start, received, lambda blob: parts_of_host(context, blob)))
-        signal.signal(signal.SIGTERM, lambda _number, _frame: _terminate(unit))
+        signal.signal(signal.SIGTERM, _terminating(unit))
         well = host.run_unit(unit)
         code = unit.failed_first.exit_code if unit.failed_first else 1
         host.see_callers_off(unit)
@@ -96,12 +97,17 @@ def _leave(link: Link) -> None:
     os._exit(1)
 
 
-def _terminate(unit: RunningUnit) -> None:
-    """Handle SIGTERM: a part of being stopped, or sent by another process, which the exit status then shows."""
-    if unit.stopping:
-        sys.exit(128 + signal.SIGTERM)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGTERM)
+def _terminating(unit: RunningUnit) -> Callable[[int, object], None]:
+    """Return the handler of SIGTERM: a part of being stopped, or sent by another process, as the exit status shows."""
+
+    def terminate(_number: int, _frame: object) -> None:
+        if unit.stopping:
+            sys.exit(128 + signal.SIGTERM)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    raising_handlers.append(terminate)
+    return terminate
 
 
 def load_nodes(start: StartUnit, received: Received, of_host: Callable[[BlobRef], Sequence[Part]]) -> list[Node[Any]]:

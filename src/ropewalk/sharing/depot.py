@@ -171,8 +171,8 @@ class Depot:
         state.begin(target, first)
         return self._host, [target], *_place_of(state)
 
-    def sit(self) -> tuple[int, str, bytes, int]:
-        """Return the seat of the caller in the shared memory of this host, 0 if it has none, and where that is."""
+    def sit(self) -> tuple[int, str, str, bytes, int]:
+        """Return the caller's seat in the shared memory of this host, 0 if it has none, its name, and where that is."""
         with self.lock:
             return self.records.sit(_caller(self))
 

@@ -1,37 +1,20 @@
-"""Calls to objects of this host that their processes decide themselves, in memory that they share with the depot.
-
-    handle ─▶ HostCalls.ask ─▶ record: decided here ─▶ outcome, or sleep at a berth ◀─ post ─ the process that ends it
-                                   └ a call of another host ended ─▶ ring ─▶ the depot answers it
-
-The depot takes part where a process dies, or a process of another host calls (`recorded_state.py`).
-"""
+"""This process at the depot of its host: its seat in the memory that they share, and where its threads sleep."""
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet, WeakValueDictionary
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
-from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.sharing.arena import NUM_BERTHS, Arena, mapped
+from ropewalk.sharing.lock_rings import LockCall, place_of
 from ropewalk.sharing.membership import on_fork
-from ropewalk.sharing.shared_record import KIND, PRESENT, TARGET, SharedRecord
-from ropewalk.sharing.states.recorded import EVENT, RecordedStates
-from ropewalk.transport.process_mutex import post, wait_at
+from ropewalk.sharing.permit_ring import PermitCall
+from ropewalk.transport.process_mutex import SharedAlarm, post
 
 if TYPE_CHECKING:
     from ropewalk.calls.rpc_connection import RpcConnection
     from ropewalk.sharing.membership import SharingMember
-    from ropewalk.sharing.states.waiting import CallOutcome, WaiterKey
-
-_CHUNK_S = 1.0
-"""Seconds after which a sleeping thread sees whether its depot is still there, and whether a signal came."""
-
-
-class BerthsTaken(Exception):
-    """As many threads of this process sleep as there are berths: the depot has to make the call."""
 
 
 class HostDesk:
@@ -40,163 +23,40 @@ class HostDesk:
     Args:
         arena: the memory.
         seat: the number of this process there.
+        name: its name in messages.
         connection: the link.
     """
 
-    def __init__(self, arena: Arena, seat: int, connection: RpcConnection) -> None:
+    def __init__(self, arena: Arena, seat: int, name: str, connection: RpcConnection) -> None:
         self.arena = arena
         self.seat = seat
+        self._name = name
         self.connection = connection
         self.free = list(range(NUM_BERTHS))
         """The berths at which no thread of this process sleeps."""
+        self.berths = [arena.berth(seat, number) for number in range(NUM_BERTHS)]
+        """Their addresses."""
+        self.permit_calls = [PermitCall(seat, number) for number in range(NUM_BERTHS)]
+        """The calls to semaphores of the threads that sleep there."""
+        self.lock_calls = [LockCall(seat, number) for number in range(NUM_BERTHS)]
+        """The calls to locks and conditions."""
+        self._addresses: dict[int, int] = {}
+        self.alarm = SharedAlarm()
+        """When sleeping threads see whether their depot is still there, and whether a signal came."""
 
+    def wake(self, entry: int) -> None:
+        """Wake the thread of a call, of any process, by its word in a ring."""
+        address = self._addresses.get(entry)
+        if address is None:
+            address = self._addresses[entry] = self.arena.berth(*place_of(entry))
+        post(address)
 
-class HostCalls:
-    """Calls to one object.
-
-    Args:
-        desk: this process at the depot.
-        slot: the place of the object's record.
-        part: the state in it; see `RecordedStates.part`.
-        ring: has the depot answer calls that it waits for.
-    """
-
-    def __init__(self, desk: HostDesk, slot: int, part: int, ring: Callable[[], object]) -> None:
-        self.record = SharedRecord(desk.arena, slot)
-        self.words = self.record.words
-        self.mutex = self.record.mutex
-        self.connection: RpcConnection | _Inherited = desk.connection
-        """The link to the depot; once it is closed, these calls are over."""
-        self.seat = desk.seat
-        self._desk = desk
-        self._part = part
-        self._ring = ring
-        _all_calls.add(self)
-
-    def ask(self, method: str, args: Sequence[Any], timeout: float | None, lost: Callable[[], Exception]) -> Any:
-        """Call a method of the state; waits if it has to.
-
-        Args:
-            method: the name of a method of the state.
-            args: plain values.
-            timeout: seconds that the call may wait; the state decides how it ends then.
-            lost: returns the error to raise if the depot is gone.
-
-        Raises:
-            BerthsTaken: there is no place to sleep; nothing has happened.
-        """
-        number = self._berth()
-        try:
-            return self._ask((self.seat, number, threading.get_ident()), method, args, timeout, lost)
-        finally:
-            self._desk.free.append(number)
-
-    def release(self) -> None:
-        """Release a lock or semaphore once, which waits for nothing."""
-        key = self.seat, NUM_BERTHS, threading.get_ident()
-        self._change(lambda states: states.decide(self._part, "release", key, ()))
-
-    def set_event(self) -> None:
-        """Set the event, and wake the threads that wait."""
-        self._wake(self.record.set_event())
-
-    def wait_for_event(self, timeout: float | None, lost: Callable[[], Exception]) -> bool:
-        """Wait until the event is set; returns whether it was. Arguments and errors as in `ask`."""
-        number = self._berth()
-        key = self.seat, number, threading.get_ident()
-        try:
-            return self.record.wait_at_event(key) or self._sleep(key, timeout, lost)
-        except BaseException:  # Ctrl-C
-            with interrupts_deferred:
-                self._give_up(key, False)
-            raise
-        finally:
-            self._desk.free.append(number)
-
-    def _berth(self) -> int:
-        try:
-            return self._desk.free.pop()
-        except IndexError:
-            raise BerthsTaken from None
-
-    def _ask(
-        self, key: WaiterKey, method: str, args: Sequence[Any], timeout: float | None, lost: Callable[[], Exception]
-    ) -> Any:
-        undo: list[Callable[[], object]] = [lambda: self._give_up(key, False)]
-        try:
-            outcome = self._change(lambda states: self._decide(states, method, key, args))
-            if outcome is None:
-                return self._sleep(key, timeout, lost)
-            if outcome.lent:
-                undo.append(lambda: self._change(lambda states: states.decide(self._part, "release", key, ())))
-        except BaseException:  # Ctrl-C: nobody would get what the call ended with
-            with interrupts_deferred:
-                undo[-1]()
-            raise
-        if outcome.error:
-            raise outcome.error
-        return outcome.value
-
-    def _decide(self, states: RecordedStates, method: str, key: WaiterKey, args: Sequence[Any]) -> CallOutcome | None:
-        outcome = states.decide(self._part, method, key, args)
-        if outcome and outcome.lent:
-            states.taken(self._part, key)
-        return outcome
-
-    def _sleep(self, key: WaiterKey, timeout: float | None, lost: Callable[[], Exception]) -> Any:
-        berth = self._desk.arena.berth(self.seat, key[1])
-        due = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = _CHUNK_S if due is None else min(_CHUNK_S, due - time.monotonic())
-            if left > 0:
-                wait_at(berth, left)
-            if due is not None and time.monotonic() >= due and not self._is_set():
-                ended = self._give_up(key, True)
-                due = None  # a condition may have to wait for its lock
-            else:
-                ended = self._collected(key)
-            if ended:
-                return ended[0]
-            if self.connection.closed:
-                raise lost()
-
-    def _collected(self, key: WaiterKey) -> tuple[Any] | None:
-        if self._is_set():
-            return (True,)
-        return self._change(lambda states: states.collect(key))
-
-    def _is_set(self) -> bool:
-        """Whether no call waits at the event any more."""
-        return not self.words[PRESENT] and self.words[KIND] == EVENT
-
-    def _give_up(self, key: WaiterKey, timed_out: bool) -> tuple[Any] | None:
-        return self._change(lambda states: states.give_up(self._part, key, timed_out))
-
-    def _change(self, decide: Callable[[RecordedStates], Any]) -> Any:
-        """Change the record, and wake the threads whose calls have ended now."""
-        made, woken = self.record.change(lambda states: (decide(states), states.woken))
-        self._wake([waiter.key for waiter in woken])
-        return made
-
-    def _wake(self, keys: Sequence[WaiterKey]) -> None:
-        for process, number, _ in keys:
-            if number < NUM_BERTHS:
-                post(self._desk.arena.berth(process, number))
-            else:
-                self._ring()
-
-
-# The desks of this process
-
-
-class _Inherited:
-    """Stands for a link in a forked child: it is the parent's."""
-
-    closed = "a forked child has links of its own"
+    def name_of(self, seat: int) -> str:
+        """Return the name of this process by its seat; "" for others, of which its states say nothing."""
+        return self._name if seat == self.seat else ""
 
 
 _desks: WeakValueDictionary[RpcConnection, HostDesk] = WeakValueDictionary()
-_all_calls: WeakSet[HostCalls] = WeakSet()
 _seating = threading.Lock()
 
 
@@ -225,17 +85,11 @@ def desk_of(member: SharingMember, address: str, connection: RpcConnection) -> H
 def _seated(member: SharingMember, address: str, connection: RpcConnection) -> HostDesk | None:
     if not connection.link.stream.carries_fds:
         return None
-    seat, place, mark, of_layout = member.ask(address, "sit")
+    seat, name, place, mark, of_layout = member.ask(address, "sit")
     if not seat or member.converse(address) is not connection:
         return None
     arena = mapped(place, mark, of_layout)
-    return HostDesk(arena, seat, connection) if arena else None
-
-
-def calls_to(desk: HostDesk, target: int, slot: int, part: int, ring: Callable[[], object]) -> HostCalls | None:
-    """Return the calls to an object; None if the record is that of another one, because it is gone."""
-    calls = HostCalls(desk, slot, part, ring)
-    return calls if calls.words[TARGET] == target else None
+    return HostDesk(arena, seat, name, connection) if arena else None
 
 
 def _leave_desks() -> None:
@@ -243,11 +97,9 @@ def _leave_desks() -> None:
     global _seating
     _seating = threading.Lock()
     _desks.clear()
-    for calls in list(_all_calls):
-        calls.connection = _Inherited()
 
 
 on_fork.append(_leave_desks)
 
 
-__all__ = ["BerthsTaken", "HostCalls", "HostDesk", "calls_to", "desk_of"]
+__all__ = ["HostDesk", "desk_of"]

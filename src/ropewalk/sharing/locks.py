@@ -1,7 +1,7 @@
 """Locks and semaphores between any processes of a run, as in `multiprocessing`.
 
     with lock: ─ acquire ─▶ state: one owner, the others queued ─ release ─▶ the next
-                              ├ of this host: in memory that its processes share   (host_desk.py)
+                              ├ of this host: in memory that its processes share   (host_calls.py)
                               └ of another one: in its depot
 
 Waiting ends if the waiting process dies. Unlike in `multiprocessing`, acquirers are served in turn, and a lock whose
@@ -21,7 +21,8 @@ from typing import Any, Self
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
-from ropewalk.sharing.host_desk import BerthsTaken, HostCalls, calls_to, desk_of
+from ropewalk.sharing.host_calls import BerthsTaken, HostCalls, calls_to
+from ropewalk.sharing.host_desk import desk_of
 from ropewalk.sharing.membership import member_of_run, shown
 from ropewalk.sharing.resting_calls import acquire_lock, add, release_lock
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create
@@ -52,7 +53,7 @@ class Synchronizer(SharedObject):
         calls = self._calls_here()
         if calls is not None:
             with contextlib.suppress(BerthsTaken):
-                return calls.ask(method, args, limited(timeout), functools.partial(self._gone, calls))
+                return calls.ask(method, args, limited(timeout), self._gone)
         return super()._ask(method, *args, timeout=timeout, **options)
 
     def _gone(self, calls: HostCalls) -> PeerLost:
@@ -102,7 +103,18 @@ class _Acquirable(Synchronizer):
         Raises:
             PeerLost: its depot is gone.
         """
-        return self._acquire_here() or owned(self, self._ask("acquire", timeout=timeout if block else 0.0))
+        calls = self._calls
+        if calls is None or calls.connection.closed:
+            calls = self._calls_here()
+        limit_s = limited(timeout) if block else 0.0
+        if calls is not None:
+            if self._acquire_free(calls):
+                return True
+            try:
+                return owned(self, self._wait_here(calls, limit_s))
+            except BerthsTaken:
+                pass
+        return owned(self, self._ask("acquire", timeout=limit_s))
 
     def release(self) -> None:
         """Release it, for the next in the queue.
@@ -112,19 +124,33 @@ class _Acquirable(Synchronizer):
             AssertionError: it is a recursive lock, and this thread does not own it.
             PeerLost: its depot is gone.
         """
-        if not self._release_here():
+        calls = self._calls
+        if calls is None or calls.connection.closed:
+            calls = self._calls_here()
+        if calls is None or not (self._release_unwanted(calls) or self._wake_here(calls)):
             self._ask("release")
 
-    def _acquire_here(self) -> bool:
-        """Acquire it if that needs neither the states nor the depot; returns whether that was done."""
+    def _acquire_free(self, calls: HostCalls) -> bool:
+        """Acquire it if nobody has to wait for that; returns whether that was done."""
         raise NotImplementedError
 
-    def _release_here(self) -> bool:
-        """Release it in the same way."""
+    def _release_unwanted(self, calls: HostCalls) -> bool:
+        """Release it if nobody waits for it; returns whether that was done."""
+        raise NotImplementedError
+
+    def _wait_here(self, calls: HostCalls, limit_s: float | None) -> bool | str:
+        """Wait for it in memory that this host shares."""
+        raise NotImplementedError
+
+    def _wake_here(self, calls: HostCalls) -> bool:
+        """Release it, and wake the next thread there; returns whether that was done."""
         raise NotImplementedError
 
     def __enter__(self) -> bool:
-        return self._acquire_here() or self.acquire()
+        calls = self._calls
+        if calls is not None and not calls.connection.closed and self._acquire_free(calls):
+            return True
+        return self.acquire()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -150,13 +176,17 @@ class Lock(_Acquirable):
         (reference,) = create("lock", self._RECURSIVE, label=type(self).__name__, session=session)
         SharedObject.__init__(self, reference, is_new=True)
 
-    def _acquire_here(self) -> bool:
-        calls = self._calls
-        return calls is not None and not calls.connection.closed and acquire_lock(calls, self._RECURSIVE)
+    def _acquire_free(self, calls: HostCalls) -> bool:
+        return acquire_lock(calls, self._RECURSIVE)
 
-    def _release_here(self) -> bool:
-        calls = self._calls
-        return calls is not None and not calls.connection.closed and release_lock(calls, self._RECURSIVE)
+    def _release_unwanted(self, calls: HostCalls) -> bool:
+        return release_lock(calls, self._RECURSIVE)
+
+    def _wait_here(self, calls: HostCalls, limit_s: float | None) -> bool | str:
+        return calls.wait_for_lock(self._RECURSIVE, limit_s, self._gone)
+
+    def _wake_here(self, calls: HostCalls) -> bool:
+        return calls.release_lock(self._RECURSIVE)
 
     def locked(self) -> bool:
         """Whether it has an owner at this moment."""
@@ -223,13 +253,17 @@ class Semaphore(_Acquirable):
         (reference,) = create("semaphore", value, bound, label=type(self).__name__, session=session)
         SharedObject.__init__(self, reference, is_new=True)
 
-    def _acquire_here(self) -> bool:
-        calls = self._calls
-        return calls is not None and not calls.connection.closed and add(calls, -1)
+    def _wait_here(self, calls: HostCalls, limit_s: float | None) -> bool:
+        return calls.wait_for_permit(limit_s, self._gone)
 
-    def _release_here(self) -> bool:
-        calls = self._calls
-        return calls is not None and not calls.connection.closed and add(calls, 1)
+    def _wake_here(self, calls: HostCalls) -> bool:
+        return calls.give_permit()
+
+    def _acquire_free(self, calls: HostCalls) -> bool:
+        return add(calls, -1)
+
+    def _release_unwanted(self, calls: HostCalls) -> bool:
+        return add(calls, 1)
 
     def get_value(self) -> int:
         """Return the present count."""

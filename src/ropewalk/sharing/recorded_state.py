@@ -10,22 +10,28 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ropewalk.sharing.arena import NUM_BERTHS, NUM_SEATS, DepotArena
-from ropewalk.sharing.shared_record import TARGET, SharedRecord
+from ropewalk.sharing.record_words import TARGET
+from ropewalk.sharing.shared_record import SharedRecord
 from ropewalk.sharing.states import KINDS
+from ropewalk.sharing.states.barrier import BarrierState
 from ropewalk.sharing.states.condition import ConditionState
 from ropewalk.sharing.states.event import EventState
 from ropewalk.sharing.states.lock import LockState
 from ropewalk.sharing.states.recorded import (
+    BARRIER,
     EVENT,
     LOCK,
     RECURSIVE_LOCK,
     SEMAPHORE,
+    EndedCall,
     RecordedStates,
     RecordedWaiter,
     WaiterTable,
+    error_of,
 )
 from ropewalk.sharing.states.semaphore import SemaphoreState
 from ropewalk.sharing.states.waiting import CallOutcome, Waiter
@@ -55,12 +61,12 @@ class DepotDesk:
                 return None
         return self.arena
 
-    def sit(self, caller: DepotCaller) -> tuple[int, str, bytes, int]:
-        """Return the seat of a caller, 0 if there is none for it, and how to find the arena."""
+    def sit(self, caller: DepotCaller) -> tuple[int, str, str, bytes, int]:
+        """Return the seat of a caller, 0 if there is none for it, its name, and how to find the arena."""
         number = self.number(caller)
         if not self.arena or number > NUM_SEATS:
-            return 0, "", b"", 0
-        return number, self.arena.place, self.arena.mark, layout()
+            return 0, "", "", b"", 0
+        return number, caller.party.name, self.arena.place, self.arena.mark, layout()
 
     def number(self, caller: DepotCaller) -> int:
         """Return the number of a caller: that of its seat, or a higher one if it has none."""
@@ -100,7 +106,7 @@ class RecordedState:
     """
 
     METHODS: ClassVar[frozenset[str]] = (
-        LockState.METHODS | SemaphoreState.METHODS | EventState.METHODS | (ConditionState.METHODS)
+        LockState.METHODS | SemaphoreState.METHODS | EventState.METHODS | ConditionState.METHODS | BarrierState.METHODS
     )
     """Those of all kinds; one that its own kind lacks raises AttributeError at its caller."""
     SEALED: ClassVar[frozenset[str]] = frozenset()
@@ -157,7 +163,7 @@ class RecordedState:
         ended, others = self._change(lambda states: states.give_up(self.part, key, timed_out), key)
         if not timed_out or ended:
             self._forget(waiter)
-        return [*([CallOutcome(waiter, ended[0])] if ended and timed_out else []), *others]
+        return [*([replace(ended, waiter=waiter)] if ended and timed_out else []), *others]
 
     def taken(self, waiter: Waiter) -> list[CallOutcome]:
         """Record that the value lent to this call has arrived."""
@@ -198,7 +204,7 @@ class RecordedState:
         """Change the record; returns the outcomes of calls that are kept here, and wakes threads of this host."""
         waiters = WaiterTable(self._desk.name_of)
 
-        def do(states: RecordedStates) -> tuple[Any, list[RecordedWaiter], list[_Ended]]:
+        def do(states: RecordedStates) -> tuple[Any, list[RecordedWaiter], list[tuple[WaiterKey, EndedCall]]]:
             made = decide(states)
             ended = [(key, taken) for key in self._waiting if key != own and (taken := states.take(key))]
             return made, states.woken, ended
@@ -209,12 +215,12 @@ class RecordedState:
                 post(self._arena.berth(waiter.key[0], waiter.number))
         return made, [self._outcome(key, *taken) for key, taken in ended]
 
-    def _outcome(self, key: WaiterKey, _part: int, value: Any, lent: bool) -> CallOutcome:
+    def _outcome(self, key: WaiterKey, value: Any, lent: bool, problem: str) -> CallOutcome:
         waiter = self._asking[key]
         self._waiting.discard(key)
         if not lent:
             self._forget(waiter)
-        return CallOutcome(waiter, value, lent=lent)
+        return CallOutcome(waiter, value, error=error_of(problem), lent=lent)
 
 
 def _beginning(kind: str, *args: Any) -> tuple[int, int, Resting]:
@@ -225,11 +231,12 @@ def _beginning(kind: str, *args: Any) -> tuple[int, int, Resting]:
         return RECURSIVE_LOCK if args and args[0] else LOCK, -1, resting
     if kind == "semaphore":
         return SEMAPHORE, args[1] if len(args) > 1 and args[1] is not None else -1, resting
+    if kind == "barrier":
+        return BARRIER, args[0], resting
     return EVENT, -1, resting
 
 
-_Ended = tuple["WaiterKey", tuple[int, Any, bool]]
-RECORDED = frozenset({"lock", "semaphore", "event", "condition"})
+RECORDED = frozenset({"lock", "semaphore", "event", "condition", "barrier"})
 """The kinds of objects whose state is in shared memory."""
 
 

@@ -1,7 +1,7 @@
 """Calls to objects of this host at which nobody waits: a few words are read and written, and no state is restored.
 
     acquire ─ trylock ─▶ present = 0? owner = 0? ─▶ thread, depth, owner ─ unlock ─▶ True        about a microsecond
-                              └ no ─▶ False: the states decide (`host_desk.py`)
+                              └ no ─▶ False: the states decide (`host_calls.py`)
 
 What these do is what the states would do. Between `trylock` and `unlock` nothing is called, so no handler of a signal
 runs in the middle of a change; the store of the first word is the change, so a process that is
@@ -13,11 +13,12 @@ from __future__ import annotations
 from threading import get_ident
 from typing import TYPE_CHECKING
 
-from ropewalk.sharing.shared_record import BOUND, FIRST, PRESENT, SECOND, THIRD
+from ropewalk.sharing.permit_ring import NUM_WAITING
+from ropewalk.sharing.record_words import BOUND, FIRST, PRESENT, QUEUE, SECOND, THIRD
 from ropewalk.transport.process_mutex import OWNER_DIED, recover, trylock, unlock
 
 if TYPE_CHECKING:
-    from ropewalk.sharing.host_desk import HostCalls
+    from ropewalk.sharing.host_calls import HostCalls
 
 
 def acquire_lock(calls: HostCalls, recursive: bool) -> bool:
@@ -41,8 +42,8 @@ def acquire_lock(calls: HostCalls, recursive: bool) -> bool:
         finally:
             unlock(mutex)
     except BaseException:  # Ctrl-C: the caller would not know that it owns it
-        if done:
-            release_lock(calls, recursive)
+        if done and not release_lock(calls, recursive):
+            calls.release()
         raise
     return done
 
@@ -55,7 +56,7 @@ def release_lock(calls: HostCalls, recursive: bool) -> bool:
         problem = trylock(mutex)
         if problem == OWNER_DIED:
             recover(mutex)
-        elif not problem and not words[PRESENT]:
+        elif not problem and not words[PRESENT] and not words[QUEUE]:
             if not recursive:
                 done = words[FIRST] != 0
             elif words[FIRST] == calls.seat and words[SECOND] == thread:
@@ -72,8 +73,13 @@ def release_lock(calls: HostCalls, recursive: bool) -> bool:
 
 
 def add(calls: HostCalls, number: int) -> bool:
-    """Add to the count of a semaphore if it stays between 0 and the bound; returns whether that was done."""
+    """Add to the count of a semaphore if it stays between 0 and the bound; returns whether that was done.
+
+    While a call waits, the count is 0, and one that is added is that call's (`permit_ring.py`).
+    """
     words, mutex = calls.words, calls.mutex
+    if words[QUEUE] >> NUM_WAITING or (number < 0 and not words[FIRST]):
+        return False
     done = False
     try:
         try:
@@ -82,7 +88,9 @@ def add(calls: HostCalls, number: int) -> bool:
                 recover(mutex)
             elif not problem and not words[PRESENT]:
                 count = words[FIRST] + number
-                if count >= 0 and (words[BOUND] < 0 or count <= words[BOUND]):
+                if count < 0 or words[QUEUE] >> NUM_WAITING:
+                    pass
+                elif words[BOUND] < 0 or count <= words[BOUND]:
                     calls.record.is_touched = done = True
                     words[FIRST] = count
         finally:

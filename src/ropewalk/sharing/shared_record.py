@@ -1,7 +1,8 @@
 """A record: the states of an object in memory that the processes of a host share, and how they change.
 
-    mutex │ target kind bound │ present │ three integers │ buffer A │ buffer B
+    mutex │ target kind bound │ present │ three integers, queue │ rings │ buffer A │ buffer B
                                    │ 0: the integers are the state, at rest (no call waits)
+                                   │    or calls wait in rings                   see permit_ring.py, lock_rings.py
                                    └ otherwise: a buffer and a length, where all is dumped     see states/recorded.py
 
 A process may be killed at any step. A new state is written where nobody reads, and becomes the present one by the store
@@ -11,19 +12,35 @@ may use the object while its own thread is changing it: the mutex is recursive, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from ropewalk.sharing.arena import RECORD_BYTES, Arena
-from ropewalk.sharing.states.recorded import RecordedStates, Resting, WaiterTable, dumped_event, event_waiters
+from ropewalk.sharing import lock_rings, permit_ring
+from ropewalk.sharing.arena import Arena
+from ropewalk.sharing.record_words import (
+    BOUND,
+    BUFFER_A,
+    BUFFER_B,
+    BUFFER_BYTES,
+    FIRST,
+    KIND,
+    PRESENT,
+    QUEUE,
+    SECOND,
+    SLEEPERS,
+    TARGET,
+    THIRD,
+)
+from ropewalk.sharing.states.recorded import (
+    SEMAPHORE,
+    RecordedStates,
+    Resting,
+    WaiterTable,
+    dumped_event,
+    event_waiters,
+)
 from ropewalk.sharing.states.waiting import WaiterKey
 from ropewalk.transport.process_mutex import lock, unlock
-
-TARGET, KIND, BOUND, PRESENT, FIRST, SECOND, THIRD = range(8, 15)
-"""The places of the words, in units of eight bytes; the mutex comes before them."""
-_A = 128
-_BUFFER_BYTES = (RECORD_BYTES - _A) // 2
-_B = _A + _BUFFER_BYTES
 
 _R = TypeVar("_R")
 
@@ -37,6 +54,7 @@ class SharedRecord:
     """
 
     def __init__(self, arena: Arena, slot: int) -> None:
+        self.slot = slot
         self.mutex, self._view = arena.record(slot)
         """The address of its mutex."""
         self.words = self._view.cast("q")
@@ -75,7 +93,8 @@ class SharedRecord:
                 self.is_touched = False
                 states = self._states(waiters or WaiterTable())
                 made = decide(states)
-                resting = states.resting
+                # Rings end by one store, that of PRESENT: the integers come after the dump, with the next change.
+                resting = None if self._calls_in_rings() else states.resting
                 if self._rest(*resting) if resting else self._keep(states.dumped()):
                     return made
             finally:
@@ -92,13 +111,27 @@ class SharedRecord:
     def _states(self, waiters: WaiterTable) -> RecordedStates:
         words = self.words
         kind, bound = words[KIND], words[BOUND]
-        if not words[PRESENT]:
-            return RecordedStates.at_rest(kind, bound, waiters, (words[FIRST], words[SECOND], words[THIRD]))
-        return RecordedStates.loaded(kind, bound, waiters, self._blob())
+        if words[PRESENT]:
+            return RecordedStates.loaded(kind, bound, waiters, self._blob())
+        resting = words[FIRST], words[SECOND], words[THIRD]
+        calls: Any = self._calls_in_rings()
+        if not calls:
+            return RecordedStates.at_rest(kind, bound, waiters, resting)
+        if kind == SEMAPHORE:
+            return RecordedStates.of_permits(kind, bound, waiters, words[FIRST], *calls)
+        return RecordedStates.of_claims(kind, waiters, resting, *calls)
+
+    def _calls_in_rings(self) -> Sequence[Sequence[Any]]:
+        """Return the calls in the rings; nothing if all are over, or if the states have them."""
+        words = self.words
+        if words[PRESENT] or not (words[QUEUE] or words[SLEEPERS]):
+            return ()
+        calls = permit_ring.calls_in(words) if words[KIND] == SEMAPHORE else lock_rings.calls_in(words)
+        return calls if any(calls) else ()
 
     def _blob(self) -> bytes:
         present = self.words[PRESENT]
-        start = _B if present < 0 else _A
+        start = BUFFER_B if present < 0 else BUFFER_A
         return bytes(self._view[start : start + abs(present)])
 
     # Events are not restored while calls wait: two processes that wake each other would spend half of their time on it.
@@ -140,6 +173,7 @@ class SharedRecord:
         words[SECOND] = second
         words[THIRD] = third
         words[FIRST] = first
+        words[QUEUE] = words[SLEEPERS] = 0
         words[PRESENT] = 0
         self.is_touched = True
         return True
@@ -147,11 +181,11 @@ class SharedRecord:
     def _keep(self, blob: bytes) -> bool:
         """Write states in which calls wait; False if there was a change in between."""
         length = len(blob)
-        if length > _BUFFER_BYTES:
-            raise OverflowError(f"{length} bytes are needed for the calls that wait, and there are {_BUFFER_BYTES}")
+        if length > BUFFER_BYTES:
+            raise OverflowError(f"{length} bytes are needed for the calls that wait, and there are {BUFFER_BYTES}")
         words = self.words
         present = words[PRESENT]
-        start, length = (_B, -length) if present > 0 else (_A, length)
+        start, length = (BUFFER_B, -length) if present > 0 else (BUFFER_A, length)
         part = slice(start, start + len(blob))
         if self.is_touched:
             return False
@@ -161,13 +195,4 @@ class SharedRecord:
         return True
 
 
-__all__ = [
-    "BOUND",
-    "FIRST",
-    "KIND",
-    "PRESENT",
-    "SECOND",
-    "TARGET",
-    "THIRD",
-    "SharedRecord",
-]
+__all__ = ["SharedRecord"]

@@ -7,7 +7,6 @@ names the party that broke it.
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -16,10 +15,13 @@ from typing import Any
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
-from ropewalk.sharing.host_desk import BerthsTaken
+from ropewalk.sharing.host_calls import BerthsTaken
 from ropewalk.sharing.locks import BoundedSemaphore, Lock, RLock, Semaphore, Synchronizer, limited, owned
 from ropewalk.sharing.resting_calls import is_set, put
 from ropewalk.sharing.shared_object import SharedObject, create
+
+_ALL = 1 << 30
+"""More threads than can wait."""
 
 
 class Condition(Synchronizer):
@@ -83,12 +85,21 @@ class Condition(Synchronizer):
             PeerLost: the depot of the condition is gone.
         """
         try:
-            return owned(self._lock, self._ask("wait", timeout=timeout))
+            return owned(self._lock, self._wait(limited(timeout)))
         except (AssertionError, PeerLost):
             raise
         except BaseException:  # Ctrl-C: a thread must own the lock to leave the caller's `with` block
             self._ask("resume")
             raise
+
+    def _wait(self, limit_s: float | None) -> bool | str:
+        calls = self._calls_here()
+        if calls is not None:
+            try:
+                return calls.wait_at_condition(limit_s, self._gone)
+            except BerthsTaken:
+                pass
+        return self._ask("wait", timeout=limit_s)
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
         """Wait until a predicate, which is evaluated after each notification, is true.
@@ -118,11 +129,15 @@ class Condition(Synchronizer):
             AssertionError: this thread does not own the lock.
             PeerLost: the depot of the condition is gone.
         """
-        self._ask("notify", n)
+        calls = self._calls_here()
+        if calls is None or n < 1 or (n := calls.notify(n)):
+            self._ask("notify", n)
 
     def notify_all(self) -> None:
         """Wake all waiting threads; raises as `notify`."""
-        self._ask("notify_all")
+        calls = self._calls_here()
+        if calls is None or calls.notify(_ALL):
+            self._ask("notify_all")
 
     def __repr__(self) -> str:
         try:
@@ -188,7 +203,7 @@ class Event(Synchronizer):
         calls = self._calls_here()
         if calls is not None:
             with contextlib.suppress(BerthsTaken):
-                return calls.wait_for_event(limited(timeout), functools.partial(self._gone, calls))
+                return calls.wait_for_event(limited(timeout), self._gone)
         return self._ask("wait", timeout=timeout)
 
     def __repr__(self) -> str:

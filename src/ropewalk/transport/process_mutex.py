@@ -15,6 +15,7 @@ import functools
 import mmap
 import os
 import time
+from typing import Any
 
 MUTEX_BYTES = 64
 """Bytes for a mutex; the C libraries of Linux need 40 to 48."""
@@ -24,6 +25,8 @@ _SHARED, _ROBUST, _RECURSIVE = 1, 1, 1
 OWNER_DIED = errno.EOWNERDEAD
 """What `trylock` returns to the next owner of a mutex whose owner died: it has the mutex, and calls `recover`."""
 _BUSY = (errno.EBUSY, errno.ETIMEDOUT, errno.EINTR)
+LOOK_S = 1.0
+"""Seconds after which a sleeping thread looks around, at least."""
 _CHUNK_S = 0.1
 """The longest wait for a mutex, in seconds, between two moments at which signals are handled."""
 
@@ -90,6 +93,12 @@ def lock(address: int) -> None:
     A thread may acquire it again, as a handler of a signal does that comes while its thread has it.
     """
     problem = trylock(address)
+    if problem:
+        lock_despite(problem, address)
+
+
+def lock_despite(problem: int, address: int) -> None:
+    """Acquire the mutex at an address, for which `trylock` has returned a problem."""
     while problem:
         if problem == OWNER_DIED:
             recover(address)
@@ -107,6 +116,25 @@ def wait_at(address: int, timeout_s: float) -> None:
         timeout_s: seconds to wait at most.
     """
     _timedwait(address, ctypes.byref(_due(timeout_s)))
+
+
+class SharedAlarm:
+    """The time at which sleeping threads of a process look around.
+
+    It is used many times: making one takes a microsecond, as long as all the rest of falling asleep.
+    """
+
+    def __init__(self) -> None:
+        self._fresh_until = 0.0
+        self._time: Any = None
+
+    def sleep_at(self, address: int) -> None:
+        """Wait until a semaphore is posted or a signal comes, one to two seconds at most."""
+        now = time.monotonic()
+        if now > self._fresh_until:
+            self._time = ctypes.byref(_due(2 * LOOK_S))
+            self._fresh_until = now + LOOK_S
+        _timedwait(address, self._time)
 
 
 def _due(timeout_s: float) -> _Timespec:
@@ -138,12 +166,15 @@ def layout() -> int:
 
 
 __all__ = [
+    "LOOK_S",
     "MUTEX_BYTES",
     "OWNER_DIED",
     "SEMAPHORE_BYTES",
+    "SharedAlarm",
     "are_mutexes_possible",
     "layout",
     "lock",
+    "lock_despite",
     "make_mutex",
     "make_semaphore",
     "post",

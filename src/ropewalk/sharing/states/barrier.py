@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections import deque
 from threading import BrokenBarrierError
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter, Waiters
 
 
 class BarrierState:
@@ -107,6 +107,32 @@ class BarrierState:
         if self._actor is not None and self._actor.process == process:
             outcomes += self._break(why)
         return outcomes
+
+    # The plain form; see `recorded.py`
+
+    @property
+    def resting(self) -> tuple[int, int, int] | None:
+        """Nothing that is to be kept; None while calls wait or an action runs, and while it is broken."""
+        is_at_rest = not (self._round or self._actor or self._line or self._broken)
+        return (0, 0, 0) if is_at_rest else None
+
+    def rest(self, _first: int, _second: int, _third: int, waiters: Waiters) -> None:
+        """Take the state from its plain form at rest, in which there is nothing."""
+
+    def plain(self) -> tuple[Any, ...]:
+        """Return everything that is to be kept, as plain values."""
+        actor = (int(self._actor.process), self._actor.thread) if self._actor else None
+        line = [(waiter.key, has_action) for waiter, has_action in self._line]
+        unheard = self._unheard and self._unheard.key
+        return [waiter.key for waiter in self._round], actor, unheard, line, self._broken, self._breaks_next
+
+    def restore(self, plain: tuple[Any, ...], waiters: Waiters) -> None:
+        """Take the state from its plain form."""
+        waiting, actor, unheard, line, self._broken, self._breaks_next = plain
+        self._round = list(map(waiters.waiter, waiting))
+        self._actor = waiters.party(*actor) if actor else None
+        self._unheard = waiters.waiter(unheard) if unheard else None
+        self._line = deque((waiters.waiter(key), has_action) for key, has_action in line)
 
     def _enter(self, waiter: Waiter, has_action: bool) -> list[CallOutcome]:
         if self._broken:

@@ -13,20 +13,27 @@ from __future__ import annotations
 import marshal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import BrokenBarrierError
 from typing import Any, Protocol, Self
 
+from ropewalk.sharing.states.barrier import BarrierState
 from ropewalk.sharing.states.condition import ConditionState
 from ropewalk.sharing.states.event import EventState
 from ropewalk.sharing.states.lock import LockState
 from ropewalk.sharing.states.semaphore import SemaphoreState
 from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter, WaiterKey
 
-LOCK, RECURSIVE_LOCK, SEMAPHORE, EVENT = 1, 2, 3, 4
+LOCK, RECURSIVE_LOCK, SEMAPHORE, EVENT, BARRIER = 1, 2, 3, 4, 5
 """The kinds of states that can be recorded, as numbers."""
 
+RingCall = tuple[WaiterKey, int, int]
+"""A call that waits for a lock: its key, the condition at which it has waited or 0, and how often it then owns it."""
 Resting = tuple[int, int, int]
 """A state at rest: of a lock the number and the thread of its owner (0: none), and its depth; of a semaphore its count;
-of an event whether it is set."""
+of an event whether it is set; of a barrier nothing."""
+EndedCall = tuple[Any, bool, str]
+"""What a call has ended with: its result, whether that is lent (by the first state: a condition lends nothing), and the
+words of its error, "" if it has none. A call that has waited ends with no other error than `BrokenBarrierError`."""
 
 
 class RecordableState(Protocol):
@@ -81,19 +88,19 @@ class WaiterTable:
 
 
 class RecordedStates:
-    """The states of one record: a lock with its conditions, a semaphore, or an event; and the calls that have ended.
+    """The states of one record: a lock with its conditions, or another object; and the calls that have ended.
 
     Args:
         kind: of the first state.
-        bound: of a semaphore; -1 if it has none.
+        bound: of a semaphore, -1 if it has none; the parties of a barrier.
         waiters: the calls.
     """
 
     def __init__(self, kind: int, bound: int, waiters: WaiterTable) -> None:
         self.waiters = waiters
-        self.ended: dict[RecordedWaiter, tuple[int, Any, bool]] = {}
-        """Calls that waited and have ended: the state where each was made, its result, and whether that is lent. Those
-        of an event are not kept: one that does not wait any more has ended with True."""
+        self.ended: dict[RecordedWaiter, EndedCall] = {}
+        """Calls that waited and have ended. Those of an event are not kept: one that does not wait any more has ended
+        with True."""
         self.woken: list[RecordedWaiter] = []
         """The calls that have ended now."""
         self._is_event = kind == EVENT
@@ -113,7 +120,48 @@ class RecordedStates:
         plains, ended = marshal.loads(blob)
         for index, plain in enumerate(plains):
             states.part(index).restore(plain, waiters)
-        states.ended = {waiters.waiter(key): (part, value, lent) for key, part, value, lent in ended}
+        states.ended = {waiters.waiter(key): tuple(rest) for key, *rest in ended}
+        return states
+
+    @classmethod
+    def of_permits(
+        cls,
+        kind: int,
+        bound: int,
+        waiters: WaiterTable,
+        count: int,
+        waiting: list[WaiterKey],
+        granted: list[WaiterKey],
+    ) -> Self:
+        """Return those of a semaphore whose calls are in a ring; see `permit_ring.py`."""
+        states = cls(kind, bound, waiters)
+        states.parts[0].restore((count, waiting, granted), waiters)
+        states.ended = {waiters.waiter(key): (True, True, "") for key in granted}
+        return states
+
+    @classmethod
+    def of_claims(
+        cls,
+        kind: int,
+        waiters: WaiterTable,
+        resting: Resting,
+        granted: list[RingCall],
+        waiting: list[RingCall],
+        sleeping: list[RingCall],
+    ) -> Self:
+        """Return those of a lock and its conditions whose calls are in rings; see `lock_rings.py`."""
+        states = cls(kind, -1, waiters)
+        process, thread, depth = resting
+        owner, lent = ((process, thread) if process else None), None
+        for key, part, num_times in granted:  # one at most
+            owner, depth, lent = (key[0], key[2]), num_times, None if part else key
+            states.ended[waiters.waiter(key)] = True, not part, ""
+        claims = [(key, depth, True, not part) for key, part, depth in waiting]
+        states.parts[0].restore((owner, depth if owner else 0, lent, [], claims), waiters)
+        for index in range(1, 1 + max((part for _, part, _ in (*waiting, *sleeping)), default=0)):
+            sleepers = [(key, depth) for key, part, depth in sleeping if part == index]
+            awake = [(place, True) for place, (_, part, _) in enumerate(waiting) if part == index]
+            states.part(index).restore((sleepers, awake, []), waiters)
         return states
 
     def part(self, index: int) -> Any:
@@ -138,54 +186,54 @@ class RecordedStates:
         """Make a call; returns its outcome, or None if it waits."""
         own = self.waiters.waiter(key)
         part = self.part(index)
-        return self._end(index, getattr(part, method)(own, *args), own)
+        return self._end(getattr(part, method)(own, *args), own)
 
-    def take(self, key: WaiterKey) -> tuple[int, Any, bool] | None:
-        """Return the state, the result, and whether it is lent, of a call that has waited; None if it waits."""
+    def take(self, key: WaiterKey) -> EndedCall | None:
+        """Return what a call that has waited has ended with; None if it waits."""
         waiter = self.waiters.waiter(key)
         if self._is_event:
-            return None if self.parts[0].is_waiting(waiter) else (0, True, False)
+            return None if self.parts[0].is_waiting(waiter) else (True, False, "")
         return self.ended.pop(waiter, None)
 
-    def collect(self, key: WaiterKey) -> tuple[Any] | None:
-        """Return the result of a call that has waited, which counts as taken; None if it waits."""
+    def collect(self, key: WaiterKey) -> CallOutcome | None:
+        """Return the outcome of a call that has waited, which counts as taken; None if it waits."""
         taken = self.take(key)
         if taken is None:
             return None
-        index, value, lent = taken
+        value, lent, problem = taken
+        waiter = self.waiters.waiter(key)
         if lent:
-            self._end(index, self.part(index).taken(self.waiters.waiter(key)))
-        return (value,)
+            self._end(self.parts[0].taken(waiter))
+        return CallOutcome(waiter, value, error=error_of(problem))
 
-    def give_up(self, index: int, key: WaiterKey, timed_out: bool) -> tuple[Any] | None:
-        """End a call whose time is over, or that is cancelled; returns its result, if it has one.
+    def give_up(self, index: int, key: WaiterKey, timed_out: bool) -> CallOutcome | None:
+        """End a call whose time is over, or that is cancelled; returns its outcome, if it has one.
 
         A call that has ended in time keeps its result, and one that is cancelled gives it back.
         """
         if timed_out and (collected := self.collect(key)):
             return collected
         taken = self.take(key)
-        if taken and not taken[2]:
+        if taken and not taken[1]:
             return None
         waiter = self.waiters.waiter(key)
-        outcome = self._end(index, self.part(index).give_up(waiter, timed_out), waiter)
-        return (outcome.value,) if outcome else None
+        return self._end(self.part(index).give_up(waiter, timed_out), waiter)
 
     def taken(self, index: int, key: WaiterKey) -> None:
         """Record that what a call ended with has arrived."""
-        self._end(index, self.part(index).taken(self.waiters.waiter(key)))
+        self._end(self.part(index).taken(self.waiters.waiter(key)))
 
     def party_gone(self, process: int, name: str) -> None:
         """Handle the end of a process, in all states: claims of the lock are known to its conditions."""
-        for waiter, (index, _, lent) in list(self.ended.items()):
+        for waiter, (_, lent, _) in list(self.ended.items()):
             if waiter.key[0] == process:
                 del self.ended[waiter]
                 if lent:
-                    self._end(index, self.part(index).give_up(waiter, False))
-        for index, part in enumerate(self.parts):
-            self._end(index, part.party_gone(str(process), name))
+                    self._end(self.parts[0].give_up(waiter, False))
+        for part in self.parts:
+            self._end(part.party_gone(str(process), name))
 
-    def _end(self, index: int, outcomes: Sequence[CallOutcome], own: Waiter | None = None) -> CallOutcome | None:
+    def _end(self, outcomes: Sequence[CallOutcome], own: Waiter | None = None) -> CallOutcome | None:
         """Keep the outcomes of the calls that have waited; returns the own one."""
         found = None
         for outcome in outcomes:
@@ -196,8 +244,13 @@ class RecordedStates:
             else:
                 self.woken.append(waiter)
                 if not self._is_event:
-                    self.ended[waiter] = index, outcome.value, outcome.lent
+                    self.ended[waiter] = outcome.value, outcome.lent, str(outcome.error or "")
         return found
+
+
+def error_of(problem: str) -> Exception | None:
+    """Return the error of a call that has ended, by its words."""
+    return BrokenBarrierError(problem) if problem else None
 
 
 def event_waiters(blob: bytes) -> list[WaiterKey]:
@@ -215,19 +268,24 @@ _MAKERS: dict[int, Callable[[int], Any]] = {
     RECURSIVE_LOCK: lambda _: LockState(recursive=True),
     SEMAPHORE: lambda bound: SemaphoreState(0, None if bound < 0 else bound),
     EVENT: lambda _: EventState(),
+    BARRIER: BarrierState,
 }
 
 
 __all__ = [
+    "BARRIER",
     "EVENT",
     "LOCK",
     "RECURSIVE_LOCK",
     "SEMAPHORE",
+    "EndedCall",
     "RecordableState",
     "RecordedStates",
     "RecordedWaiter",
     "Resting",
+    "RingCall",
     "WaiterTable",
     "dumped_event",
+    "error_of",
     "event_waiters",
 ]

@@ -1,0 +1,39 @@
+"""The layout of a record: where its words and buffers are.
+
+mutex │ target kind bound present first second third queue sleepers │ ring │ second ring │ buffer A │ buffer B
+                                                                                               see `shared_record.py`
+"""
+
+from __future__ import annotations
+
+from ropewalk.sharing.arena import RECORD_BYTES
+
+TARGET, KIND, BOUND, PRESENT, FIRST, SECOND, THIRD, QUEUE, SLEEPERS = range(8, 17)
+"""The places of the words, in units of eight bytes; the mutex comes before them."""
+RING, RING_LENGTH = 32, 1024
+"""The place of the first word of the ring of calls that wait for a lock or semaphore, and the number of words."""
+SLEEPING = RING + RING_LENGTH
+"""The place of the first word of the ring of calls that wait at conditions, which is as long."""
+BUFFER_A = 8 * (SLEEPING + RING_LENGTH)
+"""The offset of the first buffer, in bytes."""
+BUFFER_BYTES = (RECORD_BYTES - BUFFER_A) // 2
+BUFFER_B = BUFFER_A + BUFFER_BYTES
+
+
+__all__ = [
+    "BOUND",
+    "BUFFER_A",
+    "BUFFER_B",
+    "BUFFER_BYTES",
+    "FIRST",
+    "KIND",
+    "PRESENT",
+    "QUEUE",
+    "RING",
+    "RING_LENGTH",
+    "SECOND",
+    "SLEEPERS",
+    "SLEEPING",
+    "TARGET",
+    "THIRD",
+]

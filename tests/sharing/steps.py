@@ -1,0 +1,69 @@
+"""Code that is killed, or interrupted by a handler of a signal, at each of its steps."""
+
+from __future__ import annotations
+
+import dis
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType, ModuleType
+from typing import Any
+
+from ropewalk.sharing import lock_rings, permit_ring, resting_calls, shared_record
+from ropewalk.transport import process_mutex
+
+STEPS_OF = {module.__file__ for module in (lock_rings, permit_ring, resting_calls, shared_record, process_mutex)}
+"""The modules at whose lines processes are killed; all others change nothing that is shared."""
+
+
+def killed_at_step(call: Callable[[], object], step: int) -> bool:
+    """Make a call in a forked child that is killed at a line of code; returns whether it came so far."""
+    pid = os.fork()
+    if pid == 0:
+        left = step
+
+        def trace(frame: FrameType, _event: str, _arg: object) -> Any:
+            nonlocal left
+            if frame.f_code.co_filename not in STEPS_OF:
+                return None
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return trace
+
+        sys.settrace(trace)
+        call()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+def interrupted_at(module: ModuleType, step: int, call: Callable[[], object], handler: Callable[[], object]) -> bool:
+    """Make a call, and at one of the moments at which Python handles signals another one; returns whether it was made.
+
+    These are after calls, at the beginning of functions and at the end of each turn of a loop.
+    """
+    left = step
+    last: dict[FrameType, str] = {}
+
+    def trace(frame: FrameType, event: str, _arg: object) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            if last.get(frame, "").startswith(("CALL", "JUMP_BACKWARD", "RESUME")):
+                left -= 1
+                if left == 0:
+                    handler()
+            last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+        last.clear()
+    return left <= 0

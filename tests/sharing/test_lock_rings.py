@@ -1,0 +1,317 @@
+"""Calls that wait for a lock and at its conditions, in rings: they end as the states would have them end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ropewalk.sharing import lock_rings, resting_calls
+from ropewalk.sharing.arena import DepotArena
+from ropewalk.sharing.lock_rings import NUM_CALLS, LockCall
+from ropewalk.sharing.shared_record import SharedRecord
+from ropewalk.sharing.states.recorded import LOCK, RECURSIVE_LOCK, RecordedStates, WaiterTable
+from ropewalk.sharing.states.waiting import WaiterKey
+from tests.sharing.steps import interrupted_at, killed_at_step
+
+ELSEWHERE = 100
+"""From this number on, calls are those of other hosts, which the depot makes."""
+
+
+def a_lock(arena: DepotArena, kind: int = RECURSIVE_LOCK) -> SharedRecord:
+    record = SharedRecord(arena, arena.take_record())
+    record.begin(1, kind, -1, (0, 0, 0))
+    return record
+
+
+def acquired(record: SharedRecord, process: int, thread: int) -> bool:
+    calls: Any = SimpleNamespace(record=record, words=record.words, mutex=record.mutex, seat=process)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resting_calls, "get_ident", lambda: thread)
+        return resting_calls.acquire_lock(calls, record.words[9] == RECURSIVE_LOCK)
+
+
+def all_of(states: RecordedStates) -> object:
+    states.part(2)
+    ended = sorted((waiter.key, *rest) for waiter, rest in states.ended.items())
+    return [part.plain() for part in states.parts], ended
+
+
+class Both:
+    """Does the same to a record, as processes do, and to states that stay."""
+
+    def __init__(self, arena: DepotArena, kind: int) -> None:
+        self.record = a_lock(arena, kind)
+        self.is_recursive = kind == RECURSIVE_LOCK
+        self.states = RecordedStates.at_rest(kind, -1, WaiterTable(), (0, 0, 0))
+        self.waiting: dict[WaiterKey, tuple[int, LockCall | None]] = {}
+        self.numbers = itertools.count(1)
+
+    def do(self, what: str, process: int, thread: int, part: int, by_depot: bool) -> None:
+        if any(key[0] == process and key[2] == thread for key in self.waiting):
+            return
+        key = process, next(self.numbers) % 50 + ELSEWHERE * by_depot, thread
+        if not by_depot:
+            getattr(self, what)(key, part)
+        else:
+            self.by_states(what, key, part if what in ("wait", "notify") else 0)
+
+    def acquire(self, key: WaiterKey, _part: int) -> None:
+        process, number, thread = key
+        call = LockCall(process, number)
+        if acquired(self.record, process, thread):
+            assert self.expected(0, "acquire", key) is True
+        elif lock_rings.claim(self.record, call, thread, self.is_recursive):
+            assert self.expected(0, "acquire", key) is None
+            self.waiting[key] = 0, call
+        else:
+            self.by_states("acquire", key, 0)
+
+    def release(self, key: WaiterKey, _part: int) -> None:
+        given = lock_rings.release(self.record, key[0], key[2], self.is_recursive)
+        if given is None:
+            self.by_states("release", key, 0)
+        else:
+            assert self.expected(0, "release", key) is None
+            self.check_woken(given)
+
+    def wait(self, key: WaiterKey, part: int) -> None:
+        call = LockCall(*key[:2])
+        given = lock_rings.wait(self.record, call, key[2], part)
+        if given is None:
+            self.by_states("wait", key, part)
+        else:
+            assert self.expected(part, "wait", key) is None
+            self.check_woken(given)
+            self.waiting[key] = part, call
+
+    def notify(self, key: WaiterKey, part: int) -> None:
+        if lock_rings.notify(self.record, key[0], key[2], part) is None:
+            self.by_states("notify", key, part)
+        else:
+            assert self.expected(part, "notify", key) is None
+
+    def check_woken(self, given: int) -> None:
+        assert [waiter.key[:2] for waiter in self.states.woken] == ([lock_rings.place_of(given)] if given else [])
+
+    def by_states(self, what: str, key: WaiterKey, part: int) -> None:
+        expected = self.expected(part, what, key)
+        assert self.record.change(lambda states: self.decided(states, part, what, key)) == expected
+        if expected is None and what in ("acquire", "wait", "resume"):
+            self.waiting[key] = part, None
+
+    def expected(self, part: int, method: str, key: WaiterKey) -> Any:
+        self.states.woken.clear()
+        return self.decided(self.states, part, method, key)
+
+    def decided(self, states: RecordedStates, part: int, method: str, key: WaiterKey) -> Any:
+        outcome = states.decide(part, method, key, ())
+        if outcome is None:
+            return None
+        if outcome.lent:
+            states.taken(part, key)
+        return repr(outcome.error) if outcome.error else outcome.value
+
+    def look(self, which: int, is_late: bool) -> None:
+        if not self.waiting:
+            return
+        key, (part, call) = list(self.waiting.items())[which % len(self.waiting)]
+
+        def seen(states: RecordedStates) -> Any:
+            ended = states.give_up(part, key, True) if is_late else states.collect(key)
+            return ended and ended.value
+
+        if is_late and call and call.is_claim and lock_rings.withdraw(self.record, call):
+            value: Any = False
+        else:
+            found = lock_rings.take(self.record, call, key[2]) if call and not is_late else None
+            value = self.record.change(seen) if found is None else found or None
+        assert value == seen(self.states)
+        if value is not None:
+            del self.waiting[key]
+
+    def cancel(self, which: int) -> None:
+        if self.waiting:
+            key = list(self.waiting)[which % len(self.waiting)]
+            part, _ = self.waiting.pop(key)
+            self.both(lambda states: states.give_up(part, key, False))
+            if part:
+                self.by_states("resume", (key[0], next(self.numbers) % 50, key[2]), part)
+
+    def die(self, process: int) -> None:
+        self.waiting = {key: call for key, call in self.waiting.items() if key[0] != process}
+        self.both(lambda states: states.party_gone(process, "it"))
+
+    def both(self, change: Any) -> None:
+        self.record.change(change)
+        change(self.states)
+
+
+happenings = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["acquire", "acquire", "release", "release", "wait", "notify", "look"] * 4
+            + ["late", "late", "cancel", "die", "far"]
+        ),
+        st.integers(1, 3),
+        st.integers(1, 2),
+        st.integers(1, 2),
+    ),
+    max_size=50,
+)
+
+
+@pytest.mark.parametrize("kind", [LOCK, RECURSIVE_LOCK])
+def test_rings_do_what_the_states_do(arena: DepotArena, kind: int) -> None:
+    num_in_rings = 0
+
+    @given(happenings)
+    @settings(deadline=None, max_examples=100)
+    def hold(events: list[tuple[str, int, int, int]]) -> None:
+        nonlocal num_in_rings
+        both = Both(arena, kind)
+        try:
+            for what, process, thread, part in events:
+                match what:
+                    case "look" | "late":
+                        both.look(process * 2 + thread, what == "late")
+                    case "cancel":
+                        both.cancel(process * 2 + thread)
+                    case "die":
+                        both.die(process)
+                    case "far":
+                        both.do(
+                            ["acquire", "release", "wait", "notify"][process + part - 2], process, thread, part, True
+                        )
+                    case _:
+                        both.do(what, process, thread, part, False)
+                num_in_rings += bool(both.record._calls_in_rings())
+                assert both.record.look(all_of) == all_of(both.states)
+        finally:
+            arena.free_record(both.record.slot)
+
+    hold()
+    assert num_in_rings > 20
+
+
+def test_rings_go_round(arena: DepotArena) -> None:
+    record = a_lock(arena)
+    one, other = LockCall(1, 1), LockCall(2, 2)
+    assert acquired(record, 1, 11)
+    for _ in range(3 * NUM_CALLS):
+        assert lock_rings.wait(record, one, 11, 1) == 0
+        assert acquired(record, 2, 22)
+        assert lock_rings.notify(record, 2, 22, 1)
+        assert not lock_rings.notify(record, 2, 22, 1)
+        assert lock_rings.take(record, one, 11) is False
+        assert lock_rings.release(record, 2, 22, True) == one.entry | 1 << 20 | 1 << 32
+        assert lock_rings.claim(record, other, 22, True)
+        assert lock_rings.take(record, one, 11)
+        assert lock_rings.release(record, 1, 11, True) == other.entry | 1 << 32
+        assert lock_rings.take(record, other, 22)
+        assert lock_rings.claim(record, one, 11, True)
+        assert lock_rings.release(record, 2, 22, True) == one.entry | 1 << 32
+        assert lock_rings.take(record, one, 11)
+    assert lock_rings.release(record, 1, 11, True) == 0
+    assert record.look(lambda states: states.resting) == (0, 0, 0)
+
+
+def test_the_states_have_the_calls_for_which_a_ring_has_no_room(arena: DepotArena) -> None:
+    record = a_lock(arena)
+    assert acquired(record, 1, 11)
+    for number in range(NUM_CALLS):
+        assert lock_rings.claim(record, LockCall(2 + number // 64, number % 64), 11, True)
+    assert not lock_rings.claim(record, LockCall(500, 1), 11, True)
+    assert record.change(lambda states: states.decide(0, "acquire", (500, 1, 1), ())) is None
+    assert lock_rings.release(record, 1, 11, True) is None
+    assert record.look(lambda states: len(states.parts[0].plain()[4])) == NUM_CALLS + 1
+
+
+def begun(arena: DepotArena) -> tuple[SharedRecord, dict[str, LockCall]]:
+    """Return a lock that process 1 owns, for which 2 waits, with 3 and 4 at its first condition."""
+    record = a_lock(arena)
+    calls = {name: LockCall(process, 0) for process, name in enumerate("abcd", 1)}
+    for process, name in ((3, "c"), (4, "d")):
+        assert acquired(record, process, process)
+        assert lock_rings.wait(record, calls[name], process, 1) == 0
+    assert acquired(record, 1, 1)
+    assert lock_rings.claim(record, calls["b"], 2, True)
+    return record, calls
+
+
+def changes(record: SharedRecord, calls: dict[str, LockCall]) -> dict[str, Callable[[], object]]:
+    return {
+        "claim": lambda: lock_rings.claim(record, LockCall(1, 1), 9, True),
+        "release": lambda: lock_rings.release(record, 1, 1, True),
+        "wait": lambda: lock_rings.wait(record, calls["a"], 1, 2),
+        "notify": lambda: lock_rings.notify(record, 1, 1, 1),
+        "take": lambda: lock_rings.take(record, calls["b"], 2),
+        "withdraw": lambda: lock_rings.withdraw(record, calls["b"]),
+    }
+
+
+@pytest.mark.parametrize("what", ["claim", "release", "wait", "notify", "take", "withdraw"])
+def test_a_process_that_is_killed_at_any_step_leaves_the_lock_as_before_or_after_its_change(
+    arena: DepotArena, what: str
+) -> None:
+    """As the others find it when the depot has told the states that it is gone."""
+    process = 2 if what == "take" else 5 if what == "withdraw" else 1
+
+    def after(num_steps: int | None) -> tuple[object, bool]:
+        record, calls = begun(arena)
+        if what == "take":
+            lock_rings.release(record, 1, 1, True)
+        is_killed = False
+        if num_steps is None:
+            changes(record, calls)[what]()
+        elif num_steps:
+            is_killed = killed_at_step(changes(record, calls)[what], num_steps)
+        record.change(lambda states: states.party_gone(process, "it"))
+        found = record.look(all_of)
+        arena.free_record(record.slot)
+        return found, is_killed
+
+    (before, _), (done, _) = after(0), after(None)
+    seen = list[object]()
+    is_killed = True
+    while is_killed:
+        found, is_killed = after(len(seen) + 1)
+        assert found in (before, done)
+        seen.append(found)
+    assert (seen[0], seen[-1]) == (before, done)
+    assert seen == sorted(seen, key=lambda each: each == done), "it changes once"
+
+
+@pytest.mark.parametrize("outer", ["claim", "release", "wait", "notify", "withdraw"])
+@pytest.mark.parametrize("inner", ["claim", "release", "wait", "notify", "withdraw", "states"])
+def test_a_handler_at_any_moment_makes_a_change_of_its_own(arena: DepotArena, outer: str, inner: str) -> None:
+    def prepared() -> tuple[SharedRecord, Callable[[], object], Callable[[], object]]:
+        record, calls = begun(arena)
+        by_name = changes(record, calls)
+        by_name["states"] = lambda: record.change(lambda states: states.decide(0, "standing", (1, 0, 1), ()))
+        if inner == "claim":
+            return record, by_name[outer], lambda: lock_rings.claim(record, LockCall(1, 2), 8, True)
+        return record, by_name[outer], by_name[inner]
+
+    possible = list[object]()
+    for is_inner_first in (True, False):
+        record, outer_call, inner_call = prepared()
+        first, second = (inner_call, outer_call) if is_inner_first else (outer_call, inner_call)
+        results = [first(), second()]
+        possible.append((results[1 if is_inner_first else 0], record.look(all_of)))
+        arena.free_record(record.slot)
+    step, was_made = 0, True
+    while was_made:
+        step += 1
+        record, outer_call, inner_call = prepared()
+        results = list[object]()
+        was_made = interrupted_at(lock_rings, step, lambda: results.append(outer_call()), inner_call)  # noqa: B023
+        if was_made:
+            assert (results[0], record.look(all_of)) in possible
+        arena.free_record(record.slot)
+    assert step > 2
