@@ -26,6 +26,15 @@ def test_rates_are_averaged_over_the_last_looks():
     assert rates(added.add(looked(a=10), 2.0)) == {"a": 5.0}
 
 
+def test_edges_have_rates_of_their_own_beside_those_of_nodes():
+    added = CallRates()
+    for at in (0, 1):
+        edges = [{"from": "a", "to": "b", "calls": 3 * at}, {"from": "c", "to": "b", "calls": 4 * at}]
+        data = added.add({"nodes": [{"name": "b", "calls_done": 5 * at}], "edges": edges}, float(at))
+    assert rates(data) == {"b": 5.0}
+    assert [edge["calls_per_s"] for edge in data["edges"]] == [3.0, 4.0]
+
+
 def test_a_node_that_was_restarted_has_no_negative_rate():
     added = CallRates()
     added.add(looked(a=100), 0.0)

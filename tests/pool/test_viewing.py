@@ -17,6 +17,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.control.launchers import Launcher, LauncherGone, RequestFailed, find_launchers
+from ropewalk.control.parts import below_wholes
 from ropewalk.control.server import Act, ActionDone, Look, Stacks, StacksAre, Stop, ViewIs
 from ropewalk.control.view import View
 from ropewalk.errors import TaskCancelled
@@ -103,10 +104,11 @@ def fail(number: int) -> int:
     raise ValueError(number)
 
 
-def launcher_of(pool: rw.Pool) -> Launcher:
+def launcher_of(pool: rw.Pool, name: str = "") -> Launcher:
+    """What is announced of a pool, or of one in its workers."""
     due = time.monotonic() + DEADLINE_S
     while True:
-        found = [each for each in find_launchers([pool.session.folder.parent]) if each.name == pool.name]
+        found = [each for each in find_launchers([pool.session.folder.parent]) if each.name == (name or pool.name)]
         if found:
             return found[0]
         assert time.monotonic() < due
@@ -226,15 +228,25 @@ def test_a_pool_that_nobody_holds_is_collected_though_it_is_announced() -> None:
     assert gone() is None
 
 
-def ask_about_a_nested_pool(_: int) -> tuple[int, list[str]]:
+def square_in_a_nested_pool(go: str) -> list[int]:
     with rw.Pool(1, name="nested") as pool:
-        pool.map(square, range(3))
-        time.sleep(0.3)  # longer than a pool of a launcher takes to be announced
-        return pool._control is None, [path.name for path in pool.session.folder.glob("control-*")]
+        squares = pool.map(square, range(3))
+        while not Path(go).exists():
+            time.sleep(0.01)
+        return squares
 
 
-def test_a_pool_in_a_worker_is_not_announced() -> None:
+def test_a_pool_in_a_worker_is_announced_as_a_part_of_that_of_the_worker(tmp_path: Path) -> None:
     with rw.Pool(1, name="outer") as pool:
-        launcher_of(pool)
-        is_unseen, files = pool.apply(ask_about_a_nested_pool, (0,))
-    assert is_unseen and len(files) == 1
+        waiting = pool.apply_async(square_in_a_nested_pool, (str(tmp_path / "go"),))
+        try:
+            outer, nested = (launcher_of(pool, name) for name in ("outer", "nested"))
+            views: list[View] = []
+            for launcher in (outer, nested):
+                with launcher.connect() as conversation:
+                    views.append(conversation.ask(Look(), ViewIs).view)
+        finally:
+            (tmp_path / "go").touch()
+        assert waiting.get() == [0, 1, 4]
+        assert (outer.within, nested.within, nested.pid) == ("", "outer.0", pool.status().workers[0].pid)
+        assert [(view.name, depth) for view, depth in below_wholes(views[::-1])] == [("outer", 0), ("nested", 1)]

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +20,7 @@ from ropewalk.cli.submissions import RunState, states, submissions
 from ropewalk.cli.top import top
 from ropewalk.control.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
 from ropewalk.control.server import Look, ViewIs
+from ropewalk.control.parts import below_wholes
 from ropewalk.control.view import View
 from ropewalk.control.view_text import described, fact_lines, headline, remarks, shown_events
 from ropewalk.errors import TransportRefused
@@ -26,6 +28,8 @@ from ropewalk.escaping import escaped
 from ropewalk.quantities import counted, shown_duration, shown_size
 
 _REFRESH_S = 1.0
+_INDENT = "  "
+"""Before each line of a part."""
 _NOTHING = "no program and no pool of this user runs on this machine"
 _STYLES = {
     "running": "green", "completed": "green", "idle": "green", "failed": "bold red",
@@ -121,24 +125,30 @@ def to_json(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = (
 
 def describe(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> str:
     """Return the report for logs: a line for each target and each process."""
-    blocks = [described(finding.view) if finding.view else finding.problem for finding in findings]
-    blocks += [f"submitted {state.describe()}" for state in submitted]
-    return "\n".join(escaped(line) for block in blocks for line in block.split("\n")) or _NOTHING
+    blocks = [(described(view), depth) for view, depth in _ordered(findings)]
+    blocks += [(finding.problem, 0) for finding in findings if not finding.view]
+    blocks += [(f"submitted {state.describe()}", 0) for state in submitted]
+    lines = [f"{_INDENT * depth}{escaped(line)}" for block, depth in blocks for line in block.split("\n")]
+    return "\n".join(lines) or _NOTHING
 
 
 def render(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> RenderableType:
     """Return the report for a terminal: a table for each target."""
     blocks: list[RenderableType] = []
-    for finding in findings:
-        if finding.view:
-            blocks.append(Text(escaped(headline(finding.view)), style="bold"))
-            blocks += [_table(finding.view)] if finding.view.processes else []
-            blocks += [Text(f"  {escaped(line)}") for line in fact_lines(finding.view)]
-            blocks += [Text(f"  {escaped(event)}", style="dim") for event in shown_events(finding.view)]
-        else:
-            blocks.append(Text(escaped(finding.problem), style="red"))
+    for view, depth in _ordered(findings):
+        lines: list[RenderableType] = [Text(escaped(headline(view)), style="bold")]
+        lines += [_table(view)] if view.processes else []
+        lines += [Text(f"  {escaped(line)}") for line in fact_lines(view)]
+        lines += [Text(f"  {escaped(event)}", style="dim") for event in shown_events(view)]
+        blocks.append(Padding(Group(*lines), (0, 0, 0, len(_INDENT) * depth)))
+    blocks += [Text(escaped(finding.problem), style="red") for finding in findings if not finding.view]
     blocks += [Text(f"submitted {escaped(state.describe())}") for state in submitted]
     return Group(*blocks) if blocks else Text(_NOTHING)
+
+
+def _ordered(findings: Sequence[LauncherReply]) -> list[tuple[View, int]]:
+    """Return the views, each part below its whole, with its depth."""
+    return below_wholes([finding.view for finding in findings if finding.view])
 
 
 def _table(view: View) -> Table:

@@ -43,6 +43,7 @@ from ropewalk.pool.verdicts import initializer_failed
 from ropewalk.pool.worker_options import WorkerOptions
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.messages import Exited, NotStarted, TaskReport
+from ropewalk.processes.output_marks import mark_end
 from ropewalk.processes.session import Session
 from ropewalk.transport.link import Link, Received
 
@@ -383,6 +384,7 @@ class Dispatcher:
             self.workers.scaling.gone(worker.rank)
         else:
             self.history.died(worker.name, death)
+            mark_end(self._session.output_file(worker.name), death.cause)
             if death.retried:  # where it does not start again, the error of the task tells
                 logger.warning(escaped(f"{death.cause}; {death.retried} starts again"))
             self._replace(worker, death.cause, CrashLoop)

@@ -18,6 +18,7 @@ from typing import Any
 from ropewalk.control.event_log import EventLog
 from ropewalk.errors import FailedForGood, ProgramFailed, ServiceLost
 from ropewalk.processes.notifier import Notifier
+from ropewalk.processes.output_marks import append_to, mark_end
 from ropewalk.program.announcer import Announcer
 from ropewalk.program.circles import Circles
 from ropewalk.program.directory import DirectoryView
@@ -33,7 +34,6 @@ from ropewalk.program.instructions import (
     ReplicaState,
     Start,
 )
-from ropewalk.program.log_files import append_to
 from ropewalk.program.messages import (
     AskStatus,
     CallsHeldUp,
@@ -274,6 +274,8 @@ class Conductor:
             self.last_failure = self.last_failure if ok else f"{unit.label} {cause}"
         if ending and ending.failure:
             self._tell_failure(unit, ending.failure, record, follows=was not in _UNTOLD)
+        if self._state_of(name) in _AGAIN:
+            mark_end(self.hosting.log_file(name.unit, name.replica), f"{unit.label} {cause}; it starts again")
         self._do(instructions)
         if not ok and could_start and was in _UNTOLD and self._state_of(name) in _AGAIN:
             self._tell_restart(name, cause, record)

@@ -194,7 +194,7 @@ window.ropewalk = (function () {
 
   // --- logs ---
 
-  const MOST_LINES = 5000;
+  const MOST_LINES = 5000, LIFE = "--- ropewalk: ";
 
   function log(id, lines, again, needle) {
     const box = getHtmlElement(id);
@@ -204,7 +204,8 @@ window.ropewalk = (function () {
     const added = document.createDocumentFragment(), lower = (needle || "").toLowerCase();
     for (const line of lines) {
       const bad = /\b(ERROR|CRITICAL|FATAL|Traceback|[A-Z]\w*Error)\b/.test(line), warn = /\bWARN(ING)?\b/.test(line);
-      const element = make("div", bad ? "rw-text-bad" : warn ? "rw-text-warn" : "");
+      const life = line.startsWith(LIFE); // the end of a process; its successor goes on below
+      const element = make("div", life ? "rw-life" : bad ? "rw-text-bad" : warn ? "rw-text-warn" : "");
       const at = lower ? line.toLowerCase().indexOf(lower) : -1;
       if (at < 0) element.textContent = line === "" ? "\u00a0" : line;
       else element.append(line.slice(0, at), make("span", "rw-hit", line.slice(at, at + lower.length)),
