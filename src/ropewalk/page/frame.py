@@ -46,7 +46,7 @@ body { font-family: system-ui, sans-serif; font-size: 14px; }
 .nicegui-content { padding: 12px 16px; }
 a.place { color: inherit; text-decoration: none; opacity: 0.75; padding: 4px 8px; border-radius: 4px; }
 a.place[aria-current=page] { opacity: 1; background: #88888833; }
-a.place:focus-visible, button:focus-visible { outline: 2px solid #56B4E9; }
+:focus-visible:not(input, textarea) { outline: 2px solid #56B4E9 !important; outline-offset: 1px; }
 </style>
 """
 _KEYS_HELP = (
@@ -56,6 +56,10 @@ _KEYS_HELP = (
     ("g d", "doctor"),
     ("/", "search or filter"),
     ("t", "light or dark"),
+    ("Tab, Shift+Tab", "from one control to the next"),
+    ("arrows, Enter", "move in a table or among tabs, and open what is chosen"),
+    ("Space", "select the row of a table"),
+    ("Esc", "close a dialog, or leave a field"),
     ("?", "this help"),
 )
 
@@ -160,6 +164,7 @@ def _listen_to_keys() -> None:
   var before = "";
   document.addEventListener("keydown", function (e) {
     var t = e.target;
+    if (e.key === "Escape" && t.tagName === "INPUT" && !t.closest(".q-dialog")) { t.blur(); return; }
     if (e.ctrlKey || e.metaKey || e.altKey || /INPUT|TEXTAREA|SELECT/.test(t.tagName) || t.isContentEditable) return;
     var places = {n: "/", r: "/runs", s: "/searches", d: "/doctor"};
     if (before === "g" && places[e.key]) { location.href = window.path_prefix + places[e.key]; }

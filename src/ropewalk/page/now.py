@@ -8,7 +8,7 @@ from starlette.requests import Request
 from ropewalk.control.facts import shown_number
 from ropewalk.control.parts import below_wholes
 from ropewalk.escaping import escaped
-from ropewalk.page.browser import add_now_head
+from ropewalk.page.browser import add_now_head, remember_entries
 from ropewalk.page.frame import Visit, page_frame
 from ropewalk.page.small_curve import small_curve
 from ropewalk.page.style import state_group
@@ -38,7 +38,7 @@ def add_now_page(watcher: Watcher) -> None:
             add_now_head(visit.style)
             watcher.want(visit.client)
             visit.when_gone(lambda: watcher.unwant(visit.client))
-            board = _Board(watcher, visit)
+            board = _Board(watcher, visit, request.query_params.get("q", ""))
             board.refresh()
             visit.every(board.refresh)
 
@@ -46,17 +46,19 @@ def add_now_page(watcher: Watcher) -> None:
 class _Board:
     """All rows: one for each thing, which is made once and changed in place."""
 
-    def __init__(self, watcher: Watcher, visit: Visit) -> None:
+    def __init__(self, watcher: Watcher, visit: Visit, text: str) -> None:
         self._watcher = watcher
         self._visit = visit
         self._rows: dict[str, _ThingRow] = {}
-        self._filter = ""
+        self._filter = _simplified(text)
         with ui.row().classes("items-center w-full"):
             self._summary = ui.label().classes("rw-small")
             ui.space()
             self._search = (
                 ui.input(
-                    placeholder="filter by name, kind or state", on_change=lambda e: self._find(str(e.value or ""))
+                    placeholder="filter by name, kind or state",
+                    value=text,
+                    on_change=lambda e: self._find(str(e.value or "")),
                 )
                 .props('dense outlined clearable type=search aria-label="filter"')
                 .classes("filter")
@@ -101,7 +103,8 @@ class _Board:
         self._empty.set_visibility(not things and not problems)
 
     def _find(self, text: str) -> None:
-        self._filter = text.lower().strip()
+        self._filter = _simplified(text)
+        remember_entries({"q": text})
         self.refresh()
 
 
@@ -225,6 +228,10 @@ def progress_words(seen: Seen) -> str:
 
 def _whole(seconds: float) -> float:
     return max(0.0, float(round(seconds)))
+
+
+def _simplified(text: str) -> str:
+    return text.lower().strip()
 
 
 def _searched(seen: Seen) -> str:

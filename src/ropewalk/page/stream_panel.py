@@ -59,7 +59,7 @@ class StreamPanel:
                 self._note = ui.label("Ctrl and wheel, or the bar below, zoom; zoomed, it stands still").classes(
                     "rw-small"
                 )
-            self._chart = Chart(f"{seen.view.name} tasks", height)
+            self._chart = Chart(f"{seen.view.name} tasks", height, rows=self._rows)
             self._chart.element.on("chart:datazoom", self._zoom, ["start", "end", "batch"], throttle=0.4,
                                    leading_events=False)  # fmt: skip
 
@@ -82,6 +82,11 @@ class StreamPanel:
         self._num_bars += sum(map(len, items.values()))
         items[RUNNING] = self._stream.running_items(running)
         self._send({"begin": self._stream.begin, "end": now, "items": items, "whole": [RUNNING]})
+
+    def _rows(self) -> list[list[object]]:
+        """Return all tasks that are known, with the head of a table."""
+        tasks = cast("Sequence[Task]", self._seen.panels.get("stream", {}).get("tasks", ()))
+        return [["worker", "function", "begin", "end", "tasks", "outcome"], *map(list, tasks)]
 
     def _must_draw(self, fresh: Sequence[Task], now: float) -> bool:
         """Return whether new tasks do not fit into the picture that the browser has."""

@@ -48,7 +48,7 @@ def add_thing_page(watcher: Watcher, actor: Actor | None) -> None:
         with page_frame(request, escaped(seen.view.name) if seen else id) as visit:
             add_now_head(visit.style)
             visit.when_gone(lambda: watcher.unwant(visit.client))
-            page = _ThingPage(watcher, actions, visit, id)
+            page = _ThingPage(watcher, actions, visit, id, request.query_params)
             page.show()
             visit.every(page.refresh)
 
@@ -56,11 +56,14 @@ def add_thing_page(watcher: Watcher, actor: Actor | None) -> None:
 class _ThingPage:
     """The page in one tab: waits until the thing is seen, and then shows it."""
 
-    def __init__(self, watcher: Watcher, actions: Actions | None, visit: Visit, id: str) -> None:
+    def __init__(
+        self, watcher: Watcher, actions: Actions | None, visit: Visit, id: str, given: Mapping[str, str]
+    ) -> None:
         self._watcher = watcher
         self._visit = visit
         self._id = id
         self._actions = actions
+        self._given = given
         self._shown: tuple[object, ...] | None = None
         self._parts: _ThingParts | None = None
         self._first_look = watcher.num_looks
@@ -94,7 +97,7 @@ class _ThingPage:
             self._content.clear()
             self._waiting.set_visibility(False)
             with self._content:
-                self._parts = _ThingParts(seen, pool, self._actions, self._visit)
+                self._parts = _ThingParts(seen, pool, self._actions, self._visit, self._given)
         if self._parts:
             self._parts.show(seen, pool, self._watcher.age_s(seen), relatives(seen.view, views))
 
@@ -106,7 +109,9 @@ class _ThingPage:
 class _ThingParts:
     """Everything on the page of a thing with certain panels, whose processes may be those of its pool."""
 
-    def __init__(self, seen: Seen, pool: Seen | None, actions: Actions | None, visit: Visit) -> None:
+    def __init__(
+        self, seen: Seen, pool: Seen | None, actions: Actions | None, visit: Visit, given: Mapping[str, str]
+    ) -> None:
         self._seen = seen
         self._actions = actions
         self._visit = visit
@@ -115,7 +120,7 @@ class _ThingParts:
         self._header = ThingHeader(seen.view.actions if may_act else (), self._act)
         self._relatives = RelativeLinks()
         with ui.element("div").classes("w-full") as self._place_of_processes:
-            self._processes = ProcessPanel(pool or seen, is_pool=pool is not None)
+            self._processes = ProcessPanel(pool or seen, given.get("processes", ""), is_pool=pool is not None)
         self.dialog = ProcessDialog(pool or seen, actions, may_act=may_act)
         self._charts: list[_LiveChart] = []
         self._stream: StreamPanel | None = None
@@ -130,7 +135,7 @@ class _ThingParts:
                     else:
                         with panel(picture.title, help=picture.help):
                             self._charts.append(_LiveChart(seen, picture, visit))
-        self._events = EventPanel(seen, visit.style)
+        self._events = EventPanel(seen, visit.style, given.get("events", ""))
         ui.on("rw_process", self._open)
         ui.timer(0.5, lambda: call_browser("openHash"), once=True)
 

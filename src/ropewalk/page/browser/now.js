@@ -81,7 +81,16 @@ window.ropewalk = (function () {
   }
 
   function setHash(name) {
-    history.replaceState(null, "", location.pathname + (name ? `#${encodeURIComponent(name)}` : ""));
+    history.replaceState(null, "", location.pathname + location.search + (name ? `#${encodeURIComponent(name)}` : ""));
+  }
+
+  function remember(entries) {
+    const address = new URL(location.href);
+    for (const [name, value] of Object.entries(entries)) {
+      if (value) address.searchParams.set(name, value);
+      else address.searchParams.delete(name);
+    }
+    history.replaceState(history.state, "", address);
   }
 
   function onKey(params) {
@@ -174,11 +183,29 @@ window.ropewalk = (function () {
 
   function filter(gridId, text) {
     const grid = getElement(gridId);
-    if (grid && grid.api) grid.api.setGridOption("quickFilterText", text);
+    if (!grid || !grid.api) return void setTimeout(() => filter(gridId, text), 50);
+    grid.api.setGridOption("quickFilterText", text);
   }
 
   function save(gridId, fileName) {
     getElement(gridId).api.exportDataAsCsv({ fileName, processCellCallback: (cell) => plain(cell.value) });
+  }
+
+  // A table of texts is a grid of elements, row by row; what can be clicked on has no text that is worth saving.
+  function saveTable(id, numColumns, fileName) {
+    const cells = [...getHtmlElement(id).children].map((cell) => (cell.querySelector("button") ? "" : cell.innerText.trim()));
+    const quoted = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+    const lines = [];
+    for (let at = 0; at < cells.length; at += numColumns) {
+      const row = cells.slice(at, at + numColumns);
+      if (row.some((value) => value)) lines.push(row.map((value) => quoted(plain(value))).join(","));
+    }
+    const address = URL.createObjectURL(new Blob([`${lines.join("\r\n")}\r\n`], { type: "text/csv" }));
+    const link = make("a");
+    link.href = address;
+    link.download = fileName;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(address), 60000);
   }
 
   // No spreadsheet takes it for a formula (OWASP, CSV injection).
@@ -303,5 +330,5 @@ window.ropewalk = (function () {
     store.next = begun + SHARE * (performance.now() - begun);
   }
 
-  return { cells, open, openHash, setHash, onKey, processes, filter, save, rows, log, stream };
+  return { cells, open, openHash, setHash, remember, onKey, processes, filter, save, saveTable, rows, log, stream };
 })();
