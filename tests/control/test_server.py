@@ -44,8 +44,8 @@ def test_each_question_is_answered_away_from_the_loop() -> None:
         assert conversation.ask(Look({"graph": 7}), ViewIs).view.panels == {"graph": {"cursor": 7}}
         assert conversation.ask(Act("kill", "actor.0"), ActionDone).text == "actor.0 is killed"
         assert conversation.ask(Stop(2.5), ViewIs).view.state == "stopped"
-    assert target.stopped_with == [2.5]
-    assert set(target.threads) == {"ropewalk-control"}
+        assert target.stopped_with == [2.5]
+        assert set(target.threads) == {"ropewalk-control"}
 
 
 def test_what_the_target_raises_is_told_to_whoever_asked() -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,37 @@ def status(*workers: WorkerStatus, **facts: Any) -> PoolStatus:
     return PoolStatus(name="pool-1", state="running", workers=workers, events=(), **{**counts, **facts})  # type: ignore[arg-type]
 
 
+def view_of(status: PoolStatus) -> View:
+    return pool_view(status, "id", 1.0, 3.0, 2.0, panels={})
+
+
 def test_a_view_has_the_counts_and_what_is_left() -> None:
     view = pool_view(status(worker(0), worker(1)), "id", 1.0, 3.0, 2.0, panels={"tasks": {}})
     assert (view.progress, view.left_s) == (0.5, 3.0)
     facts = {"queued": 4, "running": 2, "done": 5, "failed": 1, "retried": 1, "tasks_per_s": 2.0, "deaths": 0}
     assert view.facts == {**facts, "workers": 2, "hosts": 1, "memory_bytes": 20}
     assert view.panels == {"tasks": {}} and view.offers == ("tasks", "stream")
+
+
+def test_a_pool_that_was_terminated_is_not_done() -> None:
+    cut_off = status(queued=0, running=0, dropped=6)
+    assert view_of(replace(cut_off, state="closed")).progress == 0.5
+    assert view_of(cut_off).progress == 1.0  # those that its user cancelled are none of its tasks any more
+    assert view_of(cut_off).facts["dropped"] == 6 and "dropped" not in view_of(status()).facts
+
+
+def test_a_client_of_a_pool_that_ends_learns_what_became_of_its_tasks() -> None:
+    with rw.Pool(1, name="short") as pool, launcher_of(pool).connect() as conversation:
+        pool.map(square, range(3))
+        pool.map_async(time.sleep, [DEADLINE_S] * 7, chunksize=1)
+        until(lambda: conversation.ask(Look(), ViewIs).view, lambda view: view.facts["running"] > 0)
+        pool.terminate()
+        pool.join()
+        due, last = time.monotonic() + DEADLINE_S, None
+        while last is None and time.monotonic() < due:
+            last = conversation.last_view()
+    assert last
+    assert (last.state, last.progress, last.facts["done"], last.facts["dropped"]) == ("closed", 0.3, 3, 7)
 
 
 def test_what_is_not_known_is_not_said() -> None:

@@ -1,4 +1,4 @@
-"""`CallCount`: how many calls a node has made to a service, counted by the node, so that several callers are told apart."""
+"""`CallCount`: how many calls a node has made to a service, counted by the node: several callers are told apart."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from ropewalk.cli.choosing import running_launchers
 from ropewalk.cli.submissions import RunState, states, submissions
 from ropewalk.cli.top import top
 from ropewalk.control.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
-from ropewalk.control.server import Look, ViewIs
 from ropewalk.control.parts import below_wholes
+from ropewalk.control.server import Look, ViewIs
 from ropewalk.control.view import View
 from ropewalk.control.view_text import described, fact_lines, headline, remarks, shown_events
 from ropewalk.errors import TransportRefused

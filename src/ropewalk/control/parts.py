@@ -1,21 +1,22 @@
 """Which of the things that run are parts of others: what a process launched, and the pool that evaluates. Pure.
 
-    search ── "pool" among its facts ──▶ pool of its trials ── pid of a process ──▶ pool that a trial has made
+search ── "pool" among its facts ──▶ pool of its trials ── pid of a process ──▶ pool that a trial has made
 """
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 
 from ropewalk.control.view import View
 
 _HERE = ("", "this host")
-"""The hosts of processes whose pids mean processes of this machine."""
+"""What views call the host of their launcher, if they do not name it."""
 _LATE_S = 5.0
 """Seconds by which the last view of a whole may be older than the start of its part."""
 
 
-def wholes_of(views: Sequence[View]) -> dict[str, str]:
+def wholes_of(views: Sequence[View], here: str | None = None) -> dict[str, str]:
     """Return the id of the whole by the id of each part.
 
     A pool that a population or a search names among its facts is its part: the newest of that name in the same
@@ -23,16 +24,18 @@ def wholes_of(views: Sequence[View]) -> dict[str, str]:
 
     Args:
         views: of everything that is known, what has ended included.
+        here: name of this machine, on which pids mean processes; None: as the system says.
     """
     found: dict[str, str] = {}
     for whole in views:
         pool = pool_of(whole, views)
         if pool is not None:
             found.setdefault(pool.id, whole.id)
+    hosts = (*_HERE, platform.node() if here is None else here)
     by_pid: dict[int, list[View]] = {}
     for whole in views:
         for process in whole.processes:
-            if process.pid != whole.pid and process.host in _HERE:  # what runs in threads has its launcher's pid
+            if process.pid != whole.pid and process.host in hosts:  # what runs in threads has its launcher's pid
                 by_pid.setdefault(process.pid, []).append(whole)
     for part in views:
         for whole in by_pid.get(part.pid, ()):

@@ -1,8 +1,8 @@
 """The picture of a program's graph: callers to the left of what they call.
 
 Data: `{"nodes": [{"name", "kind", "replicas", "running", "calls_done", "calls_waiting", "mean_call_s"}], "edges":
-[{"from", "to", "calls"}]}`. `CallRates` adds `calls_per_s`: to a node, the calls that it answered; to an edge, those that
-its caller made.
+[{"from", "to", "calls"}]}`. `CallRates` adds `calls_per_s`: to a node, of the calls that it answered; to an edge, of
+those that its caller made.
 """
 
 from __future__ import annotations

@@ -87,7 +87,9 @@ async def _draw(reader: StoreReader, points: CurveReader, visit: Visit, read: _C
         "Metrics", help="the last value, and the range; the best of each row is bold where less or more is better"
     ):
         _metrics_table(read, heads)
-    panels = CurvePanels(reader, points, visit, runs, changed=remember, view=view_of(request.query_params), given=request.query_params)
+    panels = CurvePanels(
+        reader, points, visit, runs, changed=remember, view=view_of(request.query_params), given=request.query_params
+    )
     refreshes.append(panels.refresh)
     await panels.refresh()
     visit.every(panels.refresh, _REFRESH_S)
