@@ -46,7 +46,8 @@ body { font-family: system-ui, sans-serif; font-size: 14px; }
 .nicegui-content { padding: 12px 16px; }
 a.place { color: inherit; text-decoration: none; opacity: 0.75; padding: 4px 8px; border-radius: 4px; }
 a.place[aria-current=page] { opacity: 1; background: #88888833; }
-:focus-visible:not(input, textarea) { outline: 2px solid #56B4E9 !important; outline-offset: 1px; }
+:focus-visible:not(input, textarea) { outline: 2px solid #56B4E9; outline-offset: 1px; }
+[class*="q-"]:focus-visible:not(input, textarea) { box-shadow: 0 0 0 2px #56B4E9; }  /* Quasar allows no outline */
 </style>
 """
 _KEYS_HELP = (

@@ -99,7 +99,7 @@ class _Board:
         _set_words(self._problems, "\n".join(f"Cannot be seen: {escaped(problem)}" for problem in problems))
         self._heads.set_visibility(bool(things))
         self._search.set_visibility(bool(things))
-        self._ended_title.set_visibility(bool(ended))
+        self._ended_title.set_visibility(any(self._filter in _searched(seen) for seen in ended))
         self._empty.set_visibility(not things and not problems)
 
     def _find(self, text: str) -> None:

@@ -25,7 +25,7 @@ _WINDOWS = {10: "10 s", 30: "30 s", 120: "2 min", 600: "10 min"}
 _ANEW_S = 120.0
 """The whole picture is made anew this often: rows, colours and resolution fit what is there now."""
 _SETTLED_S = 10.0
-"""For this long it stays, unless there are new workers."""
+"""For this long it stays, unless there are new workers or functions."""
 _ROW_PX = 13
 _LEAST_PX = 220
 _MOST_PX = 760
@@ -92,10 +92,10 @@ class StreamPanel:
         """Return whether new tasks do not fit into the picture that the browser has."""
         if not {str(task[0]) for task in fresh} <= set(self._stream.workers):
             return True
-        if now - self._drawn_at < _SETTLED_S:
-            return False
-        unknown = not {str(task[1]) for task in fresh} <= set(self._stream.functions)
-        return self._num_bars > 2 * MOST_BARS or (unknown and self._stream.has_room)
+        # There is room for few functions, so they make it drawn anew only a few times, and none stays grey meanwhile.
+        if self._stream.has_room and not {str(task[1]) for task in fresh} <= set(self._stream.functions):
+            return True
+        return self._num_bars > 2 * MOST_BARS and now - self._drawn_at >= _SETTLED_S
 
     def _draw(self, data: Mapping[str, Any], running: Sequence[Task], now: float) -> None:
         self._stream.begin, self._stream.end = now - self._window_s, now

@@ -80,6 +80,8 @@ window.ropewalk = (function () {
     if (location.hash.length > 1) open(decodeURIComponent(location.hash.slice(1)));
   }
 
+  window.addEventListener("hashchange", openHash); // a link to a process, followed while its page is open
+
   function setHash(name) {
     history.replaceState(null, "", location.pathname + location.search + (name ? `#${encodeURIComponent(name)}` : ""));
   }
