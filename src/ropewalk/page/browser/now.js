@@ -195,7 +195,11 @@ window.ropewalk = (function () {
 
   // A table of texts is a grid of elements, row by row; what can be clicked on has no text that is worth saving.
   function saveTable(id, numColumns, fileName) {
-    const cells = [...getHtmlElement(id).children].map((cell) => (cell.querySelector("button") ? "" : cell.innerText.trim()));
+    const text = (cell) => {
+      const icons = [...cell.querySelectorAll(".q-icon")].map((icon) => icon.innerText);
+      return cell.innerText.split("\n").filter((line) => line && !icons.includes(line)).join(" ");
+    };
+    const cells = [...getHtmlElement(id).children].map((cell) => (cell.querySelector("button") ? "" : text(cell)));
     const quoted = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
     const lines = [];
     for (let at = 0; at < cells.length; at += numColumns) {

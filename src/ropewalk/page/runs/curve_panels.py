@@ -246,6 +246,8 @@ class CurvePanels:
             return
         if one.drawn != wanted:  # something else was asked for in the meantime, and may have been drawn
             return
+        if one.chart.option is None and window is not None:  # the address names it, and the browser does not know it
+            option["dataZoom"][0] |= {"startValue": window[0], "endValue": window[1]}
         one.chart.show(option)
         one.note.set_text(_note(one.runs))
 
