@@ -173,9 +173,14 @@ def first_constant(code: Code) -> Constant:
 
 
 def _label(func: Callable[..., Any]) -> str:
-    """Return the name of a function for users, without where it is defined."""
+    """Return the name of a function for users, without where it is defined.
+
+    Of a partial of one of ours, such as the evaluation of a candidate, that of the user's function among its arguments.
+    """
     while isinstance(func, functools.partial):
-        func = func.func
+        given = [argument for argument in func.args if callable(argument)]
+        is_ours = getattr(func.func, "__module__", "").startswith(f"{__package__.partition('.')[0]}.")
+        func = given[-1] if is_ours and given else func.func
     name = getattr(func, "__qualname__", type(func).__qualname__)
     return name.rpartition("<locals>.")[2]
 
