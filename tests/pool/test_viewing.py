@@ -66,7 +66,7 @@ def test_a_client_of_a_pool_that_ends_learns_what_became_of_its_tasks() -> None:
     with rw.Pool(1, name="short") as pool, launcher_of(pool).connect() as conversation:
         pool.map(square, range(3))
         pool.map_async(time.sleep, [DEADLINE_S] * 7, chunksize=1)
-        until(lambda: conversation.ask(Look(), ViewIs).view, lambda view: view.facts["running"] > 0)
+        until(lambda: conversation.ask(Look(), ViewIs).view, lambda view: view.facts["running"] != 0)
         pool.terminate()
         pool.join()
         due, last = time.monotonic() + DEADLINE_S, None
@@ -111,7 +111,7 @@ def test_a_function_is_called_by_the_name_that_its_author_knows() -> None:
     assert _label(inner) == "inner"
     assert _label(functools.partial(functools.partial(inner))) == "inner"
     assert _label(Path.exists) == "Path.exists" and _label(threading.Event) == "Event"
-    assert _label(functools.partial(evaluate_as_task, None, inner)) == "inner"
+    assert _label(functools.partial(evaluate_as_task, None, inner)) == "inner"  # type: ignore[arg-type]
 
 
 # --- real pools -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -135,7 +136,7 @@ def test_a_look_from_another_terminal_is_what_the_program_shows_and_a_replica_ca
     assert running.view().state == "stopped" and running.view().has_ended
 
 
-def call_in_all_ways(store: Store, times: int) -> None:
+def call_in_all_ways(store: Any, times: int) -> None:
     for _ in range(times):
         store.add(1)
         store.add.future(1).result()

@@ -128,9 +128,11 @@ def _flat(value: object) -> list[object]:
 
 
 def _categories(option: Mapping[str, Any]) -> Sequence[object]:
-    axes = [option.get(name) for name in ("xAxis", "yAxis")]
-    found = [axis["data"] for axis in axes if isinstance(axis, Mapping) and axis.get("type") == "category"]
-    return cast("Sequence[object]", found[0]) if len(found) == 1 else ()
+    axes: list[Any] = [option.get(name) for name in ("xAxis", "yAxis")]
+    found: list[Sequence[object]] = [
+        axis["data"] for axis in axes if isinstance(axis, dict) and cast("Option", axis).get("type") == "category"
+    ]
+    return found[0] if len(found) == 1 else ()
 
 
 def safe_cell(value: object) -> object:

@@ -27,6 +27,7 @@ from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Code, by_value, define, dumps, dumps_code, dumps_plain
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
+_OUR_MODULES = f"{__name__.partition('.')[0]}."
 """The range of an integer in a message."""
 
 
@@ -179,7 +180,7 @@ def _label(func: Callable[..., Any]) -> str:
     """
     while isinstance(func, functools.partial):
         given = [argument for argument in func.args if callable(argument)]
-        is_ours = getattr(func.func, "__module__", "").startswith(f"{__package__.partition('.')[0]}.")
+        is_ours = str(getattr(func.func, "__module__", "")).startswith(_OUR_MODULES)
         func = given[-1] if is_ours and given else func.func
     name = getattr(func, "__qualname__", type(func).__qualname__)
     return name.rpartition("<locals>.")[2]
