@@ -27,8 +27,8 @@ from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Code, by_value, define, dumps, dumps_code, dumps_plain
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
-_OUR_MODULES = f"{__name__.partition('.')[0]}."
 """The range of an integer in a message."""
+_OUR_MODULES = f"{__name__.partition('.')[0]}."
 
 
 class Packer:
