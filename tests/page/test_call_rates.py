@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from ropewalk.page.call_rates import CallRates
@@ -24,6 +25,14 @@ def test_rates_are_averaged_over_the_last_looks():
     added.add(looked(a=0), 0.0)
     added.add(looked(a=10), 1.0)
     assert rates(added.add(looked(a=10), 2.0)) == {"a": 5.0}
+
+
+def test_where_calls_have_ended_the_rate_becomes_zero():
+    added = CallRates()
+    added.add(looked(a=0), 0.0)
+    shown = [rates(added.add(looked(a=100), float(at)))["a"] for at in range(1, 20)]
+    assert shown[0] == 100.0 and shown[-1] == 0.0
+    assert all(before > after or before == after == 0.0 for before, after in itertools.pairwise(shown))
 
 
 def test_edges_have_rates_of_their_own_beside_those_of_nodes():

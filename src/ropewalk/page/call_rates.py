@@ -8,6 +8,8 @@ from typing import Any, cast
 
 _SMOOTHING = 0.5
 """Weight of the newest rate in the moving average that is shown."""
+_LEAST_PER_S = 0.01
+"""Where nothing is called any more, the average ends here, and not after hundreds of looks."""
 
 Part = Mapping[str, Any]
 """A node or an edge of the panel."""
@@ -39,7 +41,8 @@ class CallRates:
             for key, now in counts.items():
                 if key in self._counts:
                     rate = max(0.0, now - self._counts[key]) / elapsed  # a process that was restarted counts from 0
-                    self._rates[key] = rate + (1 - _SMOOTHING) * (self._rates.get(key, rate) - rate)
+                    average = rate + (1 - _SMOOTHING) * (self._rates.get(key, rate) - rate)
+                    self._rates[key] = average if rate or average >= _LEAST_PER_S else 0.0
             self._at, self._counts = at, counts
         return {**data, "nodes": [self._rated(node) for node in nodes], "edges": [self._rated(edge) for edge in edges]}
 
