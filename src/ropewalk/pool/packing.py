@@ -28,7 +28,6 @@ from ropewalk.transport.serialization import Code, by_value, define, dumps, dump
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 """The range of an integer in a message."""
-_OUR_MODULES = f"{__name__.partition('.')[0]}."
 
 
 class Packer:
@@ -174,14 +173,11 @@ def first_constant(code: Code) -> Constant:
 
 
 def _label(func: Callable[..., Any]) -> str:
-    """Return the name of a function for users, without where it is defined.
-
-    Of a partial of one of ours, such as the evaluation of a candidate, that of the user's function among its arguments.
-    """
+    """Return the name of a function for users, without where it is defined; a partial may have a name of its own."""
     while isinstance(func, functools.partial):
-        given = [argument for argument in func.args if callable(argument)]
-        is_ours = str(getattr(func.func, "__module__", "")).startswith(_OUR_MODULES)
-        func = given[-1] if is_ours and given else func.func
+        if name := vars(func).get("__name__"):
+            return str(name)
+        func = func.func
     name = getattr(func, "__qualname__", type(func).__qualname__)
     return name.rpartition("<locals>.")[2]
 
