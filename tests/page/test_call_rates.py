@@ -30,7 +30,7 @@ def test_rates_are_averaged_over_the_last_looks():
 def test_where_calls_have_ended_the_rate_becomes_zero():
     added = CallRates()
     added.add(looked(a=0), 0.0)
-    shown = [rates(added.add(looked(a=100), float(at)))["a"] for at in range(1, 20)]
+    shown = [rates(added.add(looked(a=100), float(at)))["a"] or 0.0 for at in range(1, 20)]
     assert shown[0] == 100.0 and shown[-1] == 0.0
     assert all(before > after or before == after == 0.0 for before, after in itertools.pairwise(shown))
 
