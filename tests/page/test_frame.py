@@ -81,6 +81,13 @@ def test_keys_reach_what_a_click_does_and_addresses_lead_back(browser: Browser, 
     assert address.endswith("/runs/second")
     browser.open(f"{address}?zoom+%2Floss=10:20")
     browser.until(lambda: browser.script(_LIMITS) == [10, 20], "the part that the address names")
+    browser.script("document.querySelector('.nicegui-echart').focus()")
+    press(browser, "0")
+    browser.until(lambda: browser.script(_LIMITS) == [1, 100], "the whole")
+    press(browser, "+")
+    browser.until(lambda: "zoom+%2Floss=" in browser.driver.current_url, "the new part in the address")
+    first, last = browser.script(_LIMITS)
+    assert 20 < first < 30 and 70 < last < 80
     browser.open(f"{address}?tab=Settings")
     browser.wait_for("Code and host", "=1+1")
     button = browser.driver.find_element("css selector", "[aria-label='save as CSV']")

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from nicegui import ui
 
+from ropewalk.escaping import escaped
 from ropewalk.page.style import Option
 
 _NOTHING = "nothing yet"
@@ -40,6 +41,8 @@ class Chart:
         self._shown: Option | None = None
         with ui.element("div").classes("relative-position w-full"):
             self.element = ui.echart({}).style(f"height:{height}px").classes("w-full")
+            self.element.props["tabindex"], self.element.props["role"] = "0", "img"  # keys zoom, see frame.py
+            self.element.props["aria-label"] = escaped(title)
             self._nothing = ui.label(waiting).classes("muted absolute-center")
             with ui.row().classes("absolute-top-right q-gutter-none"):
                 for icon, what, save in (("image", "PNG", self._save_png), ("table_view", "CSV", self._save_csv)):

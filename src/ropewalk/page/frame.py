@@ -60,6 +60,7 @@ _KEYS_HELP = (
     ("Tab, Shift+Tab", "from one control to the next"),
     ("arrows, Enter", "move in a table or among tabs, and open what is chosen"),
     ("Space", "select the row of a table"),
+    ("+ - arrows 0", "zoom and move a picture that has the focus, and show all of it"),
     ("Esc", "close a dialog, or leave a field"),
     ("?", "this help"),
 )
@@ -163,9 +164,25 @@ def _listen_to_keys() -> None:
         """<script>
 (function () {
   var before = "";
+  function zoomed(place, key) {  // a picture that can be zoomed by the mouse can be zoomed by keys
+    var chart = getElement(parseInt(place.id.slice(1))).chart, option = chart && chart.getOption();
+    var zoom = option && option.dataZoom && option.dataZoom[0];
+    if (!zoom) return false;
+    var span = zoom.end - zoom.start, middle = (zoom.start + zoom.end) / 2;
+    if (key === "0") { span = 100; middle = 50; }
+    else if (key === "+" || key === "=") span /= 2;
+    else if (key === "-") span = Math.min(100, span * 2);
+    else if (key === "ArrowLeft") middle -= span / 4;
+    else if (key === "ArrowRight") middle += span / 4;
+    else return false;
+    middle = Math.min(100 - span / 2, Math.max(span / 2, middle));
+    chart.dispatchAction({type: "dataZoom", start: middle - span / 2, end: middle + span / 2});
+    return true;
+  }
   document.addEventListener("keydown", function (e) {
     var t = e.target;
     if (e.key === "Escape" && t.tagName === "INPUT" && !t.closest(".q-dialog")) { t.blur(); return; }
+    if (t.classList.contains("nicegui-echart") && zoomed(t, e.key)) { e.preventDefault(); return; }
     if (e.ctrlKey || e.metaKey || e.altKey || /INPUT|TEXTAREA|SELECT/.test(t.tagName) || t.isContentEditable) return;
     var places = {n: "/", r: "/runs", s: "/searches", d: "/doctor"};
     if (before === "g" && places[e.key]) { location.href = window.path_prefix + places[e.key]; }
