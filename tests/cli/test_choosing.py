@@ -11,9 +11,11 @@ from ropewalk.control.launchers import Launcher
 from ropewalk.control.server import Announcement
 
 
-def launcher(name: str, pid: int, kind: str = "program") -> Launcher:
+def launcher(name: str, pid: int, kind: str = "program", within: str = "") -> Launcher:
     at = "unix:/run/c.sock"
-    announcement = Announcement(name=name, pid=pid, address=at, run_id="run", secret="secret", kind=kind, id=f"id{pid}")
+    announcement = Announcement(
+        name=name, pid=pid, address=at, run_id="run", secret="secret", kind=kind, id=f"id{pid}", within=within
+    )
     return Launcher(Path(f"/run/{pid}"), announcement)
 
 
@@ -32,6 +34,13 @@ def test_the_only_program_need_not_be_named() -> None:
     assert choose(None, RUNNING[:1]).pid == 11
     assert choose(None, [launcher("pool-1", 11, "pool"), launcher("train", 11)]).name == "train"
     assert choose(None, [launcher("pool-1", 11, "pool")]).name == "pool-1"
+
+
+def test_what_a_worker_launched_is_only_meant_if_nothing_else_can_be() -> None:
+    nested = launcher("pool-1.0/pool-1", 12, "pool", within="pool-1.0")
+    running = [launcher("pool-1", 11, "pool"), nested]
+    assert choose(None, running).pid == choose("pool", running).pid == 11
+    assert choose("pool-1.0/", running).pid == choose(None, [nested]).pid == 12
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
-"""What runs in this process is found by others, with a session and without one, and not in a worker."""
+"""What runs in this process is found by others, with a session and without one; in a worker only with one."""
 
 from __future__ import annotations
 
 import logging
 import os
+import types
 from pathlib import Path
 
 import pytest
@@ -42,10 +43,15 @@ def test_what_has_a_session_is_announced_in_its_folder() -> None:
     assert found("search") == []
 
 
-def test_in_a_worker_nothing_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bootstrap, "current", object())
-    with announced(Pretence("nested")):
-        assert found("nested") == []
+def test_in_a_worker_only_what_has_a_session_is_announced_within_that_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session() as session:
+        monkeypatch.setattr(bootstrap, "current", types.SimpleNamespace(name="pool-1.3"))
+        with announced(Pretence("nested")):
+            assert found("nested") == []
+        with announced(Pretence("nested"), session):
+            (launcher,) = found("nested")
+            assert launcher.within == "pool-1.3"
+        monkeypatch.undo()
 
 
 def test_what_cannot_be_announced_runs_all_the_same(

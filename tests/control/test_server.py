@@ -11,6 +11,7 @@ import time
 import warnings
 
 import pytest
+from msgspec.structs import replace
 
 from ropewalk.control import server as server_module
 from ropewalk.control.launchers import LauncherGone, LauncherSilent, RequestFailed
@@ -43,8 +44,8 @@ def test_each_question_is_answered_away_from_the_loop() -> None:
         assert conversation.ask(Look({"graph": 7}), ViewIs).view.panels == {"graph": {"cursor": 7}}
         assert conversation.ask(Act("kill", "actor.0"), ActionDone).text == "actor.0 is killed"
         assert conversation.ask(Stop(2.5), ViewIs).view.state == "stopped"
-    assert target.stopped_with == [2.5]
-    assert set(target.threads) == {"ropewalk-control"}
+        assert target.stopped_with == [2.5]
+        assert set(target.threads) == {"ropewalk-control"}
 
 
 def test_what_the_target_raises_is_told_to_whoever_asked() -> None:
@@ -95,6 +96,27 @@ def test_a_program_that_closes_while_it_stops_tells_how_it_ended() -> None:
         target.on_stop = stop_then_close
         assert conversation.ask(Stop(None), ViewIs).view.state == "stopped"
         asked.join()
+
+
+def test_a_client_that_asks_for_nothing_learns_what_was_shown_last() -> None:
+    target = Pretence("train")
+    with controlled(target) as (server, launcher), launcher.connect() as conversation:
+        assert conversation.ask(Look(), ViewIs).view.state == "running"
+        assert conversation.last_view() is None
+        target.now = replace(target.now, state="completed")
+        server.close()
+        assert conversation.last_view() == target.now
+
+
+def test_a_client_that_asks_too_late_is_told_what_was_shown_last() -> None:
+    target = Pretence("train")
+    with controlled(target) as (server, launcher), launcher.connect() as conversation:
+        conversation.ask(Look(), ViewIs)
+        target.now = replace(target.now, state="completed")
+        server.close()
+        with pytest.raises(LauncherGone) as gone:
+            conversation.ask(LogFiles(), LogFilesAre)
+        assert gone.value.last == target.now
 
 
 def test_stop_may_close_the_server_from_within() -> None:

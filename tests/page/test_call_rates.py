@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from ropewalk.page.call_rates import CallRates
@@ -24,6 +25,23 @@ def test_rates_are_averaged_over_the_last_looks():
     added.add(looked(a=0), 0.0)
     added.add(looked(a=10), 1.0)
     assert rates(added.add(looked(a=10), 2.0)) == {"a": 5.0}
+
+
+def test_where_calls_have_ended_the_rate_becomes_zero():
+    added = CallRates()
+    added.add(looked(a=0), 0.0)
+    shown = [rates(added.add(looked(a=100), float(at)))["a"] or 0.0 for at in range(1, 20)]
+    assert shown[0] == 100.0 and shown[-1] == 0.0
+    assert all(before > after or before == after == 0.0 for before, after in itertools.pairwise(shown))
+
+
+def test_edges_have_rates_of_their_own_beside_those_of_nodes():
+    added = CallRates()
+    for at in (0, 1):
+        edges = [{"from": "a", "to": "b", "calls": 3 * at}, {"from": "c", "to": "b", "calls": 4 * at}]
+        data = added.add({"nodes": [{"name": "b", "calls_done": 5 * at}], "edges": edges}, float(at))
+    assert rates(data) == {"b": 5.0}
+    assert [edge["calls_per_s"] for edge in data["edges"]] == [3.0, 4.0]
 
 
 def test_a_node_that_was_restarted_has_no_negative_rate():

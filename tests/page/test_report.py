@@ -104,7 +104,7 @@ def test_calls_per_second_are_told_from_one_look_to_the_next() -> None:
             self.asked.append(dict(panels))
             at = START + len(self.asked)
             nodes = [{"name": "replay", "calls_done": 50 * len(self.asked)}, {"name": "actor"}]
-            graph = {"nodes": nodes, "edges": [{"from": "actor", "to": "replay"}]}
+            graph = {"nodes": nodes, "edges": [{"from": "actor", "to": "replay", "calls": 20 * len(self.asked)}]}
             shown = {"graph": graph} if "graph" in panels else {}
             return View(kind="program", name="p", id="p", pid=1, state="running", started=START, at=at, panels=shown,
                         offers=("graph",))  # fmt: skip
@@ -113,7 +113,7 @@ def test_calls_per_second_are_told_from_one_look_to_the_next() -> None:
     for _ in range(4):
         recorder.look()
     (chart,) = [part for part in recorder.document().parts if isinstance(part, ReportChart)]
-    assert "50/s" in str(chart.option(Style()))
+    assert "50 calls/s" in str(chart.option(Style())) and "20/s" in str(chart.option(Style()))
 
 
 class _Source:

@@ -25,7 +25,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.control.launchers import find_launchers, usual_parents
-from ropewalk.page.server import escape_record
+from ropewalk.page.server import escape_record, is_no_visitor_who_left
 from tests.lab.browser import Browser, ServedPage, served_page
 
 
@@ -217,6 +217,14 @@ def test_page_opened_by_a_script_answers_and_closes():
         assert page.url not in repr(page)
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(page.url)
+
+
+@pytest.mark.parametrize(("error", "kept"), [("No response returned.", False), ("No response", True), (None, True)])
+def test_browser_that_does_not_wait_for_its_answer_is_no_error(error: str | None, kept: bool):
+    raised = RuntimeError(error) if error else None
+    info = (type(raised), raised, None) if raised else None
+    record = logging.LogRecord("uvicorn.error", logging.ERROR, "", 1, "Exception in ASGI application", (), info)
+    assert is_no_visitor_who_left(record) is kept
 
 
 def test_visitors_do_not_control_the_terminal():

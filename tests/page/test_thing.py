@@ -58,6 +58,11 @@ def test_page_of_a_pool_tells_the_truth_about_its_workers(
     browser.until(lambda: sum(int(row["done"]) for row in browser.process_rows().values()) == 9, "the ninth task")
     os.kill(min(pids), signal.SIGKILL)
     browser.wait_for("Last failure:", "killed by SIGKILL", "death")
+    victim = pool.status().deaths[-1].name
+    browser.script("location.hash = arguments[0]", victim)  # as a link does that leads to a process of this page
+    browser.wait_for("Last end:", "hello")
+    ends = browser.until(lambda: browser.driver.find_elements("css selector", ".rw-log .rw-life"), "the end of a life")
+    assert [victim in end.text and "killed by SIGKILL" in end.text for end in ends] == [True]
 
 
 def test_text_of_users_and_processes_stays_text(browser: Browser, served: ServedPage, pool: rw.Pool):

@@ -76,6 +76,49 @@ def test_page_of_a_trainer_tells_its_steps_losses_and_stages(browser: Browser, s
         wait_for_facts(browser, {"step": "6", "loss": shown_number(float(steps[-1].metrics().loss))})
 
 
+class Store:
+    def add(self, number: int) -> int:
+        return number
+
+
+def call_until(store: Store, times: int, go: str) -> None:
+    """Call a number of times, and then for as long as there is no file, about a hundred times in a second."""
+    for number in range(times):
+        store.add(number)
+    while not Path(go).exists():
+        time.sleep(0.01)
+        if times:
+            store.add(0)
+    rw.wait_for_stop()
+
+
+def edge_labels(browser: Browser) -> list[tuple[bool, str]]:
+    """Whether each edge of the graph shows a rate, and the rate, in the order of callers."""
+    graphs = [each for chart in browser.charts() for each in chart["series"] if each.get("type") == "graph"]
+    return [(link["label"]["show"], link["label"]["formatter"]) for link in graphs[0]["links"]] if graphs else []
+
+
+def test_page_of_a_program_tells_the_calls_of_its_nodes_and_which_of_their_callers_makes_them(
+    browser: Browser, served: ServedPage, tmp_path: Path
+):
+    program = rw.Program("callers")
+    store = program.add(rw.Service(Store), name="store")
+    for name, times in (("busy", 30), ("idle", 0)):
+        program.add(rw.Worker(call_until, store, times, str(tmp_path / "go")), name=name)
+    with program.launch() as running:
+        running.wait_ready()
+        open_kind(browser, served, "program")
+        browser.until(lambda: [is_shown for is_shown, _ in edge_labels(browser)] == [True, False], "one busy caller")
+        (tmp_path / "go").touch()
+        browser.until(lambda: edge_labels(browser) == [(False, "0/s"), (False, "0/s")], "two idle callers")
+        done = {node.label: f"{node.calls_done:,}" for node in running.status().nodes}
+        assert int(done["store.0"]) > 30
+        browser.until(lambda: {n: row["done"] for n, row in browser.process_rows().items()} == done, f"{done}")
+        (graph,) = [each for chart in browser.charts() for each in chart["series"] if each.get("type") == "graph"]
+        words = f"store, service, 1 of 1 run, {done['store.0']} calls done"
+        assert [node["name"].startswith(words) for node in graph["nodes"]].count(True) == 1
+
+
 def sphere(x: np.ndarray[Any, Any]) -> float:
     return -float(x @ x)
 

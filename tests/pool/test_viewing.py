@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.control.launchers import Launcher, LauncherGone, RequestFailed, find_launchers
+from ropewalk.control.parts import below_wholes
 from ropewalk.control.server import Act, ActionDone, Look, Stacks, StacksAre, Stop, ViewIs
 from ropewalk.control.view import View
 from ropewalk.errors import TaskCancelled
@@ -40,12 +42,37 @@ def status(*workers: WorkerStatus, **facts: Any) -> PoolStatus:
     return PoolStatus(name="pool-1", state="running", workers=workers, events=(), **{**counts, **facts})  # type: ignore[arg-type]
 
 
+def view_of(status: PoolStatus) -> View:
+    return pool_view(status, "id", 1.0, 3.0, 2.0, panels={})
+
+
 def test_a_view_has_the_counts_and_what_is_left() -> None:
     view = pool_view(status(worker(0), worker(1)), "id", 1.0, 3.0, 2.0, panels={"tasks": {}})
     assert (view.progress, view.left_s) == (0.5, 3.0)
     facts = {"queued": 4, "running": 2, "done": 5, "failed": 1, "retried": 1, "tasks_per_s": 2.0, "deaths": 0}
     assert view.facts == {**facts, "workers": 2, "hosts": 1, "memory_bytes": 20}
     assert view.panels == {"tasks": {}} and view.offers == ("tasks", "stream")
+
+
+def test_a_pool_that_was_terminated_is_not_done() -> None:
+    cut_off = status(queued=0, running=0, dropped=6)
+    assert view_of(replace(cut_off, state="closed")).progress == 0.5
+    assert view_of(cut_off).progress == 1.0  # those that its user cancelled are none of its tasks any more
+    assert view_of(cut_off).facts["dropped"] == 6 and "dropped" not in view_of(status()).facts
+
+
+def test_a_client_of_a_pool_that_ends_learns_what_became_of_its_tasks() -> None:
+    with rw.Pool(1, name="short") as pool, launcher_of(pool).connect() as conversation:
+        pool.map(square, range(3))
+        pool.map_async(time.sleep, [DEADLINE_S] * 7, chunksize=1)
+        until(lambda: conversation.ask(Look(), ViewIs).view, lambda view: view.facts["running"] != 0)
+        pool.terminate()
+        pool.join()
+        due, last = time.monotonic() + DEADLINE_S, None
+        while last is None and time.monotonic() < due:
+            last = conversation.last_view()
+    assert last
+    assert (last.state, last.progress, last.facts["done"], last.facts["dropped"]) == ("closed", 0.3, 3, 7)
 
 
 def test_what_is_not_known_is_not_said() -> None:
@@ -98,6 +125,9 @@ def test_a_function_is_called_by_the_name_that_its_author_knows() -> None:
     assert _label(inner) == "inner"
     assert _label(functools.partial(functools.partial(inner))) == "inner"
     assert _label(Path.exists) == "Path.exists" and _label(threading.Event) == "Event"
+    named = functools.partial(inner)
+    vars(named)["__name__"] = "outer"
+    assert _label(named) == "outer"
 
 
 # --- real pools -------------------------------------------------------------------------------------------------------
@@ -118,10 +148,11 @@ def fail(number: int) -> int:
     raise ValueError(number)
 
 
-def launcher_of(pool: rw.Pool) -> Launcher:
+def launcher_of(pool: rw.Pool, name: str = "") -> Launcher:
+    """What is announced of a pool, or of one in its workers."""
     due = time.monotonic() + DEADLINE_S
     while True:
-        found = [each for each in find_launchers([pool.session.folder.parent]) if each.name == pool.name]
+        found = [each for each in find_launchers([pool.session.folder.parent]) if each.name == (name or pool.name)]
         if found:
             return found[0]
         assert time.monotonic() < due
@@ -241,15 +272,25 @@ def test_a_pool_that_nobody_holds_is_collected_though_it_is_announced() -> None:
     assert gone() is None
 
 
-def ask_about_a_nested_pool(_: int) -> tuple[int, list[str]]:
+def square_in_a_nested_pool(go: str) -> list[int]:
     with rw.Pool(1, name="nested") as pool:
-        pool.map(square, range(3))
-        time.sleep(0.3)  # longer than a pool of a launcher takes to be announced
-        return pool._control is None, [path.name for path in pool.session.folder.glob("control-*")]
+        squares = pool.map(square, range(3))
+        while not Path(go).exists():
+            time.sleep(0.01)
+        return squares
 
 
-def test_a_pool_in_a_worker_is_not_announced() -> None:
+def test_a_pool_in_a_worker_is_announced_as_a_part_of_that_of_the_worker(tmp_path: Path) -> None:
     with rw.Pool(1, name="outer") as pool:
-        launcher_of(pool)
-        is_unseen, files = pool.apply(ask_about_a_nested_pool, (0,))
-    assert is_unseen and len(files) == 1
+        waiting = pool.apply_async(square_in_a_nested_pool, (str(tmp_path / "go"),))
+        try:
+            outer, nested = (launcher_of(pool, name) for name in ("outer", "nested"))
+            views: list[View] = []
+            for launcher in (outer, nested):
+                with launcher.connect() as conversation:
+                    views.append(conversation.ask(Look(), ViewIs).view)
+        finally:
+            (tmp_path / "go").touch()
+        assert waiting.get() == [0, 1, 4]
+        assert (outer.within, nested.within, nested.pid) == ("", "outer.0", pool.status().workers[0].pid)
+        assert [(view.name, depth) for view, depth in below_wholes(views[::-1])] == [("outer", 0), ("nested", 1)]

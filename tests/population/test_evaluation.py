@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,18 @@ def test_the_trial_is_passed_to_those_who_ask_for_it() -> None:
     assert taking_trial(lambda x, y: (x, y), 2)("x", "y", trial) == ("x", "y")
     assert taking_trial(lambda x, y, t: t, 2)("x", "y", trial) is trial
     assert taking_trial(sum, 1)([1, 2], trial) == 3
+
+
+def test_a_function_keeps_the_name_that_its_author_knows() -> None:
+    def walk(x: float, slope: float = 1.0) -> float:
+        return x * slope
+
+    class Maze:
+        def __call__(self, x: float) -> float:
+            return x
+
+    given: list[Any] = [walk, functools.partial(walk, slope=1.0), Maze()]
+    assert [taking_trial(each, 1).__name__ for each in given] == ["walk", "walk", "Maze"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("function", [lambda: 0, lambda x, trial, more: 0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import random
@@ -90,6 +91,13 @@ def test_the_picture_is_xml_with_every_node_group_and_edge(program: Program) -> 
     ]
     for edge in (path for path in picture.iter(f"{SVG}path") if path.get("class") == "edge"):
         assert edge.get("marker-end") == "url(#arrow)", "the arrow is where the caller points"
+
+
+def test_a_notebook_shows_the_picture_whose_styles_stay_its_own(program: Program) -> None:
+    shown = xml.fromstring(program._repr_html_() + "</img>")
+    kind, _, data = shown.attrib["src"].partition(",")
+    assert (shown.tag, kind) == ("img", "data:image/svg+xml;base64")
+    assert base64.b64decode(data).decode() == program.graph("svg")
 
 
 def test_graphs_that_are_not_sound_can_be_drawn_too() -> None:

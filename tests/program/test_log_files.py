@@ -69,13 +69,6 @@ def test_tail_and_additions_together_are_the_file(
     assert shown == text[max(0, 2 - n) :]
 
 
-def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.log")
-    log_files.append_to(tmp_path / "a.log", "said\n")
-    log_files.append_to(tmp_path / "b.log", "said\n")
-    assert os.listdir(tmp_path) == ["a.log"], "nor is a file made that was not there"
-
-
 def test_file_without_line_ends_is_read_in_parts_and_not_as_a_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,9 @@ VALUES: dict[str, Any] = {
     "list[LaneWaits]": [
         LaneWaits(1, 2, [RunningCall(3, "a.step", [(0, 1)], "unix:/b", 4)], [WaitingCall(5, "a.pull", (6, 7), 0.5)])
     ],
-    "list[NodeCalls]": [messages.NodeCalls(NAME, "table", 1, 2, [messages.CallStatus("table.get", 0.5)])],
+    "list[NodeCalls]": [
+        messages.NodeCalls(NAME, "table", 1, 2, [messages.CallStatus("table.get", 0.5)], calls_to={"log": 3})
+    ],
 }
 TAGGED = [
     kind

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from ropewalk.control.server import Act, ActionDone, Look, ViewIs
 from ropewalk.control.view import ProcessView, View
 from ropewalk.program.running import RunningProgram
 from ropewalk.program.status import NodeCall, NodeStatus
-from ropewalk.program.viewing import graph_nodes, processes_of
+from ropewalk.program.viewing import graph_edges, graph_nodes, processes_of
 from tests.transport.ends import DEADLINE_S
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -58,10 +59,22 @@ def test_the_graph_has_the_sums_over_replicas() -> None:
     assert (actor["replicas"], actor["mean_call_s"]) == (0, None)
 
 
+def test_an_edge_has_the_calls_of_all_replicas_of_its_caller_and_no_others() -> None:
+    made = [("actor", {"store": 3, "log": 1}), ("actor", {"store": 4}), ("critic", {"store": 2}), ("critic", {})]
+    assert graph_edges([("actor", "store"), ("critic", "store"), ("actor", "clock")], made) == [
+        {"from": "actor", "to": "store", "calls": 7},
+        {"from": "critic", "to": "store", "calls": 2},
+        {"from": "actor", "to": "clock", "calls": 0},
+    ]
+
+
 class Store:
     def add(self, number: int) -> int:
         time.sleep(0.002)
         return number
+
+    def items(self) -> Iterator[int]:
+        yield from range(2)
 
     def die(self) -> None:
         os.abort()
@@ -100,7 +113,7 @@ def test_a_look_from_another_terminal_is_what_the_program_shows_and_a_replica_ca
 
             view = until(look, lambda view: of(view, "store.0").done == 5)
             assert (view.kind, view.id, view.state, view.offers) == ("program", running.id, "running", ("graph",))
-            assert view.panels["graph"]["edges"] == [{"from": "actor", "to": "store"}]
+            assert view.panels["graph"]["edges"] == [{"from": "actor", "to": "store", "calls": 5}]
             store = view.panels["graph"]["nodes"][0]
             assert (store["calls_done"], store["running"]) == (5, 1) and 0.002 <= store["mean_call_s"] < DEADLINE_S
             assert view.facts["restarts"] == 0 and view.last_failure == ""
@@ -121,6 +134,28 @@ def test_a_look_from_another_terminal_is_what_the_program_shows_and_a_replica_ca
             view = until(look, lambda view: of(view, "store.0").pid not in (0, second))
             assert view.facts["restarts"] == 1  # on request, which is no failure
     assert running.view().state == "stopped" and running.view().has_ended
+
+
+def call_in_all_ways(store: Any, times: int) -> None:
+    for _ in range(times):
+        store.add(1)
+        store.add.future(1).result()
+        store.add.send(1)
+        list(store.items())
+    rw.wait_for_stop(DEADLINE_S)
+
+
+def test_each_caller_of_a_service_counts_the_calls_that_it_makes() -> None:
+    program = rw.Program("counted")
+    store = program.add(rw.Service(Store), name="store")
+    for name, times in (("actor", 2), ("critic", 1)):
+        program.add(rw.Worker(call_in_all_ways, store, times), name=name)
+
+    def calls(view: View) -> dict[str, int]:
+        return {edge["from"]: edge["calls"] for edge in view.panels["graph"]["edges"]}
+
+    with program.launch(mode="threads") as running:
+        until(lambda: running.view({"graph": 0}), lambda view: calls(view) == {"actor": 8, "critic": 4})
 
 
 def test_a_replica_that_does_not_answer_is_silent_and_the_others_are_not() -> None:

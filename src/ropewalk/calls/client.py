@@ -22,6 +22,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ropewalk.calls.call_count import CallCount
 from ropewalk.calls.caller import Caller
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.remote_method import MethodOfAll, RemoteMethod
@@ -49,8 +50,10 @@ class Client:
         methods: Mapping[str, MethodFacts],
         *,
         retries: bool = False,
+        count: CallCount | None = None,
     ) -> None:
         self._caller = caller
+        self._count = count or CallCount()
         self._retries = retries
         self._name = name
         self._address = address
@@ -121,14 +124,14 @@ class Client:
         raise TypeError(f"{self!r} cannot be sent: {why_not_sent(self)}")
 
     def _at(self, address: int | str) -> Client:
-        client = Client(self._caller, self._name, address, self._methods, retries=self._retries)
+        client = Client(self._caller, self._name, address, self._methods, retries=self._retries, count=self._count)
         client._replicas, client._turns = self._replicas, self._turns
         return client
 
     def _replica(self, index: int) -> ReplicaClient:
         replica = self._replicas.get(index)
         if replica is None:
-            made = ReplicaClient(self._caller, self._name, index, retries=self._retries)
+            made = ReplicaClient(self._caller, self._name, index, retries=self._retries, count=self._count)
             replica = self._replicas.setdefault(index, made)
         return replica
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ropewalk.calls import call_context
+from ropewalk.calls.call_count import CallCount
 from ropewalk.calls.call_future import CallFuture
 from ropewalk.calls.caller import Caller
 from ropewalk.calls.frozen import Frozen
@@ -110,8 +111,11 @@ class CallRequest:
 class ReplicaClient:
     """Calls one replica of a service; from any thread."""
 
-    def __init__(self, caller: Caller, name: str, index: int, *, retries: bool = False) -> None:
+    def __init__(
+        self, caller: Caller, name: str, index: int, *, retries: bool = False, count: CallCount | None = None
+    ) -> None:
         self.index = index
+        self._count = count or CallCount()
         self._retries = retries
         self._caller = caller
         self.name = name
@@ -134,6 +138,7 @@ class ReplicaClient:
 
     def call(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call and wait for the answer."""
+        self._count.num += 1
         connection = self._connection(facts)
         # The fast path for most calls: outside of any call or deadline, without anything to remember.
         packed = error = None
@@ -195,6 +200,7 @@ class ReplicaClient:
             kwargs: keyword arguments.
             shared: for calls of several replicas with the same arguments; see `shared_arguments`.
         """
+        self._count.num += 1
         connection = self._where.connection
         if (connection is None or connection.conversation.closed) and self._where.find().state == "up":
             try:
@@ -219,6 +225,7 @@ class ReplicaClient:
         shared: Frozen[Any] | None = None,
     ) -> None:
         """Call and drop the result; waits while `MAX_IN_FLIGHT` calls are under way, or the service is not up yet."""
+        self._count.num += 1
         connection = self._connection(facts)
         request = CallRequest(connection.conversation.link, facts, args, kwargs, keep=True, shared=shared)
         self._begin_somewhere(request, connection, Dropped)
@@ -226,6 +233,7 @@ class ReplicaClient:
 
     def stream(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RemoteStream:
         """Call a generator; its items are requested as they are read."""
+        self._count.num += 1
         connection = self._connection(facts)
         request = CallRequest(connection.conversation.link, facts, args, kwargs, keep=True)
         pending, connection = self._begin_somewhere(request, connection, PendingCall, STREAM_CREDIT)

@@ -95,7 +95,7 @@ def choose(word: str | None, launchers: Sequence[Launcher]) -> Launcher:
     """Return the launcher that a word names: by name, else by id, by pid, else by the beginning of its name.
 
     Args:
-        word: the word; None names the only program, or else the only launcher.
+        word: the word; None names the only program, or else the only launcher, those within workers left out.
         launchers: the running launchers.
 
     Returns:
@@ -104,11 +104,13 @@ def choose(word: str | None, launchers: Sequence[Launcher]) -> Launcher:
     Raises:
         NotChosen: the word names none of them, or several.
     """
+    own = [launcher for launcher in launchers if not launcher.within] or list(launchers)
     if word is None:
-        programs = [launcher for launcher in launchers if launcher.kind == "program"]
-        meant, what = programs if len(programs) == 1 else list(launchers), "no program was named"
+        programs = [launcher for launcher in own if launcher.kind == "program"]
+        meant, what = programs if len(programs) == 1 else own, "no program was named"
     else:
-        meant, what = fitting(word, launchers), f"no running program is called '{escaped(word)}'"
+        meant = fitting(word, own) or fitting(word, launchers)
+        what = f"no running program is called '{escaped(word)}'"
     if len(meant) == 1:
         return meant[0]
     if not launchers:

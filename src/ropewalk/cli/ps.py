@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +19,7 @@ from ropewalk.cli.choosing import fitting_things, running_launchers
 from ropewalk.cli.submissions import RunState, states, submissions
 from ropewalk.cli.top import top
 from ropewalk.control.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
+from ropewalk.control.parts import below_wholes
 from ropewalk.control.server import Look, ViewIs
 from ropewalk.control.view import ProcessView, View
 from ropewalk.control.view_text import described, fact_lines, foremost, headline, remarks, shown_events
@@ -26,6 +28,8 @@ from ropewalk.escaping import escaped
 from ropewalk.quantities import counted, shown_duration, shown_size
 
 _REFRESH_S = 1.0
+_INDENT = "  "
+"""Before each line of a part."""
 _NOTHING = "nothing of this user runs on this machine: no program, pool or other"
 _MOST_PROCESSES = 40
 """Processes of one thing that are listed if it was not named."""
@@ -135,9 +139,11 @@ def describe(
     findings: Sequence[LauncherReply], submitted: Sequence[RunState] = (), most: int | None = _MOST_PROCESSES
 ) -> str:
     """Return the report for logs: a line for each target and each process; `most` is as for `foremost`."""
-    blocks = [described(finding.view, most) if finding.view else finding.problem for finding in findings]
-    blocks += [f"submitted {state.describe()}" for state in submitted]
-    return "\n".join(escaped(line) for block in blocks for line in block.split("\n")) or _NOTHING
+    blocks = [(described(view, most), depth) for view, depth in _ordered(findings)]
+    blocks += [(finding.problem, 0) for finding in findings if not finding.view]
+    blocks += [(f"submitted {state.describe()}", 0) for state in submitted]
+    lines = [f"{_INDENT * depth}{escaped(line)}" for block, depth in blocks for line in block.split("\n")]
+    return "\n".join(lines) or _NOTHING
 
 
 def render(
@@ -145,18 +151,22 @@ def render(
 ) -> RenderableType:
     """Return the report for a terminal: a table for each target; `most` is as for `foremost`."""
     blocks: list[RenderableType] = []
-    for finding in findings:
-        if finding.view:
-            blocks.append(Text(escaped(headline(finding.view)), style="bold"))
-            processes, more = foremost(finding.view, most)
-            blocks += [_table(finding.view, processes)] if processes else []
-            blocks += [Text(f"  {escaped(line)}") for line in more]
-            blocks += [Text(f"  {escaped(line)}") for line in fact_lines(finding.view)]
-            blocks += [Text(f"  {escaped(event)}", style="dim") for event in shown_events(finding.view)]
-        else:
-            blocks.append(Text(escaped(finding.problem), style="red"))
+    for view, depth in _ordered(findings):
+        processes, more = foremost(view, most)
+        lines: list[RenderableType] = [Text(escaped(headline(view)), style="bold")]
+        lines += [_table(view, processes)] if processes else []
+        lines += [Text(f"  {escaped(line)}") for line in more]
+        lines += [Text(f"  {escaped(line)}") for line in fact_lines(view)]
+        lines += [Text(f"  {escaped(event)}", style="dim") for event in shown_events(view)]
+        blocks.append(Padding(Group(*lines), (0, 0, 0, len(_INDENT) * depth)))
+    blocks += [Text(escaped(finding.problem), style="red") for finding in findings if not finding.view]
     blocks += [Text(f"submitted {escaped(state.describe())}") for state in submitted]
     return Group(*blocks) if blocks else Text(_NOTHING)
+
+
+def _ordered(findings: Sequence[LauncherReply]) -> list[tuple[View, int]]:
+    """Return the views, each part below its whole, with its depth."""
+    return below_wholes([finding.view for finding in findings if finding.view])
 
 
 def _table(view: View, processes: Sequence[ProcessView]) -> Table:

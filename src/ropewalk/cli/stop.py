@@ -53,9 +53,11 @@ def stop(
             with launcher.connect() as conversation:
                 typer.echo(f"stopping {escaped(str(launcher))}", err=True)
                 view = _ask_to_stop(conversation, launcher, grace)
-        except LauncherGone:
-            typer.echo(f"{escaped(str(launcher))} has ended, and did not say how")
-            return
+        except LauncherGone as gone:
+            if gone.last is None:
+                typer.echo(f"{escaped(str(launcher))} has ended, and did not say how")
+                return
+            view = gone.last
     typer.echo(json.dumps(view.to_json(), indent=2) if as_json else describe_end(view))
     if view.state not in ("stopped", "completed", "closed"):
         raise typer.Exit(1)

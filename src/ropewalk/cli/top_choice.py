@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ropewalk.control.parts import below_wholes
 from ropewalk.control.view import ProcessView
 from ropewalk.page.watcher import Seen
 
@@ -147,7 +148,8 @@ def _moved(key: str, names: Sequence[str], chosen: str) -> str:
 def sorted_things(things: Sequence[Seen], sort: str) -> list[Seen]:
     """Return things in an order of `SORTS`; those that have ended stay last."""
     if sort == SORTS[0]:
-        return list(things)
+        by_id = {thing.view.id: thing for thing in things}
+        return [by_id[view.id] for view, _ in below_wholes([thing.view for thing in things])]
     return sorted(things, key=lambda one: (one.gone, -total(one, sort)))
 
 

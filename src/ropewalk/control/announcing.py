@@ -1,7 +1,7 @@
 """Announces what runs in this process, so that other terminals and the page of the same user find it.
 
 What has a session is served by the session's loop, from its run folder. What has none gets a folder and a loop of its
-own. In a process of a session nothing is announced: the launcher shows what its processes do.
+own; in a process of a session it is not announced, as its launcher shows what its processes do.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ logger = logging.getLogger(__name__)
 def announced(target: ControlTarget, session: Session | None = None) -> Generator[None]:
     """Let other terminals and the page see a target while the block runs.
 
-    Does nothing in a process of a session. A machine on which nothing can be announced, such as one with a full disk,
-    is no reason not to run: the log says why.
+    Does nothing in a process of a session, unless it is given one. A machine on which nothing can be announced, such as
+    one with a full disk, is no reason not to run: the log says why.
 
     Args:
         target: what is shown.
         session: a session that is open for the whole block; by default a thread and a folder are made.
     """
     with contextlib.ExitStack() as stack:
-        if bootstrap.current is None:
+        if session is not None or bootstrap.current is None:
             try:
                 stack.enter_context(_served(target, session))
             except Exception as error:  # whatever prevents it: the target runs without being seen

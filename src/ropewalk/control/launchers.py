@@ -21,8 +21,9 @@ import msgspec
 import psutil
 
 from ropewalk.control.left_folders import is_ours, sweep
-from ropewalk.control.server import ASKER, CONTROL_CODEC, Announcement, Answer, ControlProblem, Request
-from ropewalk.errors import LinkClosed, RopewalkError
+from ropewalk.control.server import ASKER, CONTROL_CODEC, Announcement, Answer, ControlProblem, LastViewIs, Request
+from ropewalk.control.view import View
+from ropewalk.errors import FrameError, LinkClosed, RopewalkError
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
@@ -36,7 +37,13 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 
 
 class LauncherGone(RopewalkError):
-    """The target has ended, perhaps while it was asked."""
+    """The target has ended, perhaps while it was asked.
+
+    Attributes:
+        last: what it showed last, if it has said that.
+    """
+
+    last: View | None = None
 
 
 class LauncherSilent(RopewalkError, TimeoutError):
@@ -73,6 +80,11 @@ class Launcher:
     def id(self) -> str:
         """The target's id, as in `View`; "" for another version's."""
         return self.announcement.id
+
+    @property
+    def within(self) -> str:
+        """Name of the process of a session that is the launcher; "" if it is no such process."""
+        return self.announcement.within
 
     @property
     def pid(self) -> int:
@@ -148,14 +160,25 @@ class LauncherConnection:
             self._link.send(request)
             answer = self._receive(deadline)
         except LinkClosed as error:
-            raise LauncherGone(f"{self._launcher} has ended") from error
-        if answer is None:
-            raise LauncherGone(f"{self._launcher} has ended")
+            raise self._gone(self.last_view()) from error
+        if answer is None or isinstance(answer, LastViewIs):
+            raise self._gone(answer.view if answer else None)
         if isinstance(answer, ControlProblem):
             raise RequestFailed(f"{self._launcher}: {answer.text}")
         if not isinstance(answer, answer_type):
             raise RequestFailed(f"{self._launcher} answered {request} with {answer}; please report this")
         return answer
+
+    def last_view(self) -> View | None:
+        """Return what the target showed last, if it has ended since the last request and has said that."""
+        with contextlib.suppress(BlockingIOError, LinkClosed, FrameError, OSError):
+            while received := self._link.read_ready():
+                if isinstance(received.message, LastViewIs):
+                    return received.message.view
+        return None
+
+    def _gone(self, last: View | None) -> LauncherGone:
+        return LauncherGone(f"{self._launcher} has ended", last=last)
 
     def _receive(self, deadline: float) -> object:
         started = time.monotonic()

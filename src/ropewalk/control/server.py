@@ -5,6 +5,7 @@
       2. dials the socket named in it ─────handshake───▶ its loop; uid and secret are checked
       3. Look Stop Act LogFiles Stacks ────────────────▶ a thread of its own for each ──▶ ControlTarget
          ViewIs ActionDone LogFilesAre StacksAre ControlProblem ◀── its answer
+         LastViewIs ◀──────────────────────────────────── to every client, when the target has ended
 
 The target may block: the loop, and other requests, go on. The other end is `control/launchers.py`.
 """
@@ -27,6 +28,7 @@ from ropewalk.atomic_files import write_new_file
 from ropewalk.control.target import ControlTarget
 from ropewalk.control.view import View
 from ropewalk.errors import LinkClosed
+from ropewalk.processes import bootstrap
 from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.link import Codec, Link, Received
 from ropewalk.transport.loop import Loop, Timer
@@ -113,8 +115,14 @@ class ActionDone(msgspec.Struct, tag=24, array_like=True, frozen=True):
     text: str
 
 
+class LastViewIs(msgspec.Struct, tag=25, array_like=True, frozen=True):
+    """What the target showed last; it is sent without being asked for when the target has ended."""
+
+    view: View
+
+
 Request = Look | Stop | LogFiles | Stacks | Act
-Answer = ViewIs | LogFilesAre | StacksAre | ControlProblem | ActionDone
+Answer = ViewIs | LogFilesAre | StacksAre | ControlProblem | ActionDone | LastViewIs
 CONTROL_CODEC = Codec(Request | Answer)
 
 
@@ -132,6 +140,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
         secret: that a client has to prove.
         kind: as in `View`; a plain text, as other versions may know other kinds.
         id: as in `View`.
+        within: name of the process of a session that is its launcher; "" if its launcher is no such process.
     """
 
     name: str = msgspec.field(name="program")
@@ -141,6 +150,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
     secret: str
     kind: str = "program"
     id: str = ""
+    within: str = ""
 
     def __repr__(self) -> str:
         return f"<Announcement of {self.kind} {self.name!r}, pid {self.pid}, at {self.address}>"
@@ -200,6 +210,7 @@ class ControlServer:
             secret=credentials.secret,
             kind=self._target.kind,
             id=self._target.id,
+            within=bootstrap.current.name if bootstrap.current else "",
         )
         try:
             write_new_file(self.file, [msgspec.json.encode(announcement)], durable=False)
@@ -227,7 +238,7 @@ class ControlServer:
             self._loop.call_soon(self._close_here)
 
     def close(self) -> None:
-        """Tell the clients that asked for a stop how it ended, and withdraw the announcement.
+        """Tell the clients how it ended, and withdraw the announcement.
 
         May be called twice, and from any thread but the loop's.
         """
@@ -239,7 +250,7 @@ class ControlServer:
             self._closed.wait(_CLOSE_S)  # another thread may be closing, and the caller is about to stop the loop
             return
         deadline = time.monotonic() + _CLOSE_S
-        self._tell_stoppers()
+        self._tell_the_last()
         self._on_loop(listener.close, deadline)
         while any(link.unsent_bytes for link in self._open_links()) and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -254,13 +265,19 @@ class ControlServer:
                 os.unlink(self.file)
         return listener
 
-    def _tell_stoppers(self) -> None:
+    def _tell_the_last(self) -> None:
+        """Send every client what the target shows now: those that asked for a stop as its answer."""
         with self._lock:
             stoppers, self._stoppers = self._stoppers, []
-        if stoppers:
-            last = self._work_out(Look())
-            for link in stoppers:
-                _say(link, last)
+        others = [link for link in self._open_links() if link not in stoppers]
+        if not stoppers and not others:
+            return
+        last = self._work_out(Look())
+        for link in stoppers:
+            _say(link, last)
+        if isinstance(last, ViewIs):
+            for link in others:
+                _say(link, LastViewIs(last.view))
 
     def forget(self) -> None:
         """In a forked child: close the copies of descriptors; the target stays with the parent."""
@@ -298,7 +315,7 @@ class ControlServer:
             self._opening = None
         listener = self._withdraw()
         if listener:
-            self._tell_stoppers()
+            self._tell_the_last()
             listener.close()
             for link in self._open_links():
                 self._loop.remove_link(link)

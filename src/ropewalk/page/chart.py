@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from nicegui import ui
 
+from ropewalk.escaping import escaped
 from ropewalk.page.style import Option
 
 _NOTHING = "nothing yet"
@@ -23,14 +24,25 @@ class Chart:
         height: in pixels.
         option: the first one; without one it says that there is nothing yet.
         waiting: what it says instead, until it is told to show something.
+        rows: returns what is saved as CSV, the head first; by default the points of the option.
     """
 
-    def __init__(self, title: str, height: int, option: Option | None = None, waiting: str = _NOTHING) -> None:
+    def __init__(
+        self,
+        title: str,
+        height: int,
+        option: Option | None = None,
+        waiting: str = _NOTHING,
+        rows: Callable[[], Sequence[Sequence[object]]] | None = None,
+    ) -> None:
         self._title = title
+        self._rows = rows
         self._height = height
         self._shown: Option | None = None
         with ui.element("div").classes("relative-position w-full"):
             self.element = ui.echart({}).style(f"height:{height}px").classes("w-full")
+            self.element.props["tabindex"], self.element.props["role"] = "0", "img"  # keys zoom, see frame.py
+            self.element.props["aria-label"] = escaped(title)
             self._nothing = ui.label(waiting).classes("muted absolute-center")
             with ui.row().classes("absolute-top-right q-gutter-none"):
                 for icon, what, save in (("image", "PNG", self._save_png), ("table_view", "CSV", self._save_csv)):
@@ -76,20 +88,54 @@ class Chart:
         )
 
     def _save_csv(self) -> None:
-        ui.download.content(as_csv(self._shown or {}), f"{self._title}.csv")
+        rows = self._rows() if self._rows else point_rows(self._shown or {})
+        ui.download.content(as_csv(rows), f"{self._title}.csv")
 
 
-def as_csv(option: Mapping[str, Any]) -> str:
-    """Return the data of an option's series: name of the series, and the values of each point."""
+def as_csv(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV, without formulas."""
     lines = io.StringIO()
-    writer = csv.writer(lines)
-    writer.writerow(["series", "values"])
-    for series in cast("Sequence[Mapping[str, Any]]", option.get("series", ())):
-        for point in cast("Sequence[Any]", series.get("data", series.get("nodes", ()))):
-            value: Any = cast("Mapping[str, Any]", point).get("value", point) if isinstance(point, Mapping) else point
-            values = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else [value]
-            writer.writerow([safe_cell(series.get("name", "")), *map(safe_cell, values)])
+    csv.writer(lines).writerows([safe_cell(value) for value in row] for row in rows)
     return lines.getvalue()
+
+
+def point_rows(option: Mapping[str, Any]) -> list[list[object]]:
+    """Return a row for each point of an option's series: names of the series and of the point, and its values."""
+    rows: list[list[object]] = [["series", "point", "values"]]
+    categories = _categories(option)
+    for series in cast("Sequence[Mapping[str, Any]]", option.get("series", ())):
+        points = cast("Sequence[Any]", series.get("data", series.get("nodes", ())))
+        for number, point in enumerate(points):
+            name, values = _named(point)
+            if len(values) == 1 and not name and number < len(categories):
+                name = str(categories[number])
+            rows.append([series.get("name", ""), name, *values])
+        for link in cast("Sequence[Mapping[str, Any]]", series.get("links", ())):
+            ends = [_named(points[link[end]])[0].split(", ")[0] for end in ("source", "target")]
+            rows.append([series.get("name", ""), " to ".join(ends), link.get("label", {}).get("formatter", "")])
+    return rows
+
+
+def _named(point: object) -> tuple[str, list[object]]:
+    """Return the name and the values of a point, a bar or a line."""
+    if not isinstance(point, Mapping):
+        return "", _flat(point)
+    given = cast("Mapping[str, Any]", point)
+    return str(given.get("name", "")), _flat(given.get("value", given.get("coords")))
+
+
+def _flat(value: object) -> list[object]:
+    if not isinstance(value, list | tuple):
+        return [value]
+    return [one for part in cast("Sequence[object]", value) for one in _flat(part)]
+
+
+def _categories(option: Mapping[str, Any]) -> Sequence[object]:
+    axes: list[Any] = [option.get(name) for name in ("xAxis", "yAxis")]
+    found: list[Sequence[object]] = [
+        axis["data"] for axis in axes if isinstance(axis, dict) and cast("Option", axis).get("type") == "category"
+    ]
+    return found[0] if len(found) == 1 else ()
 
 
 def safe_cell(value: object) -> object:

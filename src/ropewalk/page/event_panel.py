@@ -8,7 +8,7 @@ from nicegui import ui
 
 from ropewalk.control.view import EventView, View
 from ropewalk.escaping import escaped
-from ropewalk.page.browser import call_browser
+from ropewalk.page.browser import call_browser, remember_entries
 from ropewalk.page.chart import Chart
 from ropewalk.page.frame import panel
 from ropewalk.page.pictures.timeline import PICTURE, timeline, timeline_height
@@ -27,9 +27,10 @@ class EventPanel:
     Args:
         seen: what is known when the page is opened.
         style: of the picture.
+        text: that the table is filtered by at first.
     """
 
-    def __init__(self, seen: Seen, style: Style) -> None:
+    def __init__(self, seen: Seen, style: Style, text: str = "") -> None:
         self._style = style
         self._last: tuple[EventView, ...] = ()
         self._drawn_at = 0.0
@@ -37,7 +38,7 @@ class EventPanel:
         with panel(PICTURE.title, help=PICTURE.help) as self._card:
             self._chart = Chart(f"{seen.view.name} events", PICTURE.height)
             with ui.row().classes("w-full justify-end"):
-                ui.input(placeholder="filter", on_change=lambda e: self._filter(str(e.value or ""))).props(
+                ui.input(placeholder="filter", value=text, on_change=lambda e: self._filter(str(e.value or ""))).props(
                     'dense outlined clearable type=search aria-label="filter events"'
                 ).classes("filter").style("width:180px")
                 ui.button(icon="table_view", on_click=self._save).props(
@@ -45,6 +46,8 @@ class EventPanel:
                 )
             self._grid = ui.aggrid(_options(), theme="balham", auto_size_columns=False)
             self._grid.classes("w-full").style("height:240px")
+        if text:
+            call_browser("filter", self._grid.id, text)
 
     def show(self, seen: Seen) -> None:
         """Show what is known."""
@@ -74,6 +77,7 @@ class EventPanel:
 
     def _filter(self, text: str) -> None:
         call_browser("filter", self._grid.id, text)
+        remember_entries({"events": text})
 
     def _save(self) -> None:
         call_browser("save", self._grid.id, "events.csv")

@@ -46,7 +46,8 @@ body { font-family: system-ui, sans-serif; font-size: 14px; }
 .nicegui-content { padding: 12px 16px; }
 a.place { color: inherit; text-decoration: none; opacity: 0.75; padding: 4px 8px; border-radius: 4px; }
 a.place[aria-current=page] { opacity: 1; background: #88888833; }
-a.place:focus-visible, button:focus-visible { outline: 2px solid #56B4E9; }
+:focus-visible:not(input, textarea) { outline: 2px solid #56B4E9; outline-offset: 1px; }
+[class*="q-"]:focus-visible:not(input, textarea) { box-shadow: 0 0 0 2px #56B4E9; }  /* Quasar allows no outline */
 </style>
 """
 _KEYS_HELP = (
@@ -56,6 +57,11 @@ _KEYS_HELP = (
     ("g d", "doctor"),
     ("/", "search or filter"),
     ("t", "light or dark"),
+    ("Tab, Shift+Tab", "from one control to the next"),
+    ("arrows, Enter", "move in a table or among tabs, and open what is chosen"),
+    ("Space", "select the row of a table"),
+    ("+ - arrows 0", "zoom and move a picture that has the focus, and show all of it"),
+    ("Esc", "close a dialog, or leave a field"),
     ("?", "this help"),
 )
 
@@ -158,8 +164,25 @@ def _listen_to_keys() -> None:
         """<script>
 (function () {
   var before = "";
+  function zoomed(place, key) {  // a picture that can be zoomed by the mouse can be zoomed by keys
+    var chart = getElement(parseInt(place.id.slice(1))).chart, option = chart && chart.getOption();
+    var zoom = option && option.dataZoom && option.dataZoom[0];
+    if (!zoom) return false;
+    var span = zoom.end - zoom.start, middle = (zoom.start + zoom.end) / 2;
+    if (key === "0") { span = 100; middle = 50; }
+    else if (key === "+" || key === "=") span /= 2;
+    else if (key === "-") span = Math.min(100, span * 2);
+    else if (key === "ArrowLeft") middle -= span / 4;
+    else if (key === "ArrowRight") middle += span / 4;
+    else return false;
+    middle = Math.min(100 - span / 2, Math.max(span / 2, middle));
+    chart.dispatchAction({type: "dataZoom", start: middle - span / 2, end: middle + span / 2});
+    return true;
+  }
   document.addEventListener("keydown", function (e) {
     var t = e.target;
+    if (e.key === "Escape" && t.tagName === "INPUT" && !t.closest(".q-dialog")) { t.blur(); return; }
+    if (t.classList.contains("nicegui-echart") && zoomed(t, e.key)) { e.preventDefault(); return; }
     if (e.ctrlKey || e.metaKey || e.altKey || /INPUT|TEXTAREA|SELECT/.test(t.tagName) || t.isContentEditable) return;
     var places = {n: "/", r: "/runs", s: "/searches", d: "/doctor"};
     if (before === "g" && places[e.key]) { location.href = window.path_prefix + places[e.key]; }

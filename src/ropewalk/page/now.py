@@ -6,16 +6,18 @@ from nicegui import ui
 from starlette.requests import Request
 
 from ropewalk.control.facts import shown_number
+from ropewalk.control.parts import below_wholes
 from ropewalk.escaping import escaped
-from ropewalk.page.browser import add_now_head
+from ropewalk.page.browser import add_now_head, remember_entries
 from ropewalk.page.frame import Visit, page_frame
-from ropewalk.page.part_pools import with_pools_below
 from ropewalk.page.small_curve import small_curve
 from ropewalk.page.style import state_group
 from ropewalk.page.totals import Totals, totals
 from ropewalk.page.watcher import Seen, Watcher
 from ropewalk.quantities import shown_duration, shown_size
 
+_DEEPEST = 3
+"""Parts that are deeper stand below each other."""
 _HEADS = ("", "progress", "up", "CPU", "memory", "rate")
 _EXAMPLE = """import ropewalk
 
@@ -36,7 +38,7 @@ def add_now_page(watcher: Watcher) -> None:
             add_now_head(visit.style)
             watcher.want(visit.client)
             visit.when_gone(lambda: watcher.unwant(visit.client))
-            board = _Board(watcher, visit)
+            board = _Board(watcher, visit, request.query_params.get("q", ""))
             board.refresh()
             visit.every(board.refresh)
 
@@ -44,17 +46,19 @@ def add_now_page(watcher: Watcher) -> None:
 class _Board:
     """All rows: one for each thing, which is made once and changed in place."""
 
-    def __init__(self, watcher: Watcher, visit: Visit) -> None:
+    def __init__(self, watcher: Watcher, visit: Visit, text: str) -> None:
         self._watcher = watcher
         self._visit = visit
         self._rows: dict[str, _ThingRow] = {}
-        self._filter = ""
+        self._filter = _simplified(text)
         with ui.row().classes("items-center w-full"):
             self._summary = ui.label().classes("rw-small")
             ui.space()
             self._search = (
                 ui.input(
-                    placeholder="filter by name, kind or state", on_change=lambda e: self._find(str(e.value or ""))
+                    placeholder="filter by name, kind or state",
+                    value=text,
+                    on_change=lambda e: self._find(str(e.value or "")),
                 )
                 .props('dense outlined clearable type=search aria-label="filter"')
                 .classes("filter")
@@ -77,13 +81,15 @@ class _Board:
         live = [seen for seen in things if not has_ended(seen)]
         ended = [seen for seen in things if has_ended(seen)]
         for home, those in ((self._live, live), (self._ended, ended)):
-            for place, (seen, is_part) in enumerate(with_pools_below(those)):
+            by_id = {seen.view.id: seen for seen in those}
+            for place, (view, depth) in enumerate(below_wholes([seen.view for seen in those])):
+                seen = by_id[view.id]
                 row = self._rows.get(seen.view.id)
                 if row is None:
                     with home:
                         row = self._rows[seen.view.id] = _ThingRow(seen.view.id)
                 row.put(home, place)
-                row.show(seen, self._visit, self._watcher.age_s(seen), is_part=is_part)
+                row.show(seen, self._visit, self._watcher.age_s(seen), depth)
                 row.set_visible(self._filter in _searched(seen))
         up = sum(row.totals.up for seen in live if (row := self._rows[seen.view.id]).totals)
         silent = sum(bool(seen.problem) for seen in live)
@@ -93,11 +99,12 @@ class _Board:
         _set_words(self._problems, "\n".join(f"Cannot be seen: {escaped(problem)}" for problem in problems))
         self._heads.set_visibility(bool(things))
         self._search.set_visibility(bool(things))
-        self._ended_title.set_visibility(bool(ended))
+        self._ended_title.set_visibility(any(self._filter in _searched(seen) for seen in ended))
         self._empty.set_visibility(not things and not problems)
 
     def _find(self, text: str) -> None:
-        self._filter = text.lower().strip()
+        self._filter = _simplified(text)
+        remember_entries({"q": text})
         self.refresh()
 
 
@@ -134,14 +141,14 @@ class _ThingRow:
                 self._root.move(home, place)
             self._place = (home.id, place)
 
-    def show(self, seen: Seen, visit: Visit, age_s: float, *, is_part: bool) -> None:
+    def show(self, seen: Seen, visit: Visit, age_s: float, depth: int) -> None:
         """Show what is known of the thing.
 
         Args:
             seen: what is known.
             visit: of the tab.
             age_s: seconds since it was seen.
-            is_part: whether it is the pool of the thing above.
+            depth: 0; 1 for a part of a thing above it, 2 for a part of a part.
         """
         view, sums = seen.view, totals(seen)
         self.totals = sums
@@ -149,7 +156,7 @@ class _ThingRow:
         self._name.set_text(escaped(view.name) or view.id)
         words = [view.kind, escaped(state), shown_duration(_whole(view.at - view.started))]
         self._kind.set_text(" · ".join(words))
-        self._set_look(look_of(seen), ended=has_ended(seen), is_part=is_part)
+        self._set_look(look_of(seen), ended=has_ended(seen), depth=depth)
         _set_width(self._bar, view.progress)
         self._track.set_visibility(view.progress is not None)
         self._left.set_text(progress_words(seen))
@@ -173,8 +180,9 @@ class _ThingRow:
         """Remove it from the page."""
         self._root.delete()
 
-    def _set_look(self, look: str, *, ended: bool, is_part: bool) -> None:
-        classes = f"rw-thing rw-{look}{' rw-ended' if ended else ''}{' rw-part' if is_part else ''}"
+    def _set_look(self, look: str, *, ended: bool, depth: int) -> None:
+        part = f" rw-part rw-part-{min(depth, _DEEPEST)}" if depth else ""
+        classes = f"rw-thing rw-{look}{' rw-ended' if ended else ''}{part}"
         if classes != self._look:
             self._root.classes(replace=classes)
             self._look = classes
@@ -220,6 +228,10 @@ def progress_words(seen: Seen) -> str:
 
 def _whole(seconds: float) -> float:
     return max(0.0, float(round(seconds)))
+
+
+def _simplified(text: str) -> str:
+    return text.lower().strip()
 
 
 def _searched(seen: Seen) -> str:

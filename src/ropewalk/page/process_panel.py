@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from ropewalk.escaping import escaped
-from ropewalk.page.browser import call_browser
+from ropewalk.page.browser import call_browser, remember_entries
 from ropewalk.page.frame import panel
 from ropewalk.page.process_rows import Row, changes, process_rows
 from ropewalk.page.watcher import Seen
@@ -26,10 +26,11 @@ class ProcessPanel:
 
     Args:
         seen: what is known of the thing when the page is opened.
+        text: that the table is filtered by at first.
         is_pool: whether it is the pool of the thing that the page is about.
     """
 
-    def __init__(self, seen: Seen, *, is_pool: bool = False) -> None:
+    def __init__(self, seen: Seen, text: str = "", *, is_pool: bool = False) -> None:
         self._rows: dict[str, Row] = {}
         with panel("Processes") as self._card:
             with ui.row().classes("items-center w-full"):
@@ -38,7 +39,7 @@ class ProcessPanel:
                     words = f"tasks and deaths of pool {escaped(seen.view.name)}"
                     ui.link(words, f"/now/{seen.view.id}").classes("rw-small")
                 ui.space()
-                ui.input(placeholder="filter", on_change=lambda e: self._filter(str(e.value or ""))).props(
+                ui.input(placeholder="filter", value=text, on_change=lambda e: self._filter(str(e.value or ""))).props(
                     'dense outlined clearable type=search aria-label="filter processes"'
                 ).classes("filter").style("width:180px")
                 ui.button(icon="table_view", on_click=self._save).props(
@@ -52,6 +53,8 @@ class ProcessPanel:
             with ui.element("div").classes("w-full") as self._frame:
                 self._grid = ui.aggrid(_options(seen), theme="balham", auto_size_columns=False)
                 self._grid.classes("rw-grid w-full").style("height:100%")
+        if text:
+            call_browser("filter", self._grid.id, text)
         self._num_shown = -1
         self._fit(len(seen.view.processes))
 
@@ -77,6 +80,7 @@ class ProcessPanel:
 
     def _filter(self, text: str) -> None:
         call_browser("filter", self._grid.id, text)
+        remember_entries({"processes": text})
 
     def _save(self) -> None:
         call_browser("save", self._grid.id, "processes.csv")

@@ -31,6 +31,8 @@ USUAL_PORT = 8470
 
 _LOGGERS = ("nicegui", "uvicorn.error", "asyncio")
 """Loggers that log what browsers send, which may be a reader's."""
+_LEFT = "No response returned."
+"""What Starlette's middleware raises if a request was gone before its answer, as when somebody goes to another page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,7 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     from ropewalk.page.thing import add_thing_page
 
     for name in _LOGGERS:
+        logging.getLogger(name).addFilter(is_no_visitor_who_left)
         logging.getLogger(name).addFilter(escape_record)
     watcher = Watcher(source)
     add_now_page(watcher)
@@ -167,6 +170,12 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     finally:
         watcher.close()
         reader.close()
+
+
+def is_no_visitor_who_left(record: logging.LogRecord) -> bool:
+    """Keep all records but the error of Starlette for a browser that did not wait for its answer; a filter."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, RuntimeError) and str(error) == _LEFT)
 
 
 def escape_record(record: logging.LogRecord) -> bool:

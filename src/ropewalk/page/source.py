@@ -27,6 +27,7 @@ from ropewalk.control.launchers import (
     usual_parents,
 )
 from ropewalk.control.server import Act, ActionDone, LogFiles, LogFilesAre, Look, Stacks, StacksAre, Stop, ViewIs
+from ropewalk.control.view import View
 from ropewalk.errors import TransportRefused
 from ropewalk.page.actions import ActionFailed
 from ropewalk.page.watcher import LookResult
@@ -63,6 +64,19 @@ class _Conversation:
         except BaseException:
             self.close()  # a late answer would be taken for that of the next question
             raise
+
+    def last_view(self) -> View | None:
+        """Return what it showed last, if it has ended and has said that; the conversation is over."""
+        try:
+            if self.answer is not None:
+                self.answer.result()
+            return self.connection.last_view() if self.connection else None
+        except LauncherGone as gone:
+            return gone.last
+        except (LauncherSilent, RequestFailed, TransportRefused):
+            return None
+        finally:
+            self.close()
 
     def close(self) -> None:
         self.connection = None
@@ -101,12 +115,14 @@ class Launchers:
     # As a source
 
     def look(self, panels: Mapping[str, dict[str, int]]) -> list[LookResult]:
-        """Return a view of each, and why there is none; without those that have ended meanwhile."""
+        """Return a view of each, and why there is none; of those that have ended since the last look, the last view."""
+        last_looks: list[LookResult] = []
         found = {launcher.file: launcher for launcher in self._find()}
         for file in self._conversations.keys() - found.keys():
             conversation = self._conversations[file]
             if conversation.answer is None or conversation.answer.done():
-                conversation.close()
+                if last := conversation.last_view():
+                    last_looks.append(LookResult(conversation.launcher.id, last))
                 del self._conversations[file]
         for file, launcher in found.items():
             conversation = self._conversations.setdefault(file, _Conversation(launcher))
@@ -117,7 +133,7 @@ class Launchers:
         under_way = [one.answer for one in self._conversations.values() if one.answer]
         wait(under_way, _PATIENCE_S)
         looks = (self._answer_of(self._conversations[file]) for file in found)
-        return [look for look in looks if look]
+        return [*last_looks, *(look for look in looks if look)]
 
     def _answer_of(self, conversation: _Conversation) -> LookResult | None:
         launcher, answer = conversation.launcher, conversation.answer
@@ -128,8 +144,8 @@ class Launchers:
         conversation.answer = None
         try:
             return LookResult(launcher.id, answer.result().view)
-        except LauncherGone:
-            return None
+        except LauncherGone as gone:
+            return LookResult(launcher.id, gone.last) if gone.last else None
         except (LauncherSilent, RequestFailed, TransportRefused) as error:
             return LookResult(launcher.id, None, str(error))
 

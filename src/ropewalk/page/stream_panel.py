@@ -25,7 +25,7 @@ _WINDOWS = {10: "10 s", 30: "30 s", 120: "2 min", 600: "10 min"}
 _ANEW_S = 120.0
 """The whole picture is made anew this often: rows, colours and resolution fit what is there now."""
 _SETTLED_S = 10.0
-"""For this long it stays, unless there are new workers."""
+"""For this long it stays, unless there are new workers or functions."""
 _ROW_PX = 13
 _LEAST_PX = 220
 _MOST_PX = 760
@@ -59,7 +59,7 @@ class StreamPanel:
                 self._note = ui.label("Ctrl and wheel, or the bar below, zoom; zoomed, it stands still").classes(
                     "rw-small"
                 )
-            self._chart = Chart(f"{seen.view.name} tasks", height)
+            self._chart = Chart(f"{seen.view.name} tasks", height, rows=self._rows)
             self._chart.element.on("chart:datazoom", self._zoom, ["start", "end", "batch"], throttle=0.4,
                                    leading_events=False)  # fmt: skip
 
@@ -83,14 +83,19 @@ class StreamPanel:
         items[RUNNING] = self._stream.running_items(running)
         self._send({"begin": self._stream.begin, "end": now, "items": items, "whole": [RUNNING]})
 
+    def _rows(self) -> list[list[object]]:
+        """Return all tasks that are known, with the head of a table."""
+        tasks = cast("Sequence[Task]", self._seen.panels.get("stream", {}).get("tasks", ()))
+        return [["worker", "function", "begin", "end", "tasks", "outcome"], *map(list, tasks)]
+
     def _must_draw(self, fresh: Sequence[Task], now: float) -> bool:
         """Return whether new tasks do not fit into the picture that the browser has."""
         if not {str(task[0]) for task in fresh} <= set(self._stream.workers):
             return True
-        if now - self._drawn_at < _SETTLED_S:
-            return False
-        unknown = not {str(task[1]) for task in fresh} <= set(self._stream.functions)
-        return self._num_bars > 2 * MOST_BARS or (unknown and self._stream.has_room)
+        # There is room for few functions, so they make it drawn anew only a few times, and none stays grey meanwhile.
+        if self._stream.has_room and not {str(task[1]) for task in fresh} <= set(self._stream.functions):
+            return True
+        return self._num_bars > 2 * MOST_BARS and now - self._drawn_at >= _SETTLED_S
 
     def _draw(self, data: Mapping[str, Any], running: Sequence[Task], now: float) -> None:
         self._stream.begin, self._stream.end = now - self._window_s, now

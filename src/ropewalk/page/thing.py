@@ -9,6 +9,7 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 from starlette.requests import Request
 
+from ropewalk.control.parts import pool_of
 from ropewalk.escaping import escaped
 from ropewalk.page.actions import ActionOutcome, Actions, Actor
 from ropewalk.page.browser import add_now_head, call_browser
@@ -16,12 +17,12 @@ from ropewalk.page.call_rates import CallRates
 from ropewalk.page.chart import Chart
 from ropewalk.page.event_panel import EventPanel
 from ropewalk.page.frame import Visit, page_frame, panel
-from ropewalk.page.part_pools import pool_of
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures import pictures_of
 from ropewalk.page.pictures.graph import graph_height
 from ropewalk.page.process_dialog import ProcessDialog
 from ropewalk.page.process_panel import ProcessPanel
+from ropewalk.page.relatives import RelativeLinks, Relatives, relatives
 from ropewalk.page.stream_panel import StreamPanel
 from ropewalk.page.thing_header import ThingHeader
 from ropewalk.page.watcher import Seen, Watcher
@@ -47,7 +48,7 @@ def add_thing_page(watcher: Watcher, actor: Actor | None) -> None:
         with page_frame(request, escaped(seen.view.name) if seen else id) as visit:
             add_now_head(visit.style)
             visit.when_gone(lambda: watcher.unwant(visit.client))
-            page = _ThingPage(watcher, actions, visit, id)
+            page = _ThingPage(watcher, actions, visit, id, request.query_params)
             page.show()
             visit.every(page.refresh)
 
@@ -55,11 +56,14 @@ def add_thing_page(watcher: Watcher, actor: Actor | None) -> None:
 class _ThingPage:
     """The page in one tab: waits until the thing is seen, and then shows it."""
 
-    def __init__(self, watcher: Watcher, actions: Actions | None, visit: Visit, id: str) -> None:
+    def __init__(
+        self, watcher: Watcher, actions: Actions | None, visit: Visit, id: str, given: Mapping[str, str]
+    ) -> None:
         self._watcher = watcher
         self._visit = visit
         self._id = id
         self._actions = actions
+        self._given = given
         self._shown: tuple[object, ...] | None = None
         self._parts: _ThingParts | None = None
         self._first_look = watcher.num_looks
@@ -81,7 +85,10 @@ class _ThingPage:
             if self._watcher.num_looks - self._first_look >= _LOOKS_BEFORE_GONE and self._parts is None:
                 self._waiting.set_text("This does not run any more, or never did. Its run may be among the runs.")
             return
-        pool = pool_of(seen, self._watcher.things())
+        things = {thing.view.id: thing for thing in self._watcher.things()}
+        views = [thing.view for thing in things.values()]
+        pool_view = pool_of(seen.view, views)
+        pool = things[pool_view.id] if pool_view else None
         shown = seen.view.offers, pool and pool.view.id
         if shown != self._shown:
             self._shown = shown
@@ -90,9 +97,9 @@ class _ThingPage:
             self._content.clear()
             self._waiting.set_visibility(False)
             with self._content:
-                self._parts = _ThingParts(seen, pool, self._actions, self._visit)
+                self._parts = _ThingParts(seen, pool, self._actions, self._visit, self._given)
         if self._parts:
-            self._parts.show(seen, pool, self._watcher.age_s(seen))
+            self._parts.show(seen, pool, self._watcher.age_s(seen), relatives(seen.view, views))
 
     def _close(self) -> None:
         if self._parts:
@@ -102,15 +109,18 @@ class _ThingPage:
 class _ThingParts:
     """Everything on the page of a thing with certain panels, whose processes may be those of its pool."""
 
-    def __init__(self, seen: Seen, pool: Seen | None, actions: Actions | None, visit: Visit) -> None:
+    def __init__(
+        self, seen: Seen, pool: Seen | None, actions: Actions | None, visit: Visit, given: Mapping[str, str]
+    ) -> None:
         self._seen = seen
         self._actions = actions
         self._visit = visit
         may_act = visit.may_act and actions is not None
         ui.page_title(f"{escaped(seen.view.name)} · Ropewalk")
         self._header = ThingHeader(seen.view.actions if may_act else (), self._act)
+        self._relatives = RelativeLinks()
         with ui.element("div").classes("w-full") as self._place_of_processes:
-            self._processes = ProcessPanel(pool or seen, is_pool=pool is not None)
+            self._processes = ProcessPanel(pool or seen, given.get("processes", ""), is_pool=pool is not None)
         self.dialog = ProcessDialog(pool or seen, actions, may_act=may_act)
         self._charts: list[_LiveChart] = []
         self._stream: StreamPanel | None = None
@@ -125,14 +135,15 @@ class _ThingParts:
                     else:
                         with panel(picture.title, help=picture.help):
                             self._charts.append(_LiveChart(seen, picture, visit))
-        self._events = EventPanel(seen, visit.style)
+        self._events = EventPanel(seen, visit.style, given.get("events", ""))
         ui.on("rw_process", self._open)
         ui.timer(0.5, lambda: call_browser("openHash"), once=True)
 
-    def show(self, seen: Seen, pool: Seen | None, age_s: float) -> None:
+    def show(self, seen: Seen, pool: Seen | None, age_s: float, related: Relatives) -> None:
         """Show what is known now."""
         self._seen = seen
         self._header.show(seen, age_s, pool)
+        self._relatives.show(related)
         self._processes.show(pool or seen)
         may_have = bool(seen.view.processes) or pool is not None or seen.view.kind in _WITH_PROCESSES
         self._place_of_processes.set_visibility(may_have)

@@ -46,6 +46,7 @@ from ropewalk.pool.worker_options import WorkerOptions
 from ropewalk.processes.death_warnings import DeathWarnings
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.messages import Exited, NotStarted, TaskReport
+from ropewalk.processes.output_marks import mark_end
 from ropewalk.processes.session import Session
 from ropewalk.transport.link import Link, Received
 
@@ -398,6 +399,7 @@ class Dispatcher:
         else:
             self.history.died(worker.name, death)
             cause = death.record.describe()
+            mark_end(self._session.output_file(worker.name), cause)
             self._replace(worker, cause, CrashLoop)
             if not death.is_told and self._broken is None:
                 follows = f"{death.retried} starts again" if death.retried else "another worker takes its place"

@@ -173,8 +173,10 @@ def first_constant(code: Code) -> Constant:
 
 
 def _label(func: Callable[..., Any]) -> str:
-    """Return the name of a function for users, without where it is defined."""
+    """Return the name of a function for users, without where it is defined; a partial may have a name of its own."""
     while isinstance(func, functools.partial):
+        if name := vars(func).get("__name__"):
+            return str(name)
         func = func.func
     name = getattr(func, "__qualname__", type(func).__qualname__)
     return name.rpartition("<locals>.")[2]

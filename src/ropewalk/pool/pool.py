@@ -161,8 +161,7 @@ class Pool:
             self._state = RUN
         self._target = PoolTarget(self, self._dispatcher, self._session)
         self._control: ControlServer | None = None
-        if bootstrap.current is None:  # in a worker, the launcher shows what it does
-            self._announce()
+        self._announce()
 
     @contextlib.contextmanager
     def _released_on_error(self) -> Generator[None]:

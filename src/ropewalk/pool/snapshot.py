@@ -48,6 +48,7 @@ def pool_status(name: str, state: str, table: TaskTable, history: PoolHistory) -
         num_deaths=history.num_deaths,
         deaths=tuple(history.deaths),
         events=tuple(history.events),
+        dropped=table.num_dropped,
     )
 
 

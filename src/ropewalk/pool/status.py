@@ -73,6 +73,8 @@ class PoolStatus:
     """Changes of hosts, in words."""
     ways: tuple[str, ...] = ()
     """Hosts that reach each other only through a relay."""
+    dropped: int = 0
+    """Number of tasks that were cancelled, or still there when the pool was terminated."""
 
     def __str__(self) -> str:
         head = (

@@ -133,6 +133,7 @@ class TaskTable:
         self.num_done = 0
         self.num_failed = 0
         self.num_retried = 0
+        self.num_dropped = 0
         self._pending: deque[ItemSpan] = deque()
         self._choosy: deque[ItemSpan] = deque()
         """Pending spans that wait for an idle worker on a host that they do not avoid."""
@@ -304,6 +305,7 @@ class TaskTable:
     def dropped(self) -> list[ItemSpan]:
         """Return tasks of cancelled jobs that end here without a result; each is returned once."""
         dropped, self._dropped = self._dropped, []
+        self.num_dropped += sum(span.stop - span.start for span in dropped)
         return dropped
 
     # Decisions

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ropewalk.control.process_stacks import of_processes
 from ropewalk.control.rate import Rate
 from ropewalk.control.target import ControlTarget, new_id
-from ropewalk.control.view import EventView, Kind, ProcessView, View
+from ropewalk.control.view import ENDED, EventView, Kind, ProcessView, View
 from ropewalk.pool.status import PoolStatus, WorkerStatus
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ class PoolTarget(ControlTarget):
 
     def log_files(self) -> Mapping[str, Path]:
         """The output file of each worker, by name."""
-        folder = Path(self._session.settings.logs or self._session.folder / "output")
-        return {worker.name: folder / f"{worker.name.replace('/', '_')}.log" for worker in self._workers()}
+        return {worker.name: self._session.output_file(worker.name) for worker in self._workers()}
 
     def stacks(self, node: str | None, timeout_s: float) -> Mapping[str, str]:
         """The Python stacks of a worker, or of all, by name."""
@@ -130,6 +129,7 @@ def pool_view(
     """
     num_left = status.queued + status.running
     num_ended = status.done + status.failed
+    num_all = num_ended + num_left + (status.dropped if status.state in ENDED else 0)
     return View(
         kind="pool",
         name=status.name,
@@ -138,11 +138,12 @@ def pool_view(
         state=status.state,
         started=started,
         at=now,
-        progress=num_ended / (num_ended + num_left) if num_ended + num_left else None,
+        progress=num_ended / num_all if num_all else None,
         left_s=num_left / num_per_s if num_per_s else (None if num_left else 0.0),
         facts={
             **task_counts(status),
             "tasks_per_s": round(num_per_s, 3),
+            **({"dropped": status.dropped} if status.dropped else {}),
             "deaths": status.num_deaths,
             "workers": len(status.workers),
             "hosts": len({worker.host for worker in status.workers if worker.host}),

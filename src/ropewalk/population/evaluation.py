@@ -126,6 +126,12 @@ class _Users:
         self._function = function
         self._takes_trial = takes_trial
 
+    @property
+    def __name__(self) -> str:
+        """The name that the user knows."""
+        function = getattr(self._function, "func", self._function)  # of functools.partial
+        return str(getattr(function, "__name__", type(function).__name__))
+
     def __call__(self, *arguments: Any) -> Any:
         return self._function(*map(own, arguments if self._takes_trial else arguments[:-1]))
 

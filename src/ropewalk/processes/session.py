@@ -301,6 +301,10 @@ class Session:
         """Wait until the records that processes have written so far were handled; see `RecordRelay.settle`."""
         return not self._opened or self.loop.is_here or self.records.settle(timeout_s)
 
+    def output_file(self, process: str) -> Path:
+        """Return the file on this host that has the output of a process, by its name, if output is kept here."""
+        return Path(self.settings.logs or self.folder / "output") / f"{process.replace('/', '_')}.log"
+
     def when_closed(self, call: Callable[[], object]) -> None:
         """Have a call made, once, when the session has ended."""
         with self._lock:

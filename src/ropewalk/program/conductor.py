@@ -17,6 +17,7 @@ from typing import Any
 from ropewalk.control.event_log import EventLog
 from ropewalk.errors import FailedForGood, ProgramFailed, ServiceLost
 from ropewalk.processes.notifier import Notifier
+from ropewalk.processes.output_marks import append_to, mark_end
 from ropewalk.program.announcer import Announcer
 from ropewalk.program.circles import Circles
 from ropewalk.program.death_lines import DeathLines
@@ -35,7 +36,6 @@ from ropewalk.program.instructions import (
     Start,
 )
 from ropewalk.program.kept_folder import KeptFolder
-from ropewalk.program.log_files import append_to
 from ropewalk.program.messages import (
     AskStatus,
     CallsHeldUp,
@@ -287,6 +287,8 @@ class Conductor:
             self._tell_failure(unit, ending.failure, record, follows=was not in _UNTOLD, is_told=is_told)
         if after and has_failed:
             self.death_lines.failed(unit, record, after.cause, now)
+        if after and after.state in _AGAIN:
+            mark_end(self.hosting.log_file(name.unit, name.replica), f"{unit.label} {cause}; it starts again")
         self._do(instructions)
         if not ok and could_start and was in _UNTOLD and self._state_of(name) in _AGAIN:
             self.elastic.restarts(name.unit)

@@ -249,8 +249,7 @@ class ProcessHosting(Hosting):
         return self._session.processes.silence_of(self._ids.get(name, ""))
 
     def log_file(self, unit: str, replica: int) -> Path | None:
-        folder = Path(self._session.settings.logs or self.folder / "output")
-        return folder / f"{unit}.{replica}.log".replace("/", "_")
+        return self._session.output_file(f"{unit}.{replica}")
 
     def show(self, name: UnitName, host: str, text: str) -> None:
         self._session.output.show(f"{name.unit} {name.replica}@{host}", text)

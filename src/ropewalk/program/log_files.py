@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
-
-from ropewalk.trusted_files import open_to_append
 
 _BLOCK_BYTES = 64 * 1024
 _MOST_LINE_BYTES = 1 << 20
@@ -68,14 +65,6 @@ class LogFile:
             end = len(data)
         self._partial = data[end:]
         return _lines(data[:end])
-
-
-def append_to(path: Path | None, text: str) -> None:
-    """Add complete lines to the output of a replica that has ended, if there is a file; ignores a full disk."""
-    with contextlib.suppress(OSError):
-        if path is not None and os.path.lexists(path):
-            with open(open_to_append(path), "ab", buffering=0) as file:
-                file.write(text.encode(errors="replace"))
 
 
 def _lines(data: bytes) -> list[str]:

@@ -203,6 +203,8 @@ class NodeCalls(msgspec.Struct, array_like=True, frozen=True):
     """Whether the node was asked to end."""
     busy_s: float = 0.0
     """Seconds that the calls that are done took in sum."""
+    calls_to: dict[str, int] = {}
+    """The number of calls that the node has made to each service, by name of the service."""
 
 
 class HostStatus(msgspec.Struct, tag=26, array_like=True, frozen=True):

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.calls import call_context
+from ropewalk.calls.call_count import CallCount
 from ropewalk.calls.caller import Caller
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import MethodFacts
@@ -57,6 +58,8 @@ class NodeContext:
         self.thread = 0
         self._host = host
         self._caller = caller
+        self._calls_to: dict[str, CallCount] = {}
+        """The calls that its clients have made, by name of the service."""
         self._waits = False
         """Whether its own thread waits for the stop and the host knows."""
         self._stopped = threading.Event()
@@ -73,6 +76,11 @@ class NodeContext:
     def label(self) -> str:
         """Its name in messages, such as "learner" or "actor.3"."""
         return self.name if self.replicas == 1 else f"{self.name}.{self.replica}"
+
+    @property
+    def calls_to(self) -> dict[str, int]:
+        """The number of calls that it has made to each service, by name."""
+        return {name: count.num for name, count in self._calls_to.copy().items()}
 
     def resolve(self, value: Any) -> Any:
         """Replace handles by clients and construct deferred values, at any depth."""
@@ -199,7 +207,8 @@ class NodeContext:
 
     def _client(self, handle: Handle[Any]) -> Client:
         methods, retries = handle.methods or {}, handle.on_lost == "retry"
-        return Client(self._caller, handle.name, handle.address, methods, retries=retries)
+        count = self._calls_to.setdefault(handle.name, CallCount())
+        return Client(self._caller, handle.name, handle.address, methods, retries=retries, count=count)
 
 
 # The node that the running code belongs to

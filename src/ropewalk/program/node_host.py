@@ -538,6 +538,7 @@ class NodeHost:
                 "" if running.ended.is_set() else of_threads.get(running.context.thread, ""),
                 running.context.stopping,
                 served.busy_s if served else 0.0,
+                running.context.calls_to,
             )
             for unit in list(self._units.values())
             for running in unit.nodes

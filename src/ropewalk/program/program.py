@@ -11,6 +11,7 @@ Adding nodes only records them. A program can be launched more than once.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import re
@@ -23,6 +24,7 @@ from ropewalk import settings
 from ropewalk.control.target import ControlTarget
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import ProgramInvalid
+from ropewalk.html_table import html_text
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.session import Session
 from ropewalk.program import drawing, picture
@@ -293,7 +295,7 @@ class Program:
         if format not in _FORMATS:
             raise ValueError(f"the graph can be had as {', '.join(_FORMATS)}, not {format!r}")
         self._unlaunched.is_used()
-        return _FORMATS[format](drawing.DrawnGraph(self.name, self.specs, self.edges()))
+        return _FORMATS[format](self._drawn())
 
     def validate(self, mode: Mode = "processes", *, engine: str | None = None, copy: bool = True) -> None:
         """Check everything that can be checked before anything starts.
@@ -367,6 +369,14 @@ class Program:
 
     def __repr__(self) -> str:
         return f"Program({self.name!r}, {len(self._specs)} nodes)"
+
+    def _repr_html_(self) -> str:
+        # As an image, since the style sheet of a picture would apply to the whole notebook.
+        data = base64.b64encode(picture.svg(self._drawn()).encode()).decode()
+        return f'<img alt="{html_text(repr(self))}" src="data:image/svg+xml;base64,{data}">'
+
+    def _drawn(self) -> drawing.DrawnGraph:
+        return drawing.DrawnGraph(self.name, self.specs, self.edges())
 
     def _vertex(self, name: str) -> Vertex:
         return self._vertices.setdefault(name, Vertex(self))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from ropewalk.control.stragglers import stragglers
 from ropewalk.control.view import ProcessView, View
 from ropewalk.program.conductor import Conductor
 from ropewalk.program.drawing import edges_of
+from ropewalk.program.messages import NodeCalls
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.status import NodeStatus, ProgramStatus
 
@@ -36,7 +38,7 @@ class ProgramViewer:
         self._specs = {spec.name: spec for spec in specs}
         self._id = id
         self._rate = Rate(time.monotonic())
-        self._edges: list[dict[str, str]] | None = None
+        self._edges: list[tuple[str, str]] | None = None
 
     def view(self, status: ProgramStatus, panels: Iterable[str]) -> View:
         """Return what the program shows.
@@ -64,8 +66,13 @@ class ProgramViewer:
         )
 
     def _busy_s(self, node: NodeStatus) -> float:
+        calls = self._calls_of(node)
+        return calls.busy_s if calls else 0.0
+
+    def _calls_of(self, node: NodeStatus) -> NodeCalls | None:
+        """Return what a replica has reported of its calls since it was started last."""
         calls = self._conductor.calls.get((node.name, node.replica))
-        return calls.busy_s if calls and calls.unit.generation == node.generation else 0.0
+        return calls if calls and calls.unit.generation == node.generation else None
 
     def _silent_s(self, node: NodeStatus, now: float) -> float:
         """Seconds since the agent has measured its process, or since it should have answered."""
@@ -77,10 +84,10 @@ class ProgramViewer:
 
     def _graph(self, nodes: Sequence[NodeStatus], busy_s: Sequence[float]) -> dict[str, Any]:
         if self._edges is None:  # arguments are searched once
-            pairs = {(edge.source, edge.target) for edge in edges_of(list(self._specs.values()))}
-            self._edges = [{"from": source, "to": target} for source, target in sorted(pairs)]
+            self._edges = sorted({(edge.source, edge.target) for edge in edges_of(list(self._specs.values()))})
         kinds = {name: spec.node.kind for name, spec in self._specs.items()}
-        return {"nodes": graph_nodes(kinds, nodes, busy_s), "edges": self._edges}
+        made = [(node.name, calls.calls_to) for node in nodes if (calls := self._calls_of(node))]
+        return {"nodes": graph_nodes(kinds, nodes, busy_s), "edges": graph_edges(self._edges, made)}
 
 
 def graph_nodes(
@@ -111,6 +118,22 @@ def graph_nodes(
             }
         )
     return found
+
+
+def graph_edges(
+    edges: Iterable[tuple[str, str]], made: Iterable[tuple[str, Mapping[str, int]]]
+) -> list[dict[str, Any]]:
+    """Return the edges of the graph of the page, each with the calls that all replicas of its caller have made.
+
+    Args:
+        edges: pairs of a caller and a service, by name.
+        made: for each replica its name, and the number of its calls by name of the service.
+    """
+    sums: Counter[tuple[str, str]] = Counter()
+    for source, calls in made:
+        for target, num in calls.items():
+            sums[source, target] += num
+    return [{"from": source, "to": target, "calls": sums[source, target]} for source, target in edges]
 
 
 def processes_of(

@@ -50,14 +50,15 @@ def test_a_node_shows_its_rate_latency_replicas_and_what_waits():
     assert shown["itemStyle"]["borderType"] == "dashed"
 
 
-def test_an_edge_has_a_rate_only_if_one_node_makes_all_calls():
-    shared = data(
-        node("a"), node("b"), node("c", calls_per_s=5.0), node("d", calls_per_s=7.0), edges=("ac", "bc", "ad")
-    )
+def test_each_caller_of_a_node_has_a_rate_of_its_own():
+    shared = data(node("a"), node("b"), node("c", calls_per_s=5.0), edges=("ac", "bc", "ab"))
+    for edge, rate in zip(shared["edges"], (1.0, 4.0, 0.0), strict=True):
+        edge["calls_per_s"] = rate
     links = graph(shared, Style())["series"][0]["links"]
     assert [(one["label"]["show"], one["label"]["formatter"]) for one in links] == [
-        (False, "0/s"), (False, "0/s"), (True, "7/s"),
+        (True, "1/s"), (True, "4/s"), (False, "0/s"),
     ]  # fmt: skip
+    assert links[0]["lineStyle"]["width"] < links[1]["lineStyle"]["width"]
 
 
 def test_an_edge_to_a_node_that_is_not_there_is_left_out():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import json
+from collections.abc import Mapping
 
 from nicegui import ui
 
@@ -36,6 +37,11 @@ def call_browser(function: str, *args: object) -> None:
     ui.run_javascript(f"ropewalk.{function}({words})")
 
 
+def remember_entries(entries: Mapping[str, str]) -> None:
+    """Put entries into the query of the address of the page, so that it leads here again; empty ones are taken out."""
+    call_browser("remember", entries)
+
+
 def add_runs_head(style: Style) -> None:
     """Add the style sheets and the script of pages of runs to the page that is being made.
 
@@ -52,4 +58,4 @@ def _text(name: str) -> str:
     return importlib.resources.files("ropewalk.page.browser").joinpath(name).read_text("utf-8")
 
 
-__all__ = ["add_now_head", "add_runs_head", "call_browser"]
+__all__ = ["add_now_head", "add_runs_head", "call_browser", "remember_entries"]

@@ -80,8 +80,19 @@ window.ropewalk = (function () {
     if (location.hash.length > 1) open(decodeURIComponent(location.hash.slice(1)));
   }
 
+  window.addEventListener("hashchange", openHash); // a link to a process, followed while its page is open
+
   function setHash(name) {
-    history.replaceState(null, "", location.pathname + (name ? `#${encodeURIComponent(name)}` : ""));
+    history.replaceState(null, "", location.pathname + location.search + (name ? `#${encodeURIComponent(name)}` : ""));
+  }
+
+  function remember(entries) {
+    const address = new URL(location.href);
+    for (const [name, value] of Object.entries(entries)) {
+      if (value) address.searchParams.set(name, value);
+      else address.searchParams.delete(name);
+    }
+    history.replaceState(history.state, "", address);
   }
 
   function onKey(params) {
@@ -174,11 +185,33 @@ window.ropewalk = (function () {
 
   function filter(gridId, text) {
     const grid = getElement(gridId);
-    if (grid && grid.api) grid.api.setGridOption("quickFilterText", text);
+    if (!grid || !grid.api) return void setTimeout(() => filter(gridId, text), 50);
+    grid.api.setGridOption("quickFilterText", text);
   }
 
   function save(gridId, fileName) {
     getElement(gridId).api.exportDataAsCsv({ fileName, processCellCallback: (cell) => plain(cell.value) });
+  }
+
+  // A table of texts is a grid of elements, row by row; what can be clicked on has no text that is worth saving.
+  function saveTable(id, numColumns, fileName) {
+    const text = (cell) => {
+      const icons = [...cell.querySelectorAll(".q-icon")].map((icon) => icon.innerText);
+      return cell.innerText.split("\n").filter((line) => line && !icons.includes(line)).join(" ");
+    };
+    const cells = [...getHtmlElement(id).children].map((cell) => (cell.querySelector("button") ? "" : text(cell)));
+    const quoted = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+    const lines = [];
+    for (let at = 0; at < cells.length; at += numColumns) {
+      const row = cells.slice(at, at + numColumns);
+      if (row.some((value) => value)) lines.push(row.map((value) => quoted(plain(value))).join(","));
+    }
+    const address = URL.createObjectURL(new Blob([`${lines.join("\r\n")}\r\n`], { type: "text/csv" }));
+    const link = make("a");
+    link.href = address;
+    link.download = fileName;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(address), 60000);
   }
 
   // No spreadsheet takes it for a formula (OWASP, CSV injection).
@@ -194,7 +227,7 @@ window.ropewalk = (function () {
 
   // --- logs ---
 
-  const MOST_LINES = 5000;
+  const MOST_LINES = 5000, LIFE = "--- ropewalk: ";
 
   function log(id, lines, again, needle) {
     const box = getHtmlElement(id);
@@ -204,7 +237,8 @@ window.ropewalk = (function () {
     const added = document.createDocumentFragment(), lower = (needle || "").toLowerCase();
     for (const line of lines) {
       const bad = /\b(ERROR|CRITICAL|FATAL|Traceback|[A-Z]\w*Error)\b/.test(line), warn = /\bWARN(ING)?\b/.test(line);
-      const element = make("div", bad ? "rw-text-bad" : warn ? "rw-text-warn" : "");
+      const life = line.startsWith(LIFE); // the end of a process; its successor goes on below
+      const element = make("div", life ? "rw-life" : bad ? "rw-text-bad" : warn ? "rw-text-warn" : "");
       const at = lower ? line.toLowerCase().indexOf(lower) : -1;
       if (at < 0) element.textContent = line === "" ? "\u00a0" : line;
       else element.append(line.slice(0, at), make("span", "rw-hit", line.slice(at, at + lower.length)),
@@ -302,5 +336,5 @@ window.ropewalk = (function () {
     store.next = begun + SHARE * (performance.now() - begun);
   }
 
-  return { cells, open, openHash, setHash, onKey, processes, filter, save, rows, log, stream };
+  return { cells, open, openHash, setHash, remember, onKey, processes, filter, save, saveTable, rows, log, stream };
 })();

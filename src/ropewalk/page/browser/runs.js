@@ -76,6 +76,13 @@
     T.remember();
     T.api.refreshInfiniteCache();
   };
+  T.key = function (p) { // Enter does what a click on the row's group or link does
+    if (!p.event || p.event.key !== "Enter" || !p.data) return;
+    if (p.data.group !== undefined) return T.clicked(p);
+    var row = p.event.target.closest(".ag-row");
+    var links = row ? document.querySelectorAll('.ag-row[row-id="' + CSS.escape(row.getAttribute("row-id")) + '"] a.rw-link') : [];
+    if (links.length) links[0].click();
+  };
   T.name = function (p) {
     var e = document.createElement("span");
     if (!p.data) return e;

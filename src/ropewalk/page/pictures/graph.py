@@ -1,14 +1,14 @@
 """The picture of a program's graph: callers to the left of what they call.
 
 Data: `{"nodes": [{"name", "kind", "replicas", "running", "calls_done", "calls_waiting", "mean_call_s"}], "edges":
-[{"from", "to"}]}`. `calls_per_s` of a node, which `CallRates` adds, is shown on it, and on the edge to a node that only
-one other calls.
+[{"from", "to", "calls"}]}`. `CallRates` adds `calls_per_s`: to a node, of the calls that it answered; to an edge, of
+those that its caller made.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -50,7 +50,7 @@ def graph(data: Mapping[str, Any], style: Style) -> Option:
         "edgeLabel": {"show": False, "color": style.text, "fontSize": 11, "textBorderWidth": 3,
                       "textBorderColor": style.background},
         "nodes": [_node(node, places[str(node.get("name", ""))], kinds, len(nodes), style) for node in nodes],
-        "links": _links(edges, nodes, places),
+        "links": _links(edges, _edge_rates(data), nodes, places),
     }  # fmt: skip
     hidden = {"type": "value", "show": False}
     rows = [row for _, row in places.values()]
@@ -169,15 +169,16 @@ def _node(node: Node, place: tuple[float, float], kinds: Sequence[str], num: int
 
 
 def _links(
-    edges: Sequence[tuple[str, str]], nodes: Sequence[Node], places: Mapping[str, tuple[float, float]]
+    edges: Sequence[tuple[str, str]],
+    rates: Mapping[tuple[str, str], float],
+    nodes: Sequence[Node],
+    places: Mapping[str, tuple[float, float]],
 ) -> list[dict[str, Any]]:
     numbers = {str(node.get("name", "")): index for index, node in enumerate(nodes)}
-    rates = {str(node.get("name", "")): float(node.get("calls_per_s", 0.0)) for node in nodes}
-    num_callers = Counter(target for _, target in edges)
     width = max(x for x, _ in places.values())
     links: list[dict[str, Any]] = []
     for source, target in edges:
-        rate = rates[target] if num_callers[target] == 1 else 0.0
+        rate = rates.get((source, target), 0.0)
         span = places[target][0] - places[source][0]
         bent = span <= 0 or _passes_a_node(places[source], places[target], places.values())
         curveness = min(0.3, 0.08 * (width or 1) / (abs(span) or 1)) if bent else 0.0  # all rise by the same pixels
@@ -190,6 +191,13 @@ def _links(
             }
         )
     return links
+
+
+def _edge_rates(data: Mapping[str, Any]) -> dict[tuple[str, str], float]:
+    return {
+        (str(edge.get("from", "")), str(edge.get("to", ""))): float(edge.get("calls_per_s", 0.0))
+        for edge in data.get("edges", ())
+    }
 
 
 def _passes_a_node(

@@ -87,7 +87,9 @@ async def _draw(reader: StoreReader, points: CurveReader, visit: Visit, read: _C
         "Metrics", help="the last value, and the range; the best of each row is bold where less or more is better"
     ):
         _metrics_table(read, heads)
-    panels = CurvePanels(reader, points, visit, runs, changed=remember, view=view_of(request.query_params))
+    panels = CurvePanels(
+        reader, points, visit, runs, changed=remember, view=view_of(request.query_params), given=request.query_params
+    )
     refreshes.append(panels.refresh)
     await panels.refresh()
     visit.every(panels.refresh, _REFRESH_S)
@@ -147,7 +149,7 @@ def _settings_table(comparison: Comparison, heads: Sequence[Callable[[], None]],
         if everything or not is_equal:
             rows.append([_muted(name) if is_equal else name, *("-" if value is None else value for value in values)])
     if rows:
-        plain_table(("", *[""] * len(heads)), [["", *heads], *rows])
+        plain_table("settings", ("", *[""] * len(heads)), [["", *heads], *rows])
     else:
         ui.label("They do not differ in any setting.").classes("muted")
     if num_equal and not everything:
@@ -173,7 +175,7 @@ def _metrics_table(read: _Compared, heads: Sequence[Callable[[], None]]) -> None
         cells = [_cell(one, one is not None and one.last == best) for one in own]
         rows.append([f"{group}/{name}" if group else name, *cells])
     if rows:
-        plain_table(("", *[""] * len(heads)), [["", *heads], *rows])
+        plain_table("metrics", ("", *[""] * len(heads)), [["", *heads], *rows])
     else:
         ui.label("None of them has logged a metric.").classes("muted")
 

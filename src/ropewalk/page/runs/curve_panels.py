@@ -6,14 +6,16 @@ zoom of a chart ───────┴─▶ thread: read, smooth, cut, decima
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from nicegui import ui
 
 from ropewalk.escaping import escaped
+from ropewalk.page.browser import remember_entries
 from ropewalk.page.chart import Chart
 from ropewalk.page.frame import Visit
 from ropewalk.page.pictures.curves import curves
@@ -79,6 +81,7 @@ class CurvePanels:
         shows: which groups of metrics are shown.
         changed: called with the settings for the address of the page.
         view: how curves are shown at first.
+        given: entries of the address of the page: the zoom of each chart among them, which is kept there.
     """
 
     def __init__(
@@ -91,12 +94,14 @@ class CurvePanels:
         shows: Callable[[str], bool] = lambda group: group != _SYSTEM,
         changed: Callable[[CurveView], None] = lambda view: None,
         view: CurveView | None = None,
+        given: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._reader, self._points, self._visit = reader, points, visit
         self.runs = list(runs)
         self.hidden: set[str] = set()
         self._shows, self._changed = shows, changed
         self._view = view or CurveView()
+        self._given = given
         self._charts: dict[SeriesName, _MetricChart] = {}
         self._sections: dict[str, ui.element] = {}
         self._is_sectioned = self._has_groups = False
@@ -131,8 +136,10 @@ class CurvePanels:
         before = self._view
         self._view = replace(before, **change)
         if (before.x, before.log_x) != (self._view.x, self._view.log_x):
-            for one in self._charts.values():
-                one.window = None
+            for key, one in self._charts.items():
+                if one.window:
+                    one.window = None
+                    remember_entries({zoom_entry(key): ""})
         self._changed(self._view)
         await self.refresh()
 
@@ -161,6 +168,7 @@ class CurvePanels:
         for key in sorted(by_key, key=lambda key: (key[0] == _SYSTEM, key[0] != "", key)):
             if key not in self._charts and len(self._charts) < _MOST_CHARTS:
                 self._charts[key] = self._make(key)
+                self._charts[key].window = window_of(self._given.get(zoom_entry(key), ""))
         num_left = len(by_key.keys() - self._charts.keys())
         self._nothing.set_visibility(not by_key or num_left > 0)
         if num_left:
@@ -203,6 +211,7 @@ class CurvePanels:
         found = cast("list[Any]", given) if isinstance(given, list) else []
         values = [float(value) for value in found if isinstance(value, int | float)]
         one.window = (values[0], values[1]) if len(values) == 2 else None
+        remember_entries({zoom_entry(one.key): f"{values[0]:.6g}:{values[1]:.6g}" if one.window else ""})
         await self._draw(one)
 
     async def _enlarge(self, key: SeriesName) -> None:
@@ -237,6 +246,8 @@ class CurvePanels:
             return
         if one.drawn != wanted:  # something else was asked for in the meantime, and may have been drawn
             return
+        if one.chart.option is None and window is not None:  # the address names it, and the browser does not know it
+            option["dataZoom"][0] |= {"startValue": window[0], "endValue": window[1]}
         one.chart.show(option)
         one.note.set_text(_note(one.runs))
 
@@ -259,6 +270,21 @@ def view_of(given: Any) -> CurveView:
     return CurveView(smoothing, x, given.get("log_x") == "1", given.get("log_y") == "1")
 
 
+def zoom_entry(key: SeriesName) -> str:
+    """Return the name of the entry of an address that holds the zoom of a metric's chart."""
+    return f"zoom {key[0]}/{key[1]}"
+
+
+def window_of(text: str) -> tuple[float, float] | None:
+    """Return the part of the x axis that an entry of an address names; None if it names none."""
+    first, _, last = text.partition(":")
+    try:
+        window = float(first), float(last)
+    except ValueError:
+        return None
+    return window if window[0] < window[1] and all(map(math.isfinite, window)) else None
+
+
 def remember(view: CurveView) -> None:
     """Put how curves are shown into the address of the page."""
     entries = {"smoothing": f"{view.smoothing:g}" if view.smoothing else "", "x": "time" if view.x == "time" else "",
@@ -266,13 +292,4 @@ def remember(view: CurveView) -> None:
     remember_entries(entries)
 
 
-def remember_entries(entries: dict[str, str]) -> None:
-    """Put entries into the query of the address of the page; empty ones are taken out."""
-    ui.run_javascript(
-        f"const u = new URL(location.href); const given = {json.dumps(entries)};"
-        "for (const k in given) given[k] ? u.searchParams.set(k, given[k]) : u.searchParams.delete(k);"
-        'history.replaceState(history.state, "", u);'
-    )
-
-
-__all__ = ["CurvePanels", "remember", "remember_entries", "view_of"]
+__all__ = ["CurvePanels", "remember", "view_of", "window_of", "zoom_entry"]

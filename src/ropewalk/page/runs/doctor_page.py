@@ -130,7 +130,9 @@ def _table(findings: Sequence[dict[str, str]], visit: Visit) -> None:
 
         return draw
 
-    plain_table(("state", "what", ""), [(state(one["state"]), one["what"], value(one)) for one in findings], grow=2)
+    plain_table(
+        "findings", ("state", "what", ""), [(state(one["state"]), one["what"], value(one)) for one in findings], grow=2
+    )
 
 
 __all__ = ["DoctorReport", "add_doctor_page", "examined"]

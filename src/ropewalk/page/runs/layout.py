@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nicegui import ui
 
 from ropewalk.escaping import escaped_lines
+from ropewalk.page.browser import call_browser
 
 
 def tiles(width: int, *, fill: bool = False) -> ui.element:
@@ -23,11 +24,17 @@ def tiles(width: int, *, fill: bool = False) -> ui.element:
 
 
 def plain_table(
-    heads: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[int] = (), grow: int | None = None
+    name: str,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    right: Sequence[int] = (),
+    grow: int | None = None,
 ) -> None:
-    """Draw a table of texts; a cell may be a function that draws it.
+    """Draw a table of texts, which can be saved as CSV; a cell may be a function that draws it.
 
     Args:
+        name: of the file that is saved.
         heads: above the columns.
         rows: texts, which are escaped, or functions.
         right: numbers of the columns that are aligned right.
@@ -35,7 +42,12 @@ def plain_table(
     """
     widths = ["minmax(120px, 1fr)" if at == grow else "max-content" for at in range(len(heads))]
     columns = f"grid-template-columns: {' '.join(widths)}; column-gap: 20px; row-gap: 3px; overflow-x: auto"
-    with ui.element("div").classes("w-full").style(f"display: grid; {columns}"):
+    with ui.element("div").classes("w-full relative-position"):
+        table = ui.element("div").classes("w-full").style(f"display: grid; {columns}")
+        save_button(lambda: call_browser("saveTable", table.id, len(heads), f"{name}.csv")).classes(
+            "absolute-top-right"
+        )
+    with table:
         for at, head in enumerate(heads):
             ui.label(head).classes("muted text-caption").style("text-align: right" if at in right else "")
         for row in rows:
@@ -49,4 +61,14 @@ def plain_table(
                     )
 
 
-__all__ = ["plain_table", "tiles"]
+def save_button(save: Callable[[], object]) -> ui.button:
+    """Draw the button that saves a table as CSV.
+
+    Args:
+        save: does it.
+    """
+    words = 'flat round dense size="xs" title="save as CSV" aria-label="save as CSV"'
+    return ui.button(icon="table_view", on_click=lambda: save()).props(words).classes("muted")
+
+
+__all__ = ["plain_table", "save_button", "tiles"]

@@ -12,10 +12,11 @@ from starlette.requests import Request
 
 from ropewalk.errors import RunNotFound
 from ropewalk.page.actions import NumberedActions
+from ropewalk.page.browser import remember_entries
 from ropewalk.page.frame import Visit
 from ropewalk.page.runs import run_panels
 from ropewalk.page.runs.curve_data import CurveReader, CurveRun
-from ropewalk.page.runs.curve_panels import CurvePanels, remember, remember_entries, view_of
+from ropewalk.page.runs.curve_panels import CurvePanels, remember, view_of
 from ropewalk.page.runs.log_view import LogView
 from ropewalk.page.runs.notices import carry_out, runs_frame, show_unreadable
 from ropewalk.page.runs.run_actions import RunAction, perform
@@ -144,7 +145,7 @@ class _RunView:
             view = replace(view, x="time")
         return CurvePanels(
             self._reader, self._points, self._visit, [CurveRun(run.id, run.name, run.created, 0)],
-            shows=lambda group: (group == _SYSTEM) == is_system, changed=remember, view=view,
+            shows=lambda group: (group == _SYSTEM) == is_system, changed=remember, view=view, given=self._given,
         )  # fmt: skip
 
     # --- what changes -------------------------------------------------------------------------------------------------

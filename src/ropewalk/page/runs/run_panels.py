@@ -38,14 +38,15 @@ def draw_config(report: RunReport) -> None:
         with panel("Settings"):
             if report.run.config:
                 rows = [(name, _shown(value)) for name, value in flattened(report.run.config).items()]
-                plain_table(("name", "value"), rows, grow=1)
+                plain_table("settings", ("name", "value"), rows, grow=1)
             else:
                 ui.label("The run has no settings.").classes("muted")
         with panel("Code and host"):
             short = {name: value for name, value in report.facts.items() if name not in ("packages", "git", "argv")}
             git = cast("dict[str, Any]", report.facts.get("git") or {})
             short |= {f"git {name}": value for name, value in git.items() if name != "diff"}
-            plain_table(("name", "value"), [(name, _shown(value)) for name, value in short.items()], grow=1)
+            rows = [(name, _shown(value)) for name, value in short.items()]
+            plain_table("code and host", ("name", "value"), rows, grow=1)
             if git.get("diff"):
                 with ui.expansion("uncommitted changes").classes("w-full").props("dense"):
                     ui.label(escaped_lines(str(git["diff"])[:200_000])).classes("mono")
@@ -88,7 +89,7 @@ def draw_time_line(report: RunReport, visit: Visit) -> None:
             ui.label("Nothing happened that is worth a line.").classes("muted")
         rows = [(moment(event.time), event.kind, event.text) for event in reversed(events[-_MOST_EVENTS:])]
         if rows:
-            plain_table(("time", "kind", ""), rows, grow=2)
+            plain_table("events", ("time", "kind", ""), rows, grow=2)
         if len(events) > _MOST_EVENTS:
             ui.label(f"{len(events) - _MOST_EVENTS} earlier ones: ropewalk runs show --json").classes("muted")
 
@@ -115,7 +116,8 @@ def draw_checkpoints(report: RunReport, pinned: Collection[float], visit: Visit,
     with panel(
         "Checkpoints", help=f"{len(rows)} kept" + (f", scores {min(scores):.5g} to {max(scores):.5g}" if scores else "")
     ):
-        plain_table(("step", "size", "score", "written", "folder", ""), rows, right=(0, 1, 2), grow=4)
+        heads = ("step", "size", "score", "written", "folder", "")
+        plain_table("checkpoints", heads, rows, right=(0, 1, 2), grow=4)
 
 
 def _checkpoint_tools(
@@ -181,7 +183,7 @@ def draw_artifacts(report: RunReport) -> None:
         for number, one in reversed(numbered)
     ]  # fmt: skip
     with panel("Files", help="saved, and never shown as a page"):
-        plain_table(("name", "kind", "size", "step", "time", "sha256"), rows, right=(2, 3))
+        plain_table("files", ("name", "kind", "size", "step", "time", "sha256"), rows, right=(2, 3))
 
 
 def _draw_images(run: str, name: str, found: Sequence[tuple[int, ArtifactRow]]) -> None:
@@ -242,7 +244,7 @@ def draw_children(report: RunReport, visit: Visit) -> None:
         how = "" if child.parent_step is None else f"forked at step {shown_step(child.parent_step)}"
         rows.append((link, child.state, child.kind, how, moment(child.created)))
     with panel("Runs", help=", ".join(f"{num} {state}" for state, num in counts.items())):
-        plain_table(("name", "state", "kind", "", "started"), rows)
+        plain_table("runs", ("name", "state", "kind", "", "started"), rows)
 
 
 __all__ = [

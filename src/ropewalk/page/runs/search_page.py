@@ -18,6 +18,7 @@ from starlette.requests import Request
 from ropewalk.errors import SearchFailed, SearchInvalid
 from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.actions import NumberedActions
+from ropewalk.page.browser import call_browser
 from ropewalk.page.chart import Chart
 from ropewalk.page.frame import Visit, panel
 from ropewalk.page.pictures.history import history
@@ -25,7 +26,7 @@ from ropewalk.page.pictures.importance import importance
 from ropewalk.page.pictures.parallel import parallel
 from ropewalk.page.pictures.pareto import pareto
 from ropewalk.page.pictures.rungs import rungs
-from ropewalk.page.runs.layout import plain_table, tiles
+from ropewalk.page.runs.layout import plain_table, save_button, tiles
 from ropewalk.page.runs.notices import carry_out, runs_frame, show_unreadable
 from ropewalk.page.runs.run_actions import RunAction, perform
 from ropewalk.page.runs.run_header import RunHeader, elapsed, moment
@@ -229,7 +230,7 @@ def _draw_list(found: list[tuple[Any, ...]], visit: Visit) -> None:
         link = lambda id=id, name=name: ui.link(escaped(name), f"/search/{quote(id, safe='')}") and None  # noqa: E731
         rows.append([link, lambda state=state: _state(state, visit), *rest])
     with panel("Searches"):
-        plain_table(heads, rows, right=(5, 9))
+        plain_table("searches", heads, rows, right=(5, 9))
 
 
 def _state(state: str, visit: Visit) -> None:
@@ -273,7 +274,10 @@ class _SearchView:
             throttle=0.1, leading_events=False,
         )  # fmt: skip
         with panel("Trials") as card:
-            self._chosen = ui.label().classes("text-caption muted")
+            with ui.row().classes("items-center w-full no-wrap"):
+                self._chosen = ui.label().classes("text-caption muted")
+                ui.space()
+                save_button(lambda: call_browser("save", self._grid.id, "trials.csv"))
             self._grid = self._table()
         card.classes("w-full")
         self._draw()
@@ -287,6 +291,7 @@ class _SearchView:
             "headerHeight": 32,
             "animateRows": False,
             ":getRowId": "p => p.data.id",
+            ":onCellKeyDown": "p => ropewalkTable.key(p)",
         }
         return ui.aggrid(options, theme="quartz", auto_size_columns=False).style("height: 420px")
 

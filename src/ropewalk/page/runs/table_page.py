@@ -126,6 +126,7 @@ class _TableView:
             ":datasource": "({getRows: p => ropewalkTable.getRows(p)})",
             ":onGridReady": "p => ropewalkTable.ready(p)",
             ":onRowClicked": "p => ropewalkTable.clicked(p)",
+            ":onCellKeyDown": "p => ropewalkTable.key(p)",
         }  # fmt: skip
 
     def _definition(self, column: RunColumn, sorts: Mapping[str, tuple[str, int]]) -> dict[str, Any]:

@@ -64,6 +64,7 @@ class RopewalkPool:
         self._pool = pool
         self.in_bulk = in_bulk
         self._fitness: Any = pool.put(fitness)
+        self._name = str(getattr(fitness, "__name__", type(fitness).__name__))
         self._seed = seed
         self._evaluator: tuple[Evaluator[Any] | None, Any] = (None, None)
         self._jobs: dict[_AskJob, None] = {}
@@ -100,6 +101,7 @@ class RopewalkPool:
         else:
             items = list(zip(positions, candidates, strict=True))
             code = partial(evaluate_numbered, sent, self._fitness, seed)
+        vars(code)["__name__"] = self._name  # what a worker is said to do
         self._pool.start_job(job, code, self._cut(items), CallKind.ONE, seed)
 
     def collect(self, timeout_s: float | None) -> list[FinishedEvaluation]:

@@ -1,0 +1,112 @@
+"""What all pages have: keys, a focus that is seen, addresses that lead back, and tables that can be saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.tracking.records import Metrics, StateIs
+from ropewalk.tracking.store.opening import open_store
+from tests.lab.browser import Browser, ServedPage
+from tests.tracking.store.making import begin
+
+WIDTH = 1024
+_FOCUS = """
+    const e = document.activeElement, style = getComputedStyle(e);
+    return {what: e.getAttribute("aria-label") || e.innerText, tag: e.tagName,
+            is_seen: style.outlineStyle !== "none" || style.boxShadow !== "none"};"""
+_LIMITS = """
+    const place = document.querySelector(".nicegui-echart");
+    const chart = place && getElement(parseInt(place.id.slice(1))).chart;
+    const isDrawn = chart && chart.getOption().series.length;
+    return isDrawn && chart.getModel().getComponent("xAxis", 0).axis.scale.getExtent();"""
+
+
+def press(browser: Browser, *keys: str) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    ActionChains(browser.driver).send_keys(*keys).perform()
+
+
+def focus(browser: Browser) -> dict[str, Any]:
+    return browser.script(_FOCUS)
+
+
+def is_saved(browser: Browser, button: Any) -> str:
+    """Press a button that saves a table; the text of the file."""
+    browser.script("URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; }); }")
+    button.click()
+    return browser.until(lambda: browser.script("return window.saved"), "a file")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> None:
+    with open_store(tmp_path / "runs.db") as store:
+        for name in ("first", "second"):
+            metrics = [Metrics("", ["loss"], [1.0 / step], float(step), 1.0 + step) for step in range(1, 101)]
+            begin(store, name, *metrics, StateIs("done", 200.0), name=name, config={"lr": "=1+1", "note": 'a, "b"'})
+
+
+@pytest.mark.usefixtures("store")
+def test_keys_reach_what_a_click_does_and_addresses_lead_back(browser: Browser, served: ServedPage) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(served.url)
+    browser.wait_for("Doctor")
+    for _ in range(6):
+        press(browser, Keys.TAB)
+        assert focus(browser)["is_seen"], focus(browser)
+    press(browser, "?")
+    browser.wait_for("this help", "close a dialog")
+    press(browser, Keys.ESCAPE)
+    browser.until(lambda: "this help" not in browser.text, "the end of the dialog")
+    press(browser, "g", "r")
+    browser.wait_for("2 runs", "first")
+    press(browser, "/")
+    assert (focus(browser)["tag"], focus(browser)["what"]) == ("INPUT", "filter")
+    press(browser, "second")
+    browser.wait_for("1 run")
+    press(browser, Keys.ESCAPE)
+    assert focus(browser)["tag"] == "BODY"
+    browser.driver.refresh()
+    browser.wait_for("1 run", "second")
+    browser.script("document.querySelector('.ag-center-cols-container .ag-cell').focus()")
+    press(browser, Keys.SPACE)
+    browser.until(lambda: browser.script("return ropewalkTable.selected()") == ["second"], "a selection")
+    press(browser, Keys.ENTER)
+    browser.wait_for("Curves", "Settings", "Archive")
+    address = browser.driver.current_url
+    assert address.endswith("/runs/second")
+    browser.open(f"{address}?zoom+%2Floss=10:20")
+    browser.until(lambda: browser.script(_LIMITS) == [10, 20], "the part that the address names")
+    browser.script("document.querySelector('.nicegui-echart').focus()")
+    press(browser, "0")
+    browser.until(lambda: browser.script(_LIMITS) == [1, 100], "the whole")
+    press(browser, "+")
+    browser.until(lambda: "zoom+%2Floss=" in browser.driver.current_url, "the new part in the address")
+    first, last = browser.script(_LIMITS)
+    assert 20 < first < 30 and 70 < last < 80
+    browser.open(f"{address}?tab=Settings")
+    browser.wait_for("Code and host", "=1+1")
+    button = browser.driver.find_element("css selector", "[aria-label='save as CSV']")
+    assert is_saved(browser, button).splitlines() == ["name,value", "lr,'=1+1", 'note,"a, ""b"""']
+
+
+@pytest.mark.usefixtures("store")
+def test_pages_fit_a_narrow_window(browser: Browser, served: ServedPage) -> None:
+    size = browser.driver.get_window_size()
+    browser.driver.set_window_size(WIDTH, 900)
+    try:
+        browser.open(served.url)
+        for path, words in (
+            ("/", "Doctor"), ("/runs", "2 runs"), ("/runs/first", "smoothing"),
+            ("/compare?runs=first,second", "Metrics"), ("/searches", "No search yet"),
+        ):  # fmt: skip
+            browser.open(f"{served.base}{path}")
+            browser.wait_for(words)
+            widths = browser.script("return [document.documentElement.scrollWidth, innerWidth]")
+            assert widths[0] <= widths[1] == WIDTH, path
+    finally:
+        browser.driver.set_window_size(size["width"], size["height"])
