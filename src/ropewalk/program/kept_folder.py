@@ -24,7 +24,7 @@ class KeptFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
+        self.path: Path = path.absolute()
         make_private_folder(self.path)
         claim = LauncherClaim.on(self.path)
         if claim is None:

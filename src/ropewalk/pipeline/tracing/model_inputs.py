@@ -43,7 +43,7 @@ class ModelInputs:
         self.names: tuple[str, ...] = tuple(path for path, leaf in zip(paths, leaves, strict=True) if is_tensor(leaf))
         """The paths of the tensors: "ids", "extra.scale"."""
         self.example: tuple[Tensor, ...] = tuple(leaf for leaf in leaves if is_tensor(leaf))
-        self.most_samples = self.batch + 1
+        self.most_samples: int = self.batch + 1
         """The graph must hold for this number of samples, however few are in `example`."""
         if not self.names:
             raise NotTraceable(f"the example inputs of {self._model} have no tensor; give what its forward takes")
