@@ -128,8 +128,12 @@ def test_a_parting_that_nobody_tried_to_cross_fails_the_test(lab: Lab) -> None:
     lab.part(one, two)
     with pytest.raises(AssertionError, match="neither tried to reach the other"):
         lab.prove()
-    with pytest.raises(TimeoutError):
-        one.connect(two.ip, 1, timeout_s=1.0)  # the address is asked for before anything is stopped
+    for timeout_s in (1.0, 10.0):  # the address is asked for before anything is stopped; a busy machine takes longer
+        with pytest.raises(TimeoutError):
+            one.connect(two.ip, 1, timeout_s=timeout_s)
+        with contextlib.suppress(AssertionError):
+            lab.prove()
+            return
     lab.prove()
 
 

@@ -93,7 +93,8 @@ def test_a_writer_waits_for_another_one_and_takes_turns(store: RunStore, again: 
     def write(writer: RunStore, runs: tuple[str, str]) -> None:
         try:
             for step in range(20):
-                writer.apply([record for run in runs for record in of(run, *logged("x", [step]))])
+                for name in ("x", f"new in step {step}"):  # what is new is inserted, the rest updated
+                    writer.apply([record for run in runs for record in of(run, *logged(name, [step]))])
         except Exception as error:
             failures.append(error)
 

@@ -151,6 +151,7 @@ def merge_all(connection: Connection, runs: Collection[str]) -> None:
 
 def _ids(connection: Connection, keys: Collection[SeriesKey], cache: SeriesCache) -> dict[SeriesKey, int]:
     if new := _unknown(connection, keys, cache):
+        new.sort()  # the order in which all writers take the locks of PostgreSQL
         rows = [{"run": run, "group": group, "name": name, "count": 0, "num_nan": 0} for run, group, name in new]
         connection.execute(insert(connection, SERIES).on_conflict_do_nothing(), rows)
         _unknown(connection, keys, cache)
