@@ -148,6 +148,7 @@ def start_warm(self, spec, owner):
 
 if sys.argv[1:]:
     ProcessManager.start = start_warm
+sys.stdout.reconfigure(line_buffering=True, write_through=False)  # whole lines, as on a terminal
 spaces = collections.defaultdict(lambda: {"__name__": "__main__"})
 for name, space, program in json.load(open("programs.json")):
     print(f"--- {name}", flush=True)

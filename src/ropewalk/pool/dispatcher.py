@@ -158,9 +158,13 @@ class Dispatcher:
         with interrupts_deferred, self._lock:
             self.constants.let_go(constants)
 
+    def tell_all_deaths(self) -> None:
+        """Tell of the deaths that were not told one by one, after all workers are gone."""
+        self._warnings.close()
+
     def close(self) -> None:
         """Free the memory of all constants, after all workers are gone."""
-        self._warnings.close()
+        self.tell_all_deaths()
         with interrupts_deferred, self._lock:
             self.constants.close()
 

@@ -16,7 +16,6 @@ import contextlib
 import itertools
 import operator
 import os
-import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
@@ -585,10 +584,9 @@ class Pool:
 
     def _wait_for_output(self) -> None:
         """Wait until what the workers have printed is shown, so that it comes before what the program prints next."""
+        self._dispatcher.tell_all_deaths()
         if not self._released and not self._session.loop.is_here:
-            shown = threading.Event()
-            self._session.output.when_shown(shown.set)
-            shown.wait(_OUTPUT_S)
+            self._session.output.wait_until_shown(_OUTPUT_S)
 
     def _wait(self, job: AsyncResult[T]) -> T:
         try:

@@ -97,6 +97,8 @@ class Console:
         self.problem = ""
         """Why the output of other hosts is no longer kept in files; empty while it is."""
         self._lines: deque[tuple[str, str, bool, Callable[[], object]] | None] = deque()
+        self.num_shown = 0
+        """Counts the pieces of output that were printed."""
         self._there = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
 
@@ -147,6 +149,7 @@ class Console:
                 with contextlib.suppress(Exception):  # a closed or foreign stdout must not stop the run
                     for piece in in_pieces(prefixed(who, text, colour=_is_terminal(target)) if who else text):
                         _write(target, piece)
+                        self.num_shown += 1
                     target.flush()
             on_shown()
             del entry, on_shown  # they refer to a process, and with it a pipe, until the next one prints

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +36,17 @@ class OutputRelay:
     def when_shown(self, call: Callable[[], object]) -> None:
         """Have a call made when all output of processes so far has been shown; from the loop's thread."""
         self._console.when_shown(call)
+
+    def wait_until_shown(self, stuck_s: float) -> None:
+        """Wait until all output of processes so far has been shown, however slow the terminal is; not in the loop.
+
+        Args:
+            stuck_s: a terminal that takes nothing for this long (seconds) is not waited for.
+        """
+        shown, before = threading.Event(), -1
+        self.when_shown(shown.set)
+        while not shown.wait(stuck_s) and self._console.num_shown != before:
+            before = self._console.num_shown
 
     def show(self, who: str, text: str) -> None:
         """Print whole lines to stderr in the name of a process, after its own output; from the loop's thread."""
