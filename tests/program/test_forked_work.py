@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ropewalk.program.forked_work import ForkedWork, ForkedWorkFailed
+from tests.scenarios.tasks import wait_until
 
 PATIENCE_S = 60.0
 
@@ -69,3 +73,32 @@ def test_a_child_ends_by_the_signals_that_its_parent_handles() -> None:
             child.wait(PATIENCE_S)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+ORPHAN = """
+import os, sys, time
+from ropewalk.program.forked_work import ForkedWork
+def work(sign):
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    try:
+        sign()
+        open("kept", "w").close()
+    finally:
+        open("over", "w").close()
+    return b""
+ForkedWork(work)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_child_whose_parent_was_killed_hears_of_it_before_it_changes_anything(tmp_path: Path) -> None:
+    # A checkpoint that a dead learner's child kept came after those that its successor had begun from.
+    with subprocess.Popen([sys.executable, "-c", ORPHAN], cwd=tmp_path, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout and parent.stdout.readline() == b"ready\n"
+        parent.kill()
+        parent.wait()
+        (tmp_path / "go").touch()
+        wait_until((tmp_path / "over").exists)
+    assert not (tmp_path / "kept").exists()

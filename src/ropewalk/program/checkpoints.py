@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import os
 import urllib.parse
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -190,7 +190,14 @@ class NewFile:
             raise
 
 
-def save(folder: Path, name: str, replica: int, payload: Payload, facts: dict[str, Any]) -> Path:
+def save(
+    folder: Path,
+    name: str,
+    replica: int,
+    payload: Payload,
+    facts: dict[str, Any],
+    before_keeping: Callable[[], object] = lambda: None,
+) -> Path:
     """Write a checkpoint, and keep the previous one; see `NewFile`.
 
     Args:
@@ -199,6 +206,7 @@ def save(folder: Path, name: str, replica: int, payload: Payload, facts: dict[st
         replica: its index.
         payload: the pickled state; its buffers are in the state's own memory, which must not change meanwhile.
         facts: see `Header`.
+        before_keeping: is called when all is written; if it raises, the checkpoints stay as they were.
 
     Returns:
         The file.
@@ -209,6 +217,7 @@ def save(folder: Path, name: str, replica: int, payload: Payload, facts: dict[st
     new = NewFile(folder, name, replica)
     try:
         new.write(Header(name, replica, facts), payload)
+        before_keeping()
         return new.keep()
     finally:
         new.discard()

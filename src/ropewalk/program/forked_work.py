@@ -36,7 +36,7 @@ class ForkedWork:
 
     Args:
         work: runs in the child, so that its changes stay there; it calls its argument from time to time, as a sign of
-            life, and returns a few bytes.
+            life, which raises BrokenPipeError if the parent is gone, and returns a few bytes.
 
     Raises:
         OSError: no more processes can be created.
@@ -49,6 +49,7 @@ class ForkedWork:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 self.pid = os.fork()
             if not self.pid:
+                os.close(self._report)  # so that signs of life fail once the parent is gone
                 _be_child(work, report)
         except OSError:
             os.close(self._report)

@@ -104,8 +104,8 @@ class ExperimentCheckpoints:
         folder, rank, taken = self._folder, self._rank, self._noted(state)
 
         def write(alive: Callable[[], None]) -> bytes:
-            del alive
-            return str(checkpoints.save(folder, _NAME, rank, dumps(taken), {})).encode()
+            # Once its learner is gone, a successor may have read the checkpoint before, and gone on from there.
+            return str(checkpoints.save(folder, _NAME, rank, dumps(taken), {}, before_keeping=alive)).encode()
 
         self._writing = ForkedWork(write)
         return True
