@@ -24,6 +24,7 @@ from ropewalk.engines.slurm_steps import SlurmSteps, slurm_engine
 from ropewalk.errors import EngineError, SettingsError
 from ropewalk.testing.engine_conformance import EngineConformance
 from tests.lab.slurm import SlurmCluster
+from tests.scenarios.tasks import wait_until
 
 FOREVER = "import os, time; print('up on', os.environ['SLURMD_NODENAME'], flush=True); time.sleep(600)"
 RUN = "57e95a11"
@@ -364,7 +365,7 @@ def test_a_batch_script_runs_a_pool_on_its_nodes(slurm: SlurmCluster) -> None:
     match = re.search(r"^(\d+) \[(.*)\] {'(\d+)'}$", said, re.MULTILINE)
     assert match, said
     assert (int(match[1]), len(match[2].split(", ")), match[3]) == (sum(n * n for n in range(60)), 2, id), said
-    assert not steps(slurm)
+    wait_until(lambda: not steps(slurm), what="Slurm forgets the step of the batch script")
 
 
 # --- an allocation with more CPUs on one node than on the other -------------------------------------------------------
