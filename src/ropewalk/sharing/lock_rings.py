@@ -17,7 +17,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ropewalk.sharing.record_words import FIRST, PRESENT, QUEUE, RING, RING_LENGTH, SECOND, SLEEPERS, SLEEPING, THIRD
+from ropewalk.sharing.record_words import (
+    FIRST,
+    NUM_WAITING,
+    NUMBER_BITS,
+    PLACE_BITS,
+    PLACES,
+    PRESENT,
+    QUEUE,
+    RING,
+    RING_LENGTH,
+    SECOND,
+    SLEEPERS,
+    SLEEPING,
+    THIRD,
+)
 from ropewalk.transport.process_mutex import lock_despite, trylock, unlock
 
 if TYPE_CHECKING:
@@ -28,11 +42,7 @@ if TYPE_CHECKING:
 
 NUM_CALLS = RING_LENGTH // 2
 """The calls for which each ring has room."""
-_PLACE_BITS = 20
-_PLACES = (1 << _PLACE_BITS) - 1
-"""Places are counted modulo 2**20, a multiple of the number of calls."""
-_NUM_WAITING = 2 * _PLACE_BITS
-_NUMBER_BITS, _PART_AT, _DEPTH_AT = 8, 20, 32
+_PART_AT, _DEPTH_AT = 20, 32
 CALL = (1 << _PART_AT) - 1
 """The bits of a call's first word that say which call it is: its process and its number there."""
 _PART = (1 << _DEPTH_AT - _PART_AT) - 1
@@ -48,7 +58,7 @@ class LockCall:
 
     def __init__(self, process: int, number: int) -> None:
         self.process = process
-        self.entry = process << _NUMBER_BITS | number
+        self.entry = process << NUMBER_BITS | number
         """Its first word, without condition and depth."""
         self.is_claim = False
         """Whether it acquires a lock, and does not wait at a condition."""
@@ -66,16 +76,16 @@ def claim(record: SharedRecord, call: LockCall, thread: int, recursive: bool) ->
         try:
             record.is_touched = False
             queue = words[QUEUE]
-            head, middle, num_waiting = queue & _PLACES, queue >> _PLACE_BITS & _PLACES, queue >> _NUM_WAITING
-            tail = middle + num_waiting & _PLACES
+            head, middle, num_waiting = queue & PLACES, queue >> PLACE_BITS & PLACES, queue >> NUM_WAITING
+            tail = middle + num_waiting & PLACES
             is_mine = recursive and words[FIRST] == call.process and words[SECOND] == thread
-            if words[PRESENT] or not words[FIRST] or is_mine or tail - head & _PLACES >= NUM_CALLS:
+            if words[PRESENT] or not words[FIRST] or is_mine or tail - head & PLACES >= NUM_CALLS:
                 return False
             at = RING + tail % NUM_CALLS * 2
             if not record.is_touched:
                 words[at] = call.entry | 1 << _DEPTH_AT
                 words[at + 1] = thread
-                words[QUEUE] = queue + (1 << _NUM_WAITING)
+                words[QUEUE] = queue + (1 << NUM_WAITING)
                 record.is_touched = True
                 return True
         finally:
@@ -95,13 +105,13 @@ def release(record: SharedRecord, process: int, thread: int, recursive: bool) ->
         try:
             record.is_touched = False
             queue, owner = words[QUEUE], words[FIRST]
-            middle = queue >> _PLACE_BITS & _PLACES
-            if words[PRESENT] or not owner or queue & _PLACES != middle:
+            middle = queue >> PLACE_BITS & PLACES
+            if words[PRESENT] or not owner or queue & PLACES != middle:
                 return None
             if recursive and (owner != process or words[SECOND] != thread):
                 return None
             depth = words[THIRD]
-            found, given = _next(words) if queue >> _NUM_WAITING else (0, 0)
+            found, given = _next(words) if queue >> NUM_WAITING else (0, 0)
             if not record.is_touched:
                 record.is_touched = True
                 if depth > 1:
@@ -128,17 +138,17 @@ def wait(record: SharedRecord, call: LockCall, thread: int, part: int) -> int | 
         try:
             record.is_touched = False
             queue, sleepers, depth = words[QUEUE], words[SLEEPERS], words[THIRD]
-            middle = queue >> _PLACE_BITS & _PLACES
-            head, tail = sleepers & _PLACES, sleepers >> _PLACE_BITS
+            middle = queue >> PLACE_BITS & PLACES
+            head, tail = sleepers & PLACES, sleepers >> PLACE_BITS
             if words[PRESENT] or words[FIRST] != call.process or words[SECOND] != thread or part > _PART:
                 return None
-            if queue & _PLACES != middle or tail - head & _PLACES >= NUM_CALLS:
+            if queue & PLACES != middle or tail - head & PLACES >= NUM_CALLS:
                 return None
             while head != tail and not words[SLEEPING + head % NUM_CALLS * 2]:
-                head = head + 1 & _PLACES
+                head = head + 1 & PLACES
             at = SLEEPING + tail % NUM_CALLS * 2
-            found, given = _next(words) if queue >> _NUM_WAITING else (0, 0)
-            sleepers = head | (tail + 1 & _PLACES) << _PLACE_BITS
+            found, given = _next(words) if queue >> NUM_WAITING else (0, 0)
+            sleepers = head | (tail + 1 & PLACES) << PLACE_BITS
             if not record.is_touched:
                 record.is_touched = True
                 words[at] = call.entry | part << _PART_AT | depth << _DEPTH_AT
@@ -168,24 +178,24 @@ def notify(record: SharedRecord, process: int, thread: int, part: int) -> bool |
         try:
             record.is_touched = False
             queue, sleepers = words[QUEUE], words[SLEEPERS]
-            middle, num_waiting = queue >> _PLACE_BITS & _PLACES, queue >> _NUM_WAITING
+            middle, num_waiting = queue >> PLACE_BITS & PLACES, queue >> NUM_WAITING
             if words[PRESENT] or words[FIRST] != process or words[SECOND] != thread or part > _PART:
                 return None
-            if queue & _PLACES != middle or num_waiting >= NUM_CALLS:
+            if queue & PLACES != middle or num_waiting >= NUM_CALLS:
                 return None
-            head, tail, entry, at = sleepers & _PLACES, sleepers >> _PLACE_BITS, 0, 0
+            head, tail, entry, at = sleepers & PLACES, sleepers >> PLACE_BITS, 0, 0
             while head != tail and entry >> _PART_AT & _PART != part:
                 at = SLEEPING + head % NUM_CALLS * 2
                 entry = words[at]
-                head = head + 1 & _PLACES
+                head = head + 1 & PLACES
             if entry >> _PART_AT & _PART != part:
                 return False
-            to = RING + (middle + num_waiting & _PLACES) % NUM_CALLS * 2
+            to = RING + (middle + num_waiting & PLACES) % NUM_CALLS * 2
             if not record.is_touched:
                 record.is_touched = True
                 words[to] = entry
                 words[to + 1] = words[at + 1]
-                words[QUEUE] = queue + (1 << _NUM_WAITING)
+                words[QUEUE] = queue + (1 << NUM_WAITING)
                 words[at] = 0
                 return True
         finally:
@@ -205,14 +215,14 @@ def take(record: SharedRecord, call: LockCall, thread: int) -> bool | None:
         try:
             record.is_touched = False
             queue = words[QUEUE]
-            middle = queue >> _PLACE_BITS & _PLACES
-            at = RING + (middle - 1 & _PLACES) % NUM_CALLS * 2
+            middle = queue >> PLACE_BITS & PLACES
+            at = RING + (middle - 1 & PLACES) % NUM_CALLS * 2
             entry = words[at]
             if words[PRESENT]:
                 return None
-            if queue & _PLACES == middle or entry & CALL != call.entry:
+            if queue & PLACES == middle or entry & CALL != call.entry:
                 return False
-            queue = middle | queue & ~_PLACES if queue >> _NUM_WAITING else 0
+            queue = middle | queue & ~PLACES if queue >> NUM_WAITING else 0
             if not record.is_touched:
                 record.is_touched = call.is_taken = True
                 words[SECOND] = thread
@@ -234,11 +244,11 @@ def withdraw(record: SharedRecord, call: LockCall) -> bool:
         try:
             record.is_touched = False
             queue = words[QUEUE]
-            middle, num_waiting, found = queue >> _PLACE_BITS & _PLACES, queue >> _NUM_WAITING, 0
+            middle, num_waiting, found = queue >> PLACE_BITS & PLACES, queue >> NUM_WAITING, 0
             while num_waiting and not found:
                 at = RING + middle % NUM_CALLS * 2
                 found = at if words[at] & CALL == call.entry else 0
-                middle, num_waiting = middle + 1 & _PLACES, num_waiting - 1
+                middle, num_waiting = middle + 1 & PLACES, num_waiting - 1
             if words[PRESENT] or not found:
                 return False
             if not record.is_touched:
@@ -252,26 +262,26 @@ def withdraw(record: SharedRecord, call: LockCall) -> bool:
 def _next(words: Sequence[int]) -> tuple[int, int]:
     """Return the first word of the claim that has waited longest (0: none), and the places when it has its lock."""
     queue = words[QUEUE]
-    middle, num_waiting, found = queue >> _PLACE_BITS & _PLACES, queue >> _NUM_WAITING, 0
+    middle, num_waiting, found = queue >> PLACE_BITS & PLACES, queue >> NUM_WAITING, 0
     first = middle
     while num_waiting and not found:
         found, first = words[RING + middle % NUM_CALLS * 2], middle
-        middle, num_waiting = middle + 1 & _PLACES, num_waiting - 1
-    return found, first | middle << _PLACE_BITS | num_waiting << _NUM_WAITING
+        middle, num_waiting = middle + 1 & PLACES, num_waiting - 1
+    return found, first | middle << PLACE_BITS | num_waiting << NUM_WAITING
 
 
 def place_of(entry: int) -> tuple[int, int]:
     """Return the process of a call and its number there, by its first word."""
-    return entry >> _NUMBER_BITS & (CALL >> _NUMBER_BITS), entry & (1 << _NUMBER_BITS) - 1
+    return entry >> NUMBER_BITS & (CALL >> NUMBER_BITS), entry & (1 << NUMBER_BITS) - 1
 
 
 def calls_in(words: Sequence[int]) -> tuple[list[RingCall], list[RingCall], list[RingCall]]:
     """Return the call that was granted the lock, the claims that wait, and the sleepers, each in their order."""
     queue, sleepers = words[QUEUE], words[SLEEPERS]
-    head, middle = queue & _PLACES, queue >> _PLACE_BITS & _PLACES
-    granted = _calls(words, RING, head, middle - head & _PLACES)
-    waiting = _calls(words, RING, middle, queue >> _NUM_WAITING)
-    sleeping = _calls(words, SLEEPING, sleepers & _PLACES, (sleepers >> _PLACE_BITS) - sleepers & _PLACES)
+    head, middle = queue & PLACES, queue >> PLACE_BITS & PLACES
+    granted = _calls(words, RING, head, middle - head & PLACES)
+    waiting = _calls(words, RING, middle, queue >> NUM_WAITING)
+    sleeping = _calls(words, SLEEPING, sleepers & PLACES, (sleepers >> PLACE_BITS) - sleepers & PLACES)
     claiming = {call[0] for call in (*granted, *waiting)}
     return granted, waiting, [call for call in sleeping if call[0] not in claiming]
 

@@ -17,7 +17,18 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ropewalk.sharing.record_words import BOUND, FIRST, PRESENT, QUEUE, RING, RING_LENGTH
+from ropewalk.sharing.record_words import (
+    BOUND,
+    FIRST,
+    NUM_WAITING,
+    NUMBER_BITS,
+    PLACE_BITS,
+    PLACES,
+    PRESENT,
+    QUEUE,
+    RING,
+    RING_LENGTH,
+)
 from ropewalk.transport.process_mutex import lock_despite, trylock, unlock
 
 if TYPE_CHECKING:
@@ -25,13 +36,6 @@ if TYPE_CHECKING:
 
     from ropewalk.sharing.shared_record import SharedRecord
     from ropewalk.sharing.states.waiting import WaiterKey
-
-_PLACE_BITS = 20
-_PLACES = (1 << _PLACE_BITS) - 1
-"""Places are counted modulo 2**20, a multiple of the ring's length."""
-_NUMBER_BITS = 8
-NUM_WAITING = 2 * _PLACE_BITS
-"""The number of words between middle and tail is the word with the places, shifted to the right by this."""
 
 
 class PermitSeen(Enum):
@@ -54,7 +58,7 @@ class PermitCall:
     """
 
     def __init__(self, process: int, number: int) -> None:
-        self.entry = process << _NUMBER_BITS | number
+        self.entry = process << NUMBER_BITS | number
         """Its word in the ring."""
         self.place = 0
         """Its place there."""
@@ -72,15 +76,15 @@ def enter(record: SharedRecord, call: PermitCall) -> bool:
         try:
             record.is_touched = False
             queue = words[QUEUE]
-            head, middle = queue & _PLACES, queue >> _PLACE_BITS & _PLACES
-            tail = middle + (queue >> NUM_WAITING) & _PLACES
-            if words[PRESENT] or words[FIRST] or tail - head & _PLACES >= RING_LENGTH:
+            head, middle = queue & PLACES, queue >> PLACE_BITS & PLACES
+            tail = middle + (queue >> NUM_WAITING) & PLACES
+            if words[PRESENT] or words[FIRST] or tail - head & PLACES >= RING_LENGTH:
                 return False
             while middle != tail and not words[RING + middle % RING_LENGTH]:  # calls that are over
-                middle = middle + 1 & _PLACES
+                middle = middle + 1 & PLACES
             while head != middle and not words[RING + head % RING_LENGTH]:
-                head = head + 1 & _PLACES
-            queue = head | middle << _PLACE_BITS | (tail + 1 - middle & _PLACES) << NUM_WAITING
+                head = head + 1 & PLACES
+            queue = head | middle << PLACE_BITS | (tail + 1 - middle & PLACES) << NUM_WAITING
             if not record.is_touched:
                 call.place = tail
                 words[RING + tail % RING_LENGTH] = entry
@@ -108,13 +112,13 @@ def grant(record: SharedRecord) -> int | None:
             if words[PRESENT] or 0 <= bound < count:
                 return None
             queue = words[QUEUE]
-            head, middle, num_waiting = queue & _PLACES, queue >> _PLACE_BITS & _PLACES, queue >> NUM_WAITING
+            head, middle, num_waiting = queue & PLACES, queue >> PLACE_BITS & PLACES, queue >> NUM_WAITING
             found = 0
             while num_waiting and not found:
                 found = words[RING + middle % RING_LENGTH]  # 0: a call that is over
-                middle = middle + 1 & _PLACES
+                middle = middle + 1 & PLACES
                 num_waiting -= 1
-            queue = head | middle << _PLACE_BITS | num_waiting << NUM_WAITING
+            queue = head | middle << PLACE_BITS | num_waiting << NUM_WAITING
             if not record.is_touched:
                 if found:
                     words[QUEUE] = queue
@@ -137,8 +141,8 @@ def take(record: SharedRecord, call: PermitCall, give_up: bool) -> PermitSeen:
             record.is_touched = False
             if words[PRESENT]:
                 return PermitSeen.ELSEWHERE
-            middle = words[QUEUE] >> _PLACE_BITS & _PLACES
-            is_granted = 0 < (middle - place & _PLACES) <= RING_LENGTH
+            middle = words[QUEUE] >> PLACE_BITS & PLACES
+            is_granted = 0 < (middle - place & PLACES) <= RING_LENGTH
             if not is_granted and not give_up:
                 return PermitSeen.WAITS
             if not record.is_touched:
@@ -157,13 +161,13 @@ def calls_in(words: Sequence[int]) -> tuple[list[WaiterKey], list[WaiterKey]]:
 
 
 def _keys(words: Sequence[int], first: int, last: int) -> list[WaiterKey]:
-    entries = [words[RING + (first + index) % RING_LENGTH] for index in range(last - first & _PLACES)]
-    return [(entry >> _NUMBER_BITS, entry & (1 << _NUMBER_BITS) - 1, 0) for entry in entries if entry]
+    entries = [words[RING + (first + index) % RING_LENGTH] for index in range(last - first & PLACES)]
+    return [(entry >> NUMBER_BITS, entry & (1 << NUMBER_BITS) - 1, 0) for entry in entries if entry]
 
 
 def _places(queue: int) -> tuple[int, int, int]:
-    middle = queue >> _PLACE_BITS & _PLACES
-    return queue & _PLACES, middle, middle + (queue >> NUM_WAITING) & _PLACES
+    middle = queue >> PLACE_BITS & PLACES
+    return queue & PLACES, middle, middle + (queue >> NUM_WAITING) & PLACES
 
 
-__all__ = ["NUM_WAITING", "PermitCall", "PermitSeen", "calls_in", "enter", "grant", "take"]
+__all__ = ["PermitCall", "PermitSeen", "calls_in", "enter", "grant", "take"]

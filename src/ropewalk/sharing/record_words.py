@@ -14,6 +14,14 @@ RING, RING_LENGTH = 32, 1024
 """The place of the first word of the ring of calls that wait for a lock or semaphore, and the number of words."""
 SLEEPING = RING + RING_LENGTH
 """The place of the first word of the ring of calls that wait at conditions, which is as long."""
+PLACE_BITS = 20
+"""The width of a place in a ring, of which a word holds several: head, middle, and the number of calls behind it."""
+PLACES = (1 << PLACE_BITS) - 1
+"""The bits of a place: places are counted modulo 2**20, a multiple of the length of a ring."""
+NUM_WAITING = 2 * PLACE_BITS
+"""The number of words behind middle is the word with the places, shifted to the right by this."""
+NUMBER_BITS = 8
+"""The width of a call's number in its process, above which the word of a call has the seat of that process."""
 BUFFER_A = 8 * (SLEEPING + RING_LENGTH)
 """The offset of the first buffer, in bytes."""
 BUFFER_BYTES = (RECORD_BYTES - BUFFER_A) // 2
@@ -27,6 +35,10 @@ __all__ = [
     "BUFFER_BYTES",
     "FIRST",
     "KIND",
+    "NUMBER_BITS",
+    "NUM_WAITING",
+    "PLACES",
+    "PLACE_BITS",
     "PRESENT",
     "QUEUE",
     "RING",

@@ -13,8 +13,7 @@ from __future__ import annotations
 from threading import get_ident
 from typing import TYPE_CHECKING
 
-from ropewalk.sharing.permit_ring import NUM_WAITING
-from ropewalk.sharing.record_words import BOUND, FIRST, PRESENT, QUEUE, SECOND, THIRD
+from ropewalk.sharing.record_words import BOUND, FIRST, NUM_WAITING, PRESENT, QUEUE, SECOND, THIRD
 from ropewalk.transport.process_mutex import OWNER_DIED, recover, trylock, unlock
 
 if TYPE_CHECKING:
