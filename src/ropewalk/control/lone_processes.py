@@ -86,9 +86,8 @@ class LoneProcesses(ControlTarget):
 
     def log_files(self) -> Mapping[str, Path]:
         """The output file of each process, by name."""
-        folder = Path(self._session.settings.logs or self._session.folder / "output")
         names = [process.spec.name for process in self._processes().values()]
-        return {name: folder / f"{name.replace('/', '_')}.log" for name in names}
+        return {name: self._session.output_file(name) for name in names}
 
     def stacks(self, node: str | None, timeout_s: float) -> Mapping[str, str]:
         """The Python stacks of a process, or of all, by name."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from ropewalk.processes.messages import Sample, StartProcess
-from ropewalk.processes.output import LineAssembler
+from ropewalk.processes.output import LineAssembler, output_file_name
 from ropewalk.processes.page import CURRENT, IDLE, STARTED_NS, TaskPage, create_page
 from ropewalk.transport.link import Link
 
@@ -52,7 +52,7 @@ class HostedProcess:
             for fd in (*self._child_fds, *self._own_fds):
                 os.close(fd)
             raise
-        path = output_folder / f"{start.name.replace('/', '_')}.log" if output_folder else None
+        path = output_folder / output_file_name(start.name) if output_folder else None
         self._lines = {self.pipes[0]: LineAssembler(path), self.pipes[1]: LineAssembler(path)}
 
     def _open_pipe(self) -> int:

@@ -35,6 +35,11 @@ _TAIL_BYTES = 8 * 1024
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 
 
+def output_file_name(process: str) -> str:
+    """Return the name of the file with the output of a process, whose own name may look like a path."""
+    return f"{process.replace('/', '_')}.log"
+
+
 class LineAssembler:
     """Turns the bytes of a pipe into whole lines, keeps the last ones, and writes all to a file."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.messages import Output, OutputSeen
-from ropewalk.processes.output import Console
+from ropewalk.processes.output import Console, output_file_name
 from ropewalk.processes.owner import ProcessSpec
 
 
@@ -70,5 +70,5 @@ class OutputRelay:
                     agent.link.send(OutputSeen(output.size_bytes))
 
         if self._keep_in and spec:
-            self._console.keep(output.text, self._keep_in / f"{spec.name.replace('/', '_')}.log")
+            self._console.keep(output.text, self._keep_in / output_file_name(spec.name))
         self._console.show(who, output.text, output.is_error, shown)

@@ -45,6 +45,7 @@ from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.joined import JoinedAgent
 from ropewalk.processes.launcher_record import LauncherRecord
 from ropewalk.processes.messages import CONTROL, Retired
+from ropewalk.processes.output import output_file_name
 from ropewalk.processes.output_relay import OutputRelay
 from ropewalk.processes.process_manager import Beginning, ProcessManager, working_folder
 from ropewalk.processes.record_relay import RecordRelay
@@ -303,7 +304,11 @@ class Session:
 
     def output_file(self, process: str) -> Path:
         """Return the file on this host that has the output of a process, by its name, if output is kept here."""
-        return Path(self.settings.logs or self.folder / "output") / f"{process.replace('/', '_')}.log"
+        return self._output_folder / output_file_name(process)
+
+    @property
+    def _output_folder(self) -> Path:
+        return Path(self.settings.logs or self.folder / "output")
 
     def when_closed(self, call: Callable[[], object]) -> None:
         """Have a call made, once, when the session has ended."""
@@ -376,7 +381,7 @@ class Session:
         self.records = RecordRelay(self._agents)
         self.processes = ProcessManager(home, self.loop, self._members, self.retirements, self.records, beginning)
         self.blobs = BlobDirectory(self.processes, self._agents, self._run_key)
-        self.output = OutputRelay((self.settings.logs or self.folder / "output") if self._passport else None)
+        self.output = OutputRelay(self._output_folder if self._passport else None)
         self._services = HostServices(self)
         self.processes.add_owner(self._services)
         self.retirements.listen(self._services.retired)
