@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 from tests.lab.slurm import CPUS_PER_NODE, SlurmCluster
 
@@ -27,10 +28,11 @@ if __name__ == "__main__":
 """
 
 
-def test_a_submitted_script_gets_its_agents_and_saves_when_it_is_stopped(slurm: SlurmCluster) -> None:
-    folder = slurm.folder / "submitted"
+def command_in(slurm: SlurmCluster, name: str, script: str) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command, on the login node, in a folder that has the script and the settings of the cluster."""
+    folder = slurm.folder / name
     folder.mkdir()
-    (folder / "train.py").write_text(SCRIPT)
+    (folder / "train.py").write_text(script)
     (folder / "ropewalk.toml").write_text(f'[engines.slurm]\nfolder = "{slurm.options["folder"]}"\n')
     # Not the commands by which the process of the tests reaches the cluster.
     path = os.environ["PATH"].replace(f"{slurm.bin}{os.pathsep}", "")
@@ -40,6 +42,11 @@ def test_a_submitted_script_gets_its_agents_and_saves_when_it_is_stopped(slurm: 
         argv = [sys.executable, "-m", "ropewalk", *words]
         return slurm.controller.run(argv, env=environment, cwd=str(folder), check=False, timeout=200)
 
+    return ropewalk
+
+
+def test_a_submitted_script_gets_its_agents_and_saves_when_it_is_stopped(slurm: SlurmCluster) -> None:
+    ropewalk = command_in(slurm, "submitted", SCRIPT)
     submitted = ropewalk("submit", "train.py", "--engine", "slurm", "--workers", "4")
     run = submitted.stdout.strip()
     assert submitted.returncode == 0, submitted.stderr
@@ -81,17 +88,7 @@ if __name__ == "__main__":
 def test_a_launcher_that_is_killed_starts_again_in_its_job_when_its_agents_jobs_are_cancelled(
     slurm: SlurmCluster,
 ) -> None:
-    folder = slurm.folder / "killed"
-    folder.mkdir()
-    (folder / "train.py").write_text(KILLED)
-    (folder / "ropewalk.toml").write_text(f'[engines.slurm]\nfolder = "{slurm.options["folder"]}"\n')
-    path = os.environ["PATH"].replace(f"{slurm.bin}{os.pathsep}", "")
-    environment = {**slurm.inner_environment, "PATH": path, "XDG_STATE_HOME": str(folder / "state")}
-
-    def ropewalk(*words: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "ropewalk", *words]
-        return slurm.controller.run(argv, env=environment, cwd=str(folder), check=False, timeout=200)
-
+    ropewalk = command_in(slurm, "killed", KILLED)
     submitted = ropewalk("submit", "train.py", "--engine", "slurm", "--workers", "4", "--launcher-restarts", "2")
     assert submitted.returncode == 0, submitted.stderr
     attached = ropewalk("attach", submitted.stdout.strip())
