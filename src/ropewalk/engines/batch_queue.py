@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -71,6 +71,11 @@ def refuse_own_flags(extra: Sequence[str], own: str, command: str) -> None:
     for word in extra:
         if re.match(own, word):
             raise ValueError(f"extra must not hold {word}: the engine sets this flag of {command} itself")
+
+
+def given_flags(values: Mapping[str, str]) -> list[str]:
+    """Return the flags of a submit command that have a value, each followed by it."""
+    return [word for flag, value in values.items() if value for word in (flag, value)]
 
 
 class QueueEngine(BatchEngine):

@@ -35,6 +35,22 @@ def answer_of(command: str) -> Generator[None]:
         raise EngineError(f"{command} gave an answer that is not understood: {error}") from error
 
 
+@contextlib.contextmanager
+def records_of(command: str) -> Generator[None]:
+    """Read what a command has printed as JSON in this block.
+
+    Args:
+        command: the command with its flags, for the error.
+
+    Raises:
+        ValueError: the block has found the text to be something else.
+    """
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"not what {command} prints: {type(error).__name__} {error}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterCommands:
     """How the commands of one batch system are run, and how their failures are explained."""

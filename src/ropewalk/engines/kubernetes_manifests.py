@@ -88,26 +88,9 @@ def pod(
             "as in --option image=registry.example/ropewalk:1 (the Dockerfile of ropewalk builds one)"
         )
     volumes, mounts = _volumes(options, spec, name)
-    container: Manifest = {
-        "name": CONTAINER,
-        "image": options.image,
-        "command": [literal(word) for word in _command(spec)],
-        "env": [
-            {"name": key, "value": literal(value)}
-            for key, value in sorted({**spec.environment, "ROPEWALK_RUN_ID": run_id}.items())
-        ],
-        "resources": _resources(options, spec),
-        "volumeMounts": mounts,
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]} | ({"add": options.capabilities} if options.capabilities else {}),
-        },
-    }
-    if options.image_pull_policy:
-        container["imagePullPolicy"] = options.image_pull_policy
     body: Manifest = {
         "restartPolicy": "Never",
-        "containers": [container],
+        "containers": [_container(options, spec, run_id, mounts)],
         "volumes": volumes,
         "terminationGracePeriodSeconds": options.grace_s,
         "automountServiceAccountToken": options.automount_service_account_token,
@@ -135,6 +118,28 @@ def pod(
     if options.annotations:
         metadata["annotations"] = options.annotations
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
+
+
+def _container(options: KubernetesOptions, spec: JobSpec, run_id: str, mounts: list[Manifest]) -> Manifest:
+    """Return the only container of a pod, in which the agent and its processes run."""
+    container: Manifest = {
+        "name": CONTAINER,
+        "image": options.image,
+        "command": [literal(word) for word in _command(spec)],
+        "env": [
+            {"name": key, "value": literal(value)}
+            for key, value in sorted({**spec.environment, "ROPEWALK_RUN_ID": run_id}.items())
+        ],
+        "resources": _resources(options, spec),
+        "volumeMounts": mounts,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]} | ({"add": options.capabilities} if options.capabilities else {}),
+        },
+    }
+    if options.image_pull_policy:
+        container["imagePullPolicy"] = options.image_pull_policy
+    return container
 
 
 def secret(name: str, labels: dict[str, str], stdin: bytes, owner_uid: str) -> Manifest:

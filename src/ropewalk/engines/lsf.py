@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ropewalk.engines.batch import BatchJob, user_name
-from ropewalk.engines.batch_queue import QueueEngine, QueueOptions, refuse_own_flags
+from ropewalk.engines.batch_queue import QueueEngine, QueueOptions, given_flags, refuse_own_flags
 from ropewalk.engines.batch_sizes import BatchHost, hours_and_minutes, mib_of
-from ropewalk.engines.cluster_commands import ClusterCommands, answer_of, words_of
+from ropewalk.engines.cluster_commands import ClusterCommands, answer_of, records_of, words_of
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import HostCapacity
@@ -175,10 +175,7 @@ def bsub_flags(options: LsfOptions, spec: JobSpec, count: int, name: str) -> lis
     if spec.resources.gpus:
         flags += ["-gpu", ":".join(filter(None, [f"num={spec.resources.gpus}", options.gpu]))]
     limit = hours_and_minutes(spec.time_limit_s) if spec.time_limit_s is not None else options.time
-    for flag, value in (
-        ("-W", limit), ("-q", options.queue), ("-P", options.project), ("-G", options.user_group)
-    ):  # fmt: skip
-        flags += [flag, value] if value else []
+    flags += given_flags({"-W": limit, "-q": options.queue, "-P": options.project, "-G": options.user_group})
     for requirement in options.resources:
         flags += ["-R", requirement]
     return [*flags, *options.extra]
@@ -206,13 +203,11 @@ def read_bjobs(text: str) -> list[BatchJob]:
 
 
 def _records(text: str) -> list[dict[str, Any]]:
-    try:
+    with records_of("a command of LSF with -json"):
         records: list[dict[str, Any]] = json.loads(text, strict=False)["RECORDS"]
         if not all(isinstance(record, dict) for record in records):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError("not what LSF's commands print with -json: a record is no table")
-    except (KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"not what LSF's commands print with -json: {type(error).__name__} {error}") from error
-    return records
+            raise TypeError("a record is no table")
+        return records
 
 
 def _status(record: Mapping[str, Any]) -> JobStatus:

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ropewalk.engines.batch import BatchJob, user_name
-from ropewalk.engines.batch_queue import QueueEngine, QueueOptions, refuse_own_flags
+from ropewalk.engines.batch_queue import QueueEngine, QueueOptions, given_flags, refuse_own_flags
 from ropewalk.engines.batch_sizes import BatchHost, hours_and_minutes, mib_of
-from ropewalk.engines.cluster_commands import ClusterCommands, answer_of, printed_by, words_of
+from ropewalk.engines.cluster_commands import ClusterCommands, answer_of, printed_by, records_of, words_of
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import HostCapacity
@@ -175,8 +175,7 @@ def qsub_flags(options: PbsOptions, spec: JobSpec, count: int, name: str) -> lis
     flags += ["-l", f"place={options.place}"] if options.place else []
     limit = f"{hours_and_minutes(spec.time_limit_s)}:00" if spec.time_limit_s is not None else options.time
     flags += ["-l", f"walltime={limit}"] if limit else []
-    for flag, value in (("-q", options.queue), ("-A", options.account), ("-P", options.project)):
-        flags += [flag, value] if value else []
+    flags += given_flags({"-q": options.queue, "-A": options.account, "-P": options.project})
     return [*flags, *options.extra]
 
 
@@ -189,15 +188,13 @@ def read_qstat(text: str) -> list[BatchJob]:
     Raises:
         ValueError: the text is not such an output.
     """
-    try:
+    with records_of("qstat -F json"):
         records: dict[str, dict[str, Any]] = json.loads(text, strict=False).get("Jobs", {})
         return [
             BatchJob(id, str(record.get("Job_Name", "")), _status(record), record["job_state"] == "R")
             for id, record in records.items()
             if "[]" not in id
         ]
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"not what qstat -F json prints: {type(error).__name__} {error}") from error
 
 
 def _status(record: Mapping[str, Any]) -> JobStatus:
@@ -237,14 +234,12 @@ def read_pbsnodes(text: str, gpu_resource: str = "ngpus") -> list[BatchHost]:
     Raises:
         ValueError: the text is not such an output.
     """
-    try:
+    with records_of("pbsnodes -F json"):
         nodes: dict[str, dict[str, Any]] = json.loads(text, strict=False).get("nodes", {})
         found: dict[str, list[BatchHost]] = {}
         for host in _hosts(nodes, gpu_resource):
             found.setdefault(host.name, []).append(host)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"not what pbsnodes -F json prints: {type(error).__name__} {error}") from error
-    return [_joined(parts) for parts in found.values()]
+        return [_joined(parts) for parts in found.values()]
 
 
 def _hosts(nodes: Mapping[str, Mapping[str, Any]], gpu_resource: str) -> Iterator[BatchHost]:

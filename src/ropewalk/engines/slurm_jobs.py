@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ropewalk.engines.cluster_commands import records_of
 from ropewalk.engines.engine import JobState, JobStatus
 from ropewalk.engines.job_script import NO_CREDENTIALS
 
@@ -162,11 +163,9 @@ def read_squeue(text: str) -> list[SlurmJob]:
     Raises:
         ValueError: the text is not such an output.
     """
-    try:
+    with records_of("squeue --json"):
         records: list[dict[str, Any]] = json.loads(text)["jobs"]
         return [job for record in records for job in _jobs_of_record(record)]
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"not what squeue --json prints: {type(error).__name__} {error}") from error
 
 
 def _jobs_of_record(record: Mapping[str, Any]) -> Iterator[SlurmJob]:
