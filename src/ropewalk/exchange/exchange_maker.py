@@ -17,7 +17,7 @@ MakesExchange = Callable[[], Exchange | Compressor] | Compressor | str
 
 def made_exchange(setting: MakesExchange) -> Exchange:
     """Return a new exchange by a user's setting; raises as `make_exchange`."""
-    return make_exchange(setting if isinstance(setting, Compressor | str) else setting())
+    return make_exchange(setting() if callable(setting) else setting)
 
 
 def make_exchange(wanted: str | Compressor | Exchange) -> Exchange:

@@ -18,13 +18,13 @@ import msgspec
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.agent_record import AgentRecord
+from ropewalk.processes.blob_exchange import send_piece
 from ropewalk.processes.fan_out import LAUNCHER_SOURCE, FanOut, Fetch, HostRoutes
 from ropewalk.processes.messages import (
     PIECE_BYTES,
     BlobAbsent,
     BlobFetched,
     BlobNotFetched,
-    BlobPiece,
     BlobProgress,
     DropBlob,
     FetchBlob,
@@ -32,7 +32,7 @@ from ropewalk.processes.messages import (
     ReadBlob,
 )
 from ropewalk.processes.process_manager import ProcessManager
-from ropewalk.transport.blobs import BlobRef, open_parts, read_bytes
+from ropewalk.transport.blobs import BlobRef, open_parts
 from ropewalk.transport.tokens import key_of_agent, key_of_host, token_of
 
 FAN_OUT_MIN_BYTES = 4 * PIECE_BYTES
@@ -147,7 +147,8 @@ class BlobDirectory:
                     _send(agent, BlobAbsent(news.id))
                 return
             if isinstance(news, ReadBlob):
-                _send_piece(agent, journey, news.offset, news.length)
+                if agent.link:
+                    send_piece(agent.link, journey.fd, news)
                 return
             if news.number != journey.orders.get(agent.id):
                 return
@@ -204,7 +205,10 @@ class BlobDirectory:
             ahead = min(_AHEAD_BYTES, journey.ref.size_bytes) if is_new else 0
             _send(reader, FetchBlob(journey.ref, number, LAUNCHER_SOURCE, ahead_bytes=ahead))
             for offset in range(0, ahead, PIECE_BYTES):
-                _send_piece(reader, journey, offset, min(PIECE_BYTES, ahead - offset))
+                if reader.link:
+                    send_piece(
+                        reader.link, journey.fd, ReadBlob(journey.ref.id, offset, min(PIECE_BYTES, ahead - offset))
+                    )
 
     def _token(self, reader: AgentRecord, source: AgentRecord) -> str:
         fingerprint = reader.certificate.fingerprint if reader.certificate else ""
@@ -240,8 +244,3 @@ def _send(
     if agent.link:
         with contextlib.suppress(LinkClosed):
             agent.link.send(message, list(parts), list(fds))
-
-
-def _send_piece(agent: AgentRecord, journey: _Journey, offset: int, length: int) -> None:
-    data = read_bytes(journey.fd, offset, length)
-    _send(agent, BlobPiece(journey.ref.id, offset), [memoryview(data)])

@@ -348,11 +348,11 @@ class BlobExchange:
         held, arrival = self._shelf.file_of(question.id), self._arrivals.get(question.id)
         end = question.offset + question.length
         if held and end <= held[1]:
-            _send_piece(link, held[0], question)
+            send_piece(link, held[0], question)
         elif arrival is None or end > arrival.ref.size_bytes or len(arrival.waiting) >= _MOST_WAITING:
             _send(link, BlobAbsent(question.id))
         elif end <= arrival.num_bytes:
-            _send_piece(link, arrival.fd, question)
+            send_piece(link, arrival.fd, question)
         else:
             arrival.waiting.append((link, question))
 
@@ -360,7 +360,7 @@ class BlobExchange:
         later: list[tuple[Link, ReadBlob]] = []
         for link, question in arrival.waiting:
             if question.offset + question.length <= arrival.num_bytes:
-                _send_piece(link, arrival.fd, question)
+                send_piece(link, arrival.fd, question)
             else:
                 later.append((link, question))
         arrival.waiting = later
@@ -371,7 +371,8 @@ class BlobExchange:
             arrival.waiting = [(reader, question) for reader, question in arrival.waiting if reader is not link]
 
 
-def _send_piece(link: Link, fd: int, question: ReadBlob) -> None:
+def send_piece(link: Link, fd: int, question: ReadBlob) -> None:
+    """Answer a question for bytes of a blob, from the memory file that holds it."""
     data = read_bytes(fd, question.offset, question.length)
     with contextlib.suppress(LinkClosed):  # the loop notices the end of the link by itself
         link.send(BlobPiece(question.id, question.offset), [data])

@@ -20,7 +20,7 @@ from ropewalk.exchange.elastic.mailbox import Mailbox
 from ropewalk.exchange.elastic.membership import Commit, Expel, Finish, MembershipView
 from ropewalk.exchange.elastic.worker import ElasticWorker
 from ropewalk.exchange.exchange import Exchange
-from ropewalk.exchange.exchange_maker import make_exchange
+from ropewalk.exchange.exchange_maker import made_exchange
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.groups.link_emulation import LinkEmulation
 from ropewalk.exchange.groups.link_group import LinkGroup
@@ -142,9 +142,9 @@ class ElasticMember(GroupMember, WatchedWorker):
     def new_exchange(self) -> Exchange:
         """Make the configured exchange, for this worker alone."""
         configured, servers = self.training.exchange, self.training.servers
-        made: Any = configured() if callable(configured) else configured
         if servers is None:
-            return make_exchange(made)
+            return made_exchange(configured)
+        made: Any = configured() if callable(configured) else configured
         if not isinstance(made, Exchange):
             return ParameterServer(servers, made)
         if not isinstance(made, ParameterServer):

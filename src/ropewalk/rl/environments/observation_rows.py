@@ -71,20 +71,23 @@ class ObservationRows:
 def _write_row(rows: Array, env: int, array: Any, what: str) -> None:
     shape = np.shape(array)
     if shape != rows.shape[1:]:
-        raise ValueError(
-            f"{what} has shape {shape}, and the observation space has shape {rows.shape[1:]}; what the environment "
-            "returns and its observation_space must agree"
-        )
+        raise _mismatch(what, f"shape {shape}", f"shape {rows.shape[1:]}")
     rows[env] = array
 
 
 def _check_array(array: Any, spec: ArraySpec, what: str) -> None:
     found = np.asarray(array)
     if found.shape != spec.shape or not np.can_cast(found.dtype, spec.dtype, "same_kind"):
-        raise ValueError(
-            f"{what} has shape {found.shape} and dtype {found.dtype}, and the observation space has shape "
-            f"{spec.shape} and dtype {spec.dtype}; what the environment returns and its observation_space must agree"
+        raise _mismatch(
+            what, f"shape {found.shape} and dtype {found.dtype}", f"shape {spec.shape} and dtype {spec.dtype}"
         )
+
+
+def _mismatch(what: str, found: str, space: str) -> ValueError:
+    return ValueError(
+        f"{what} has {found}, and the observation space has {space}; what the environment returns and its "
+        "observation_space must agree"
+    )
 
 
 __all__ = ["ObservationRows"]
