@@ -6,7 +6,9 @@ ropewalk plan --profile resnet50.txt --devices 4x4 --bandwidth 12e9,1.25e9 --jso
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Generator
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -94,16 +96,10 @@ def plan(
         raise refusal("plan", "name either a model as FILE.py:FUNCTION or a profile with --profile")
     if not devices:
         raise refusal("plan", "say how many devices there are: --devices 4, or 4x8 for 4 per server and 8 servers")
-    if partitioner != "pipedream" and (cost_model or free_transfers):
-        raise refusal(
-            "plan", f"--cost-model and --free-transfers are of --partitioner pipedream, not of {partitioner or 'exact'}"
-        )
     console = Console(stderr=True, highlight=False)
-    try:
-        memory_bytes = None if memory is None else parse_memory(memory)
-    except ValueError as error:
-        raise refusal("plan", f"--memory: {error}") from None
-    try:
+    memory_bytes = _memory_bytes(memory)
+    with _refusals():
+        searched = _partitioner(partitioner, cost_model, free_transfers)
         measured = _read_profile(profile) if profile else _measure(str(model), repeats, console)
         if save_profile:
             measured.save(save_profile)
@@ -115,7 +111,7 @@ def plan(
                 memory=memory_bytes,
                 schedule=schedule,
                 micro_batches=micro_batches,
-                partitioner=_partitioner(partitioner, cost_model, free_transfers),
+                partitioner=searched,
                 num_stages=num_stages,
                 recompute=_RECOMPUTE[recompute],
                 optimizer_slots=optimizer_slots,
@@ -127,6 +123,21 @@ def plan(
             dot.write_text(made.dot(measured))
         if save:
             save.write_bytes(made.to_json())
+    typer.echo(json.dumps(to_json(made), indent=2) if as_json else escaped_lines(str(made)))
+
+
+def _memory_bytes(memory: str | None) -> int | None:
+    try:
+        return None if memory is None else parse_memory(memory)
+    except ValueError as error:
+        raise refusal("plan", f"--memory: {error}") from None
+
+
+@contextlib.contextmanager
+def _refusals() -> Generator[None]:
+    """Say in one line why there is no plan: exit code 1 if none fits, 2 for wrong usage."""
+    try:
+        yield
     except NoPlanFits as error:
         typer.echo(f"ropewalk plan: {escaped_lines(str(error))}", err=True)
         raise typer.Exit(1) from None
@@ -136,7 +147,6 @@ def plan(
         if error.name not in pipeline.EXTRAS:
             raise
         raise refusal("plan", str(error)) from None
-    typer.echo(json.dumps(to_json(made), indent=2) if as_json else escaped_lines(str(made)))
 
 
 def to_json(made: Plan) -> dict[str, Any]:
@@ -183,6 +193,10 @@ def _profile_in(text: str, path: Path) -> Profile:
 
 def _partitioner(name: str | None, cost_model: CostModelChoice | None, free_transfers: bool) -> Any:
     if name != "pipedream":
+        if cost_model or free_transfers:
+            raise refusal(
+                "plan", f"--cost-model and --free-transfers are of --partitioner pipedream, not of {name or 'exact'}"
+            )
         return name
     options: dict[str, Any] = {"cost_model": str(cost_model)} if cost_model else {}
     return pipeline.make_partitioner(name, free_transfers=free_transfers, **options)

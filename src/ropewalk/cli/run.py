@@ -26,7 +26,7 @@ from ropewalk.cli.ranks import RanksRefused, parse_ranks, run_ranks
 from ropewalk.errors import CodeRefused, EngineError, SettingsError
 from ropewalk.escaping import escaped_lines
 from ropewalk.processes import interrupts
-from ropewalk.program.script_code import NotAProgram, execute, load_file, load_module
+from ropewalk.program.script_code import NotAProgram, ScriptCode, execute, load_file, load_module
 from ropewalk.settings import Settings
 from ropewalk.tracking.begun_runs import take_begun_runs
 
@@ -86,12 +86,7 @@ def run(
     try:
         if page:
             _open_page()
-        if module is not None:
-            program = load_module(module)
-        elif file is not None:
-            program = load_file(file)
-        else:
-            raise placing.refusal("run", "name a file to run, or a module with -m; see ropewalk run --help")
+        program = _load(file, module)
         if bounds is None:
             execute(program, given)
         elif exit_code := run_ranks(str(module or file), program, given, bounds, max_restarts or 0):
@@ -107,6 +102,14 @@ def run(
     except BaseException as error:
         script.show_error("run", error)
         raise SystemExit(1) from None
+
+
+def _load(file: str | None, module: str | None) -> ScriptCode:
+    if module is not None:
+        return load_module(module)
+    if file is not None:
+        return load_file(file)
+    raise placing.refusal("run", "name a file to run, or a module with -m; see ropewalk run --help")
 
 
 def _open_page() -> None:
