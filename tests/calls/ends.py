@@ -21,7 +21,7 @@ from ropewalk.calls.messages import CALLS
 from ropewalk.calls.server import CallServer, Served
 from ropewalk.processes.notifier import Notifier
 from ropewalk.transport.address import UnixAddress
-from ropewalk.transport.loop import Loop
+from ropewalk.transport.loop_with_deputies import LoopWithDeputies
 from ropewalk.transport.server import UnixListener
 from ropewalk.transport.tokens import TokenList, token_of
 
@@ -57,7 +57,7 @@ class End:
     """One process's worth of calls: a loop, a server at an address, a caller."""
 
     def __init__(self, folder: Path, name: str, places: Places) -> None:
-        self.loop = Loop()
+        self.loop = LoopWithDeputies()
         self.server = CallServer(self.loop)
         self.address = str(UnixAddress(str(folder / f"{name}.sock")))
         self.places = places
@@ -66,7 +66,7 @@ class End:
         self.links: list[Any] = []
         self.listener = UnixListener(self.loop, str(folder / f"{name}.sock"), RUN, TokenList(KEY), CALLS, self._linked)
         self.loop.call_soon(self.listener.open)
-        self.loop.start(name, deputies=True)
+        self.loop.start(name)
 
     def _linked(self, _id: str, link: Any) -> None:
         self.links.append(link)

@@ -114,7 +114,7 @@ class Launcher:
         self.folder = folder
         self.said: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.host = NodeHost(str(folder), "h.sock", RUN, "host", KEY, self._hear)
-        self.host.loop.start("test-host", deputies=True)
+        self.host.loop.start("test-host")
         self.threads: list[threading.Thread] = []
 
     def start(self, name: UnitName, *, checkpoint_s: float | None = None, **nodes: Node[Any]) -> RunningUnit:

@@ -1,4 +1,4 @@
-"""Threads that serve the session's loop while they wait for their own answer (`Loop.serve_until`).
+"""Threads that serve the session's loop while they wait for their own answer (`LoopWithGuests.serve_until`).
 
 pytest's time limit has a handler for SIGALRM in the main thread, where such waiting is then left to the loop's own
 thread. So the tests wait in other threads, or run a script of their own.

@@ -16,7 +16,8 @@ from ropewalk.calls.server import CallServer
 from ropewalk.sharing.depot import DEPOT_TARGET, Depot
 from ropewalk.sharing.waiting_calls import DepotCaller
 from ropewalk.transport.link import Link
-from ropewalk.transport.loop import DEPUTY_S, Loop
+from ropewalk.transport.loop import Loop
+from ropewalk.transport.loop_with_deputies import DEPUTY_S, LoopWithDeputies
 from ropewalk.transport.streams.plain import PlainStream
 from tests.scenarios.tasks import wait_until
 from tests.transport.ends import on_loop, running_loop
@@ -53,10 +54,10 @@ class Preempted(Depot):
 def test_words_of_a_process_count_in_the_order_in_which_it_says_them_however_long_each_lasts() -> None:
     # Where many processes shared few cores, a depot was interrupted in the midst of a `lend`. A deputy took its loop
     # over, and heard the `drop` that followed: a value that a worker had just handed to the launcher was freed.
-    loop = Loop()
+    loop = LoopWithDeputies()
     server = CallServer(loop)
     depot = Preempted(loop, server)
-    loop.start("test-depot", deputies=True)
+    loop.start("test-depot")
     ours, theirs = socket.socketpair()
     worker = Link(PlainStream(ours), CALLS, "depot")
     try:

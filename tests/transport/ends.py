@@ -81,6 +81,11 @@ def tls_streams() -> tuple[Stream, Stream]:
 STREAMS: dict[str, Callable[[], tuple[Stream, Stream]]] = {"unix": unix_streams, "tls": tls_streams}
 
 
+def pair() -> tuple[Link, Link]:
+    ours, theirs = socket.socketpair()
+    return Link(PlainStream(ours), NOTES, "theirs"), Link(PlainStream(theirs), NOTES, "ours")
+
+
 @contextlib.contextmanager
 def running_loop() -> Generator[Loop]:
     loop = Loop()

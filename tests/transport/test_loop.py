@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -16,19 +15,13 @@ import pytest
 from ropewalk.transport import loop as loop_module
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
-from ropewalk.transport.streams.plain import PlainStream
-from tests.transport.ends import DEADLINE_S, NOTES, Note, on_loop, running_loop
+from tests.transport.ends import DEADLINE_S, Note, on_loop, pair, running_loop
 
 
 @pytest.fixture
 def loop() -> Iterator[Loop]:
     with running_loop() as loop:
         yield loop
-
-
-def pair() -> tuple[Link, Link]:
-    ours, theirs = socket.socketpair()
-    return Link(PlainStream(ours), NOTES, "theirs"), Link(PlainStream(theirs), NOTES, "ours")
 
 
 def add(loop: Loop, link: Link, hear: Any = lambda _: None, end: Any = lambda _: None) -> None:
@@ -245,75 +238,6 @@ def test_a_forked_child_can_forget_a_loop_and_the_parent_goes_on(loop: Loop) -> 
     assert received and received.message == Note(3)
     on_loop(loop, lambda: loop.remove_link(theirs) or True)
     ours.close()
-
-
-# --- deputies ---
-
-
-def test_a_call_that_lasts_loses_the_loop_to_a_deputy_and_messages_behind_it_are_still_heard() -> None:
-    ours, theirs = pair()
-    heard: dict[int, int] = {}
-    still_there: list[bool] = []
-    go_on, all_heard = threading.Event(), threading.Event()
-    loop = Loop()
-
-    def hear(received: Any) -> None:
-        number = received.message.number
-        heard[number] = threading.get_ident()
-        if number == 0:
-            entered = loop.enter()
-            assert go_on.wait(DEADLINE_S)
-            still_there.append(loop.leave(entered))
-        if number == 9:
-            all_heard.set()
-
-    for number in range(10):  # they arrive in one piece, so that no event of the kernel tells of the later ones
-        ours.send(Note(number))
-    loop.start("served", deputies=True)
-    loop.call_soon(lambda: loop.add_link(theirs, hear, lambda _: None))
-    assert all_heard.wait(DEADLINE_S)
-    assert heard[0] != heard[9]
-    go_on.set()
-    while not still_there:
-        on_loop(loop, lambda: True)
-    assert still_there == [False]
-    loop.stop()
-    assert loop.ended.wait(DEADLINE_S)
-    ours.close()
-
-
-def test_a_short_call_keeps_the_loop() -> None:
-    with running_loop() as loop:
-        kept = on_loop(loop, lambda: loop.leave(loop.enter()))
-    assert kept is True
-
-
-def test_many_long_calls_at_once_leave_no_more_threads_than_calls() -> None:
-    before = threading.active_count()
-    loop = Loop()
-    loop.start("served", deputies=True)
-    go_on = threading.Event()
-    num_inside = threading.Semaphore(0)
-
-    def stay() -> None:
-        entered = loop.enter()
-        num_inside.release()
-        loop.hand_over()
-        go_on.wait(DEADLINE_S)
-        loop.leave(entered)
-
-    for _ in range(8):
-        loop.call_soon(stay)
-    for _ in range(8):
-        assert num_inside.acquire(timeout=DEADLINE_S)
-    assert threading.active_count() - before <= 8 + 2
-    go_on.set()
-    loop.stop()
-    assert loop.ended.wait(DEADLINE_S)
-    for thread in threading.enumerate():
-        if thread.name.startswith("served"):
-            thread.join(DEADLINE_S)
-    assert threading.active_count() == before
 
 
 def test_timers_that_were_cancelled_do_not_stay_until_they_would_have_been_due(loop: Loop) -> None:

@@ -45,7 +45,8 @@ from ropewalk.errors import CallCycle, FrameError, LinkClosed
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
-from ropewalk.transport.loop import DEPUTY_S, Loop
+from ropewalk.transport.loop import Loop
+from ropewalk.transport.loop_with_deputies import DEPUTY_S
 
 _TURN_S = 0.001
 """Maximum time in seconds for which waiting calls are begun in one turn of the loop."""

@@ -23,7 +23,7 @@ from ropewalk.html_table import html_box, html_failure, html_headline
 from ropewalk.pool.result_batch import RaisedEntry, ResultBatch
 from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred, may_serve
 from ropewalk.quantities import counted
-from ropewalk.transport.loop import Loop
+from ropewalk.transport.loop_with_guests import LoopWithGuests
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class AsyncResult(PoolJob, Generic[T]):
         callback: Callable[[T], Any] | None,
         error_callback: Callable[[BaseException], Any] | None,
         call_back: Callable[[Callable[[], None]], None],
-        loop: Loop | None = None,
+        loop: LoopWithGuests | None = None,
     ) -> None:
         super().__init__()
         self._loop = loop
@@ -139,8 +139,9 @@ class AsyncResult(PoolJob, Generic[T]):
         """
         if not self._done:
             self.check_process()
-            # A thread that waits for one answer without a limit reads it from the link itself (see `Loop.serve_until`);
-            # a map, whose many answers come while more units are sent, is quicker with both threads at work.
+            # A thread that waits for one answer without a limit reads it from the link itself (see
+            # `LoopWithGuests.serve_until`); a map, whose many answers come while more units are sent, is quicker with
+            # both threads at work.
             if self._loop and timeout is None and may_serve():
                 self._loop.serve_until(self.ready, interrupts_deferred, interrupts_allowed)
         if not self._done and self._there.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):

@@ -57,7 +57,7 @@ from ropewalk.settings import current as current_settings
 from ropewalk.transport.credentials import AllowList, ProcessCertificate, create_run_folder
 from ropewalk.transport.host_listener import HostListener
 from ropewalk.transport.link import Link
-from ropewalk.transport.loop import Loop
+from ropewalk.transport.loop_with_guests import LoopWithGuests
 from ropewalk.transport.passport import Passport
 from ropewalk.transport.tokens import host_of, key_of_host, new_key, token_for
 
@@ -123,7 +123,7 @@ class Session:
         self._run_key = new_key()
         """The key from which the keys of all services of the run follow; unused inside a process of another session."""
         # Set by `_open`: making a session opens no descriptors.
-        self.loop: Loop
+        self.loop: LoopWithGuests
         """The loop on which owners are called."""
         self.processes: ProcessManager
         self.blobs: BlobDirectory
@@ -340,7 +340,7 @@ class Session:
             self.run_id = self._parent.credentials.run_id
             self.folder = Path(self._parent.folder)
             socket_name = f"s{os.getpid()}-{next(_session_numbers)}.sock"
-        self.loop = Loop()
+        self.loop = LoopWithGuests()
         try:
             self._put_together(str(self.folder / socket_name))
             self._opened = True

@@ -346,7 +346,7 @@ class ThreadHosting(Hosting):
             str(self.folder), "threads.sock", self.run_id, "threads", self._key, self._said, self.handover
         )
         self.loop = self._host.loop
-        self.loop.start("ropewalk-threads", deputies=True)
+        self.loop.start("ropewalk-threads")
 
     def start(self, launch: Launch) -> None:
         nodes = launch.nodes

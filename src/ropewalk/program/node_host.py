@@ -74,6 +74,7 @@ from ropewalk.transport.frames import Part
 from ropewalk.transport.host_listener import HostListener
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
+from ropewalk.transport.loop_with_deputies import LoopWithDeputies
 from ropewalk.transport.passport import Passport
 from ropewalk.transport.ports import held_port
 from ropewalk.transport.tokens import TokenList
@@ -134,7 +135,7 @@ class NodeHost:
         self.say = say
         self._forks = forks
         self._handover = handover
-        self.loop: Loop = Loop()
+        self.loop: Loop = LoopWithDeputies()
         self.server: CallServer = CallServer(self.loop)
         self.run_id: str = run_id
         self._host_id = host_id

@@ -60,7 +60,7 @@ def main(context: ProcessContext) -> None:
     )
     os.register_at_fork(after_in_child=lambda: (link.close_copy(), host.forget()))
     host.leave = lambda: _leave(link)
-    host.loop.start("ropewalk-node", deputies=True)
+    host.loop.start("ropewalk-node")
     host.loop.call_soon(
         lambda: host.loop.add_link(link, lambda each: host.hear(each.message, each.parts), host.launcher_lost)
     )

@@ -44,6 +44,7 @@ from ropewalk.supervision.failure import DeathRecord
 from ropewalk.tracking.observed_run import UNOBSERVED, ObservedRun
 from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Loop
+from ropewalk.transport.loop_with_deputies import LoopWithDeputies
 
 T = TypeVar("T")
 
@@ -457,8 +458,8 @@ class RunningProgram(ControlTarget):
             if self._caller is None:
                 loop = self._hosting.loop
                 if not self._hosting.shares_host:  # the session's loop runs no user code
-                    loop = self._client_loop = Loop()
-                    loop.start("ropewalk-client", deputies=True)
+                    loop = self._client_loop = LoopWithDeputies()
+                    loop.start("ropewalk-client")
                 hosting = self._hosting
                 self._caller = Caller(loop, self._view, hosting.run_id, LAUNCHER, hosting.handover, hosting.passport)
             return self._caller

@@ -17,7 +17,7 @@ from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial_owner
 from ropewalk.transport.host_listener import HostListener
 from ropewalk.transport.link import Link, Received
-from ropewalk.transport.loop import Loop
+from ropewalk.transport.loop_with_deputies import LoopWithDeputies
 from ropewalk.transport.tokens import TokenList, socket_of
 
 _IDLE_S = 10.0
@@ -35,7 +35,7 @@ class DepotServer:
 
     def __init__(self, context: ProcessContext) -> None:
         raise_descriptor_limit()
-        self.loop = Loop()
+        self.loop = LoopWithDeputies()
         self.server = CallServer(self.loop)
         self.depot = Depot(self.loop, self.server, context.host)
         self._members = TokenList(context.service_key)
@@ -117,7 +117,7 @@ def main(context: ProcessContext) -> None:
     hall.loop.call_soon(look)
     with contextlib.suppress(LinkClosed):  # the loop notices by itself
         link.send(ServiceUp(hall.address))
-    hall.loop.start("ropewalk-depot", deputies=True)
+    hall.loop.start("ropewalk-depot")
     hall.loop.ended.wait()
 
 

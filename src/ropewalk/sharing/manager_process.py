@@ -67,7 +67,7 @@ def main(context: ProcessContext) -> None:
     hall.loop.call_soon(lambda: hall.loop.add_link(link, hear, lambda _why: hall.loop.stop()))
     with contextlib.suppress(LinkClosed):  # the loop notices by itself
         link.send(ManagerReady(os.getpid(), hall.address))
-    hall.loop.start("ropewalk-manager", deputies=True)
+    hall.loop.start("ropewalk-manager")
     hall.loop.ended.wait()
 
 

@@ -3,12 +3,9 @@
 All events of a session or an agent arrive here: messages on links, readable descriptors, timers, and calls from other
 threads. The loop never waits for a peer.
 
-The loop of a session never runs user code. A loop that serves calls does, because two switches between threads would
-cost more than a small call itself. It is started with deputies, which are waiting threads: when a call between `enter`
-and `leave` lasts longer than `DEPUTY_S`, or announces that it will (`hand_over`), a deputy takes over the loop.
-
-    owner:  select ─▶ handle ─▶ enter ─▶ user's method ............ leave: not the owner any more
-    deputy:           (looks every DEPUTY_S) ──▶ takes over ─▶ select ─▶ handle ─▶ ...
+The thread is mostly the loop's own. Two kinds of loop pass it on: that of a session to threads which would only wait
+for it (`loop_with_guests.py`), and one that serves calls to another thread while a user's method runs in the first
+(`loop_with_deputies.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +21,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Protocol
 
 from ropewalk.errors import FrameError, LinkClosed
@@ -36,14 +32,6 @@ logger = logging.getLogger(__name__)
 _IN, _OUT = select.POLLIN, select.POLLOUT
 _TURN = 64
 """How many messages of one link are handled before the others get their turn."""
-_LINGER_S = 0.001
-"""How long the loop's own thread stays away after a guest has left, and how often it looks before it sleeps (seconds).
-"""
-_MOST_LOOKS = 20
-DEPUTY_S = 0.002
-"""A deputy takes the loop over from a call that lasts this long to twice as long (seconds)."""
-_IDLE_LOOKS = 20
-"""After this many looks at a loop that makes no calls, the deputy sleeps until there is one."""
 _FEW_TIMERS = 256
 """Cancelled timers are not removed while there are fewer timers than this."""
 
@@ -87,38 +75,15 @@ class Loop:
         self._register(self._wake_read, self._drain_wakes)
         self.thread: threading.Thread | None = None
         self.ended: threading.Event = threading.Event()
-        # Guests: see `serve_until`.
-        self._turning = threading.Lock()
-        self._guest = threading.Lock()
-        self._guest_thread = 0
-        self._visited = False
-        self._left_at = 0.0
-        self._sleeps = False
-        self._resume = threading.Lock()
-        self._resume.acquire()
-        # Deputies: see `enter`.
-        self._deputies = False
-        self._tenure = 0
-        self._succession = threading.Lock()
-        self._entered = 0  # the number of the call that the loop's thread is in, or 0
-        self._num_entered = 0
-        self._wanted = False
-        self._watching = threading.Lock()
-        self._num_waiting = 0
-        self._deputy_sleeps = False
-        self._alarm = threading.Lock()
-        self._alarm.acquire()
-        self._owner = 0
+        self._owner: int = 0
+        self._tenure: int = 0
+        """Changes when another thread takes over."""
         self._reading: Link | None = None
-        self._name = ""
 
-    def start(self, name: str, *, deputies: bool = False) -> None:
-        """Run the loop in a thread of its own; with deputies if it is to run user code."""
-        self._name, self._deputies = name, deputies
+    def start(self, name: str) -> None:
+        """Run the loop in a thread of its own."""
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
         self.thread.start()
-        if deputies:
-            self._appoint()
 
     def call_soon(self, call: Callable[[], object]) -> None:
         """Have the loop make a call; from any thread."""
@@ -226,17 +191,13 @@ class Loop:
         """Serve until `stop` is called; then close every link."""
         self._serve(self._tenure)
 
-    # Deputies
+    # User code, which only a loop with deputies runs
 
     def enter(self) -> int:
-        """Note, before user code, that a deputy may take over; from the loop's thread.
+        """Note that user code begins, during which another thread may take over; from the loop's thread.
 
         Returns the argument for `leave`.
         """
-        self._num_entered += 1
-        self._entered = self._num_entered
-        if self._deputy_sleeps:
-            self._raise_alarm()
         return self._tenure
 
     def leave(self, entered: int) -> bool:
@@ -244,19 +205,10 @@ class Loop:
 
         If not, it must not touch any state of the loop.
         """
-        with self._succession:
-            if self._tenure != entered:
-                return False
-            self._entered, self._wanted = 0, False
-            return True
+        return self._tenure == entered
 
     def hand_over(self) -> None:
-        """Note that this thread is going to wait: if it runs the loop, inside `enter`, a deputy takes over at once."""
-        if not self._entered or self._owner != threading.get_ident():
-            return
-        with self._succession:
-            self._wanted = self._entered != 0
-        self._raise_alarm()
+        """Note that this thread is going to wait: if it runs the loop, inside `enter`, another one takes over."""
 
     @property
     def is_here(self) -> bool:
@@ -266,7 +218,7 @@ class Loop:
     @property
     def is_entered_here(self) -> bool:
         """Return whether this thread runs the loop and is in user code."""
-        return self._entered != 0 and self._owner == threading.get_ident()
+        return False
 
     def is_reading(self, link: Link) -> bool:
         """Return whether this thread reads a link for the loop, and may find more in it.
@@ -275,78 +227,20 @@ class Loop:
         """
         return link.may_hold_more and self._reading is link and self._owner == threading.get_ident()
 
-    def _raise_alarm(self) -> None:
-        self._deputy_sleeps = False
-        with contextlib.suppress(RuntimeError):  # it is set already
-            self._alarm.release()
-
-    def _appoint(self) -> None:
-        with self._succession:
-            if self._num_waiting:
-                return
-            self._num_waiting += 1
-        threading.Thread(target=self._deputize, name=f"{self._name}-deputy", daemon=True).start()
-
-    def _deputize(self) -> None:
-        """Wait for a call that lasts, take over, serve until another thread takes over, wait again."""
-        while True:
-            with self._watching:
-                tenure = self._watch()
-            with self._succession:
-                self._num_waiting -= 1
-            if tenure is None:
-                self._raise_alarm()  # the next deputy in the queue must end as well
-                return
-            self._appoint()
-            self._serve(tenure)
-            with self._succession:
-                if self._num_waiting >= 2 or not self._running:
-                    return  # there are enough
-                self._num_waiting += 1
-
-    def _watch(self) -> int | None:
-        """Look at the loop periodically; returns the tenure that begins, or None when the loop has ended."""
-        last, num_idle = 0, 0
-        while self._running:
-            entered = self._entered
-            if entered and (entered == last or self._wanted):
-                with self._succession:
-                    if self._entered == entered:
-                        self._entered, self._wanted = 0, False
-                        self._tenure += 1
-                        self._owner = threading.get_ident()
-                        if self._reading:
-                            self._busy[self._reading] = None  # it may hold messages that are not announced again
-                        return self._tenure
-            num_idle = 0 if entered or self._num_entered != last else num_idle + 1
-            last = self._num_entered
-            if num_idle < _IDLE_LOOKS:
-                self._alarm.acquire(timeout=DEPUTY_S)
-                continue
-            self._deputy_sleeps = True
-            if not self._entered and self._num_entered == last and self._running:
-                self._alarm.acquire()
-            self._deputy_sleeps, num_idle = False, 0
-        return None
-
     def _serve(self, tenure: int) -> None:
         """Run the loop in this thread for one tenure."""
         self._owner = threading.get_ident()
         try:
-            if self._deputies:  # then there are no guests
-                while self._running and self._tenure == tenure:
-                    self._handle(self._poll.poll(self._timeout()), tenure)
-            while self._running and self._tenure == tenure:
-                with self._turning:
-                    if not self._visited:
-                        self._handle(self._poll.poll(self._timeout()), tenure)
-                self._make_way()
+            self._turn(tenure)
         finally:
             if self._tenure == tenure:
                 self._close()
 
+    def _turn(self, tenure: int) -> None:
+        while self._running and self._tenure == tenure:
+            self._handle(self._poll.poll(self._timeout()), tenure)
+
     def _close(self) -> None:
-        self._raise_alarm()
         for link in list(self._links):
             self.remove_link(link)
         self._poll.close()
@@ -354,66 +248,6 @@ class Loop:
         os.close(self._wake_read)
         os.close(self._wake_write)
         self.ended.set()
-
-    def serve_until(
-        self,
-        done: Callable[[], bool],
-        deferred: AbstractContextManager[object],
-        allowed: AbstractContextManager[object],
-    ) -> None:
-        """Run the loop in place of its own thread until `done()`, from a thread that would only wait for it.
-
-        A thread that reads its own answer saves two switches between threads and between processors, which is most of
-        the time of a small task. Returns early when another thread is running the loop in this way, or the loop ends.
-        `done` must become true in the loop, or be followed by a `nudge`.
-
-        Args:
-            done: called after every turn.
-            deferred: a context in which interrupts of this thread are postponed, as they must not leave the loop in the
-                middle of a change.
-            allowed: a context inside that one in which interrupts are delivered; entered while this waits.
-        """
-        with deferred:
-            if not self._running or not self._guest.acquire(blocking=False):
-                return
-            self._guest_thread = threading.get_ident()
-            self._visited = True
-            try:
-                if not self._turning.acquire(blocking=False):
-                    self.call_soon(lambda: None)  # its own thread leaves its wait, and makes way
-                    self._turning.acquire()
-                try:
-                    while self._running and not done():
-                        with allowed:
-                            events = self._poll.poll(self._timeout())
-                        self._handle(events, self._tenure)
-                finally:
-                    self._turning.release()
-            finally:
-                self._visited = False
-                self._left_at = time.monotonic()
-                self._guest.release()
-                if self._sleeps:
-                    with contextlib.suppress(RuntimeError):  # it was told already
-                        self._resume.release()
-
-    def nudge(self) -> None:
-        """Have the loop call `done` of its guest again, after a change outside of the loop. From any thread."""
-        if self._visited and self._guest_thread != threading.get_ident():
-            self.call_soon(lambda: None)
-
-    def _make_way(self) -> None:
-        """Leave the loop to a guest, and stay away for a moment after it has left: it often comes again at once."""
-        looks = 0
-        while self._running and (self._visited or time.monotonic() - self._left_at < _LINGER_S):
-            looks += 1
-            if looks < _MOST_LOOKS:
-                self._resume.acquire(timeout=_LINGER_S)
-                continue
-            looks, self._sleeps = 0, True  # a long visit: the guest says when it leaves
-            if self._visited:
-                self._resume.acquire(timeout=1.0)
-            self._sleeps = False
 
     def forget(self) -> None:
         """In a forked child: close our copies of every descriptor, touching nothing shared with the parent."""
