@@ -12,10 +12,10 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.calls import call_context
-from ropewalk.calls import server as server_module
 from ropewalk.calls.incoming import Served
 from ropewalk.calls.remote_stream import STREAM_CREDIT
 from ropewalk.calls.streams import ServedGenerator
+from ropewalk.calls.waits import waiting_calls
 from ropewalk.errors import CallCycle, DeadlineExceeded, ServiceLost
 from tests.calls.ends import End, ends, num_memory_files, until
 from tests.calls.objects import Relay, Target
@@ -248,7 +248,7 @@ def test_concurrent_calls_become_one(client: Any, target: Target, served: Served
     waiting = client.wait.future()
     client.wait_until_entered()
     futures = [client.double.future(number) for number in range(16)]
-    until(lambda: len(server_module._waiting(served)) == 16)
+    until(lambda: len(waiting_calls(served)) == 16)
     client.open()
     assert [future.result() for future in futures] == list(range(0, 32, 2)) and waiting.result()
     assert sum(client.sizes()) == 16 and max(client.sizes()) == 8 and len(client.sizes()) <= 3
@@ -268,7 +268,7 @@ def test_calls_with_any_number_of_rows_become_one(client: Any, served: Served) -
     waiting = client.wait.future()
     client.wait_until_entered()
     futures = [client.rows.future(np.full((rows, 2), rows), scale=3) for rows in (1, 4, 8, 2)]
-    until(lambda: len(server_module._waiting(served)) == 4)
+    until(lambda: len(waiting_calls(served)) == 4)
     client.open()
     results = [future.result() for future in futures]
     assert [result.tolist() for result in results] == [[[3 * rows] * 2] * rows for rows in (1, 4, 8, 2)]
@@ -285,7 +285,7 @@ def test_who_leaves_a_default_out_or_asks_for_something_else_ends_nobody(client:
     client.wait_until_entered()
     scales: list[dict[str, Any]] = [{}, {"scale": 1}, {"scale": 3}, {}, {"scale": 3}]
     futures = [client.rows.future(np.full((1, 2), row), **scale) for row, scale in enumerate(scales)]
-    until(lambda: len(server_module._waiting(served)) == 5)
+    until(lambda: len(waiting_calls(served)) == 5)
     client.open()
     scaled = [row * scale.get("scale", 1) for row, scale in enumerate(scales)]
     assert [future.result().tolist() for future in futures] == [[[row] * 2] for row in scaled]
@@ -298,9 +298,9 @@ def test_keywords_and_positions_fit_into_one_batch(client: Any, target: Target, 
     waiting = client.wait.future()
     client.wait_until_entered()
     first = client.double.future(0)
-    until(lambda: len(server_module._waiting(served)) == 1)
+    until(lambda: len(waiting_calls(served)) == 1)
     futures = [client.double.future(1), client.double.future(x=2), client.double.future(3)]
-    until(lambda: len(server_module._waiting(served)) == 4)
+    until(lambda: len(waiting_calls(served)) == 4)
     client.open()
     assert [future.result() for future in futures] == [2, 4, 6] and client.sizes() == [1, 3]
     assert first.result() == 0 and waiting.result()
@@ -609,10 +609,10 @@ def test_a_call_that_waits_for_its_turn_can_be_ended(client: Any, target: Target
         client.note.future("once"),
     ]
     stream = client.items(3)
-    until(lambda: len(server_module._waiting(served)) == 5)
-    keys = {call.label: call.key for call in server_module._waiting(served)}
+    until(lambda: len(waiting_calls(served)) == 5)
+    keys = {call.label: call.key for call in waiting_calls(served)}
     for label in ("target.note", "target.double", "target.items"):
-        key = next(call.key for call in server_module._waiting(served) if call.label == label)
+        key = next(call.key for call in waiting_calls(served) if call.label == label)
         assert end.server.fail(served.target, key, CallCycle(f"{label} is in a circle"))
         assert not end.server.fail(served.target, key, CallCycle("twice"))
     assert not end.server.fail(served.target, served.running[0].key, CallCycle("it runs")) and len(keys) == 3

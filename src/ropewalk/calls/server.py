@@ -40,7 +40,7 @@ from ropewalk.calls.payloads import PackedValue
 from ropewalk.calls.streams import ServedGenerator
 from ropewalk.calls.threads import Threads
 from ropewalk.calls.turns import CallLane
-from ropewalk.calls.waits import LaneWaits, RunningCall, WaitingCall
+from ropewalk.calls.waits import LaneWaits, leave_batch, waiting_calls, waits_of
 from ropewalk.errors import CallCycle, FrameError, LinkClosed
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.frames import Part
@@ -154,7 +154,7 @@ class CallServer:
         found: list[LaneWaits] = []
         for served in list(self._served.values()):
             with served.lock:
-                found += _lanes(served)
+                found += waits_of(served)
         return found
 
     def fail(self, target: int, key: int, error: Exception) -> bool:
@@ -163,8 +163,8 @@ class CallServer:
         if served is None:
             return False
         with served.lock:
-            call = next((call for call in _waiting(served) if call.key == key), None)
-            if call is None or not (call.lane.withdraw(call) or _leave_batch(call)):
+            call = next((call for call in waiting_calls(served) if call.key == key), None)
+            if call is None or not (call.lane.withdraw(call) or leave_batch(call)):
                 return False
         self._finish(call, call.failed(error))
         call.cancelled = "it was ended"  # the rest of it, in a batch or a stream, does not run
@@ -574,46 +574,6 @@ def _must_go_first(reply: Reply) -> bool:
     """Whether a reply has parts in memory of the object, which the next call may change."""
     packed = reply[2]
     return packed is not None and len(packed.parts) > 1
-
-
-def _lanes(served: Served) -> list[LaneWaits]:
-    """The lanes of an object in which calls wait for others; with its lock held."""
-    found: list[LaneWaits] = []
-    for lane in dict.fromkeys(served.lanes):
-        running = [call for turn in lane.running.values() if (call := _running(turn))]
-        if running:
-            waiting = [WaitingCall(call.key, call.label, _asked(call)) for call in _waiting(served, lane)]
-            found.append(LaneWaits(served.target, lane.limit, running, waiting))
-    return found
-
-
-def _running(turn: Turn) -> RunningCall | None:
-    """The entry of a running turn, if it waits for a call of its own."""
-    waits_for = getattr(turn, "waits_for", None)
-    if waits_for is None:
-        return None
-    address, call = waits_for
-    return RunningCall(turn.key, turn.label, [_asked(each) for each in turn.calls], address, call.number)
-
-
-def _waiting(served: Served, lane: CallLane[Turn] | None = None) -> list[Incoming]:
-    """The calls that wait for a turn in one lane, or in any; with the object's lock held."""
-    found = [call for each in served.lanes if lane in (None, each) for turn in each.waiting for call in turn.calls]
-    for way in served.ways.values():
-        if way.batch and lane in (None, way.lane):
-            found += way.batch.held_up
-    return [call for call in found if not call.cancelled]
-
-
-def _leave_batch(call: Incoming) -> bool:
-    """Remove a call from the batch in which it waits; False if it is in no waiting batch."""
-    if call.way.batch and call.way.batch.discard(call):
-        return True
-    return any(call in turn.calls for turn in call.lane.waiting)  # the batch skips it
-
-
-def _asked(call: Incoming) -> tuple[int, int]:
-    return (call.chain[-1].key if call.chain else 0), call.number
 
 
 def _send(link: Link, message: Any) -> None:
