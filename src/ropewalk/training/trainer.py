@@ -13,8 +13,6 @@ on processes (`process_run`), or one in this thread (`inline_run`).
 from __future__ import annotations
 
 import logging
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -33,11 +31,8 @@ from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedul
 from ropewalk.pipeline.stages.training_options import NanPolicy, TrainingOptions
 from ropewalk.pipeline.tracing.filling import filled
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
-from ropewalk.pipeline.tracing.trees import tensors_of
 from ropewalk.tracking.observed_run import Track
 from ropewalk.training.checkpoint_future import CheckpointFuture
-from ropewalk.training.loss_history import LossHistory
-from ropewalk.training.loss_watch import LossWatch
 from ropewalk.training.measured import MeasuredTimeline, measured_timeline
 from ropewalk.training.observing import TrainingObserver
 from ropewalk.training.own_data import MakesData
@@ -54,6 +49,7 @@ from ropewalk.training.report import TrainingReport
 from ropewalk.training.run import TrainingRun
 from ropewalk.training.stage_device import kind_of_device
 from ropewalk.training.step_handle import StepHandle
+from ropewalk.training.step_watch import StepWatch
 from ropewalk.training.target import TrainerTarget
 from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer_html import trainer_html
@@ -178,14 +174,10 @@ class Trainer:
         )
         self._run: TrainingRun | None = None
         self._graph: ModelGraph | None = None
-        self._num_samples = self._num_counted = 0
-        """Over the steps that were counted."""
-        self._progress = ProgressLine(total_steps=total_steps) if progress else None
         self._observer = TrainingObserver(track)
-        self._losses = LossHistory()
-        self._target = TrainerTarget(self._setup.processes.name, self._losses, total_steps)
-        self._watched: deque[tuple[StepHandle, int]] = deque()
-        self._loss_watch = LossWatch(self._setup.options)
+        line = ProgressLine(total_steps=total_steps) if progress else None
+        self._steps = StepWatch(self._setup.options, line, self._observer)
+        self._target = TrainerTarget(self._setup.processes.name, self._steps.losses, total_steps)
         self._has_ended = False
 
     @user_frames_only
@@ -287,24 +279,13 @@ class Trainer:
             begun.wait()
 
         handle = StepHandle(number, begun.metrics, wait)
-        num_samples = next((tensor.shape[0] for tensor in tensors_of(x) if tensor.dim()), 0)
-        self._num_samples += num_samples
-        self._num_counted += 1
-        self._losses.put(number, begun.metrics, num_samples, time.time())
-        self._loss_watch.put(number, begun.metrics)
-        if self._progress is not None or self._observer.is_on:
-            self._watched.append((handle, num_samples))
+        self._steps.put(handle, begun.metrics, x)
         self._look_at_steps()
         return handle
 
     def _look_at_steps(self, *, waits: bool = False) -> None:
         """Show and write the steps that are done; `waits`: also if the GPU of an inline trainer is waited for."""
-        self._loss_watch.look(self._warn, waits=waits)
-        while self._watched and self._watched[0][0].done:
-            handle, num_samples = self._watched.popleft()
-            if self._progress is not None:
-                self._progress.put(handle.step, float(handle.metrics().loss), num_samples)
-            self._observer.step(handle)
+        self._steps.look(self._warn, waits=waits)
         if self._observer.is_on and self._run is not None:
             self._observer.look(self._run.events)
 
@@ -496,7 +477,7 @@ class Trainer:
             counters,
             schedule=run.schedule,
             offsets=run.offsets(counters),
-            samples_per_micro_batch=self._num_samples / max(1, self._num_counted) / run.plan.micro_batches or None,
+            samples_per_micro_batch=self._steps.samples_per_step / run.plan.micro_batches or None,
         )
 
     # --- starting -----------------------------------------------------------------------------------------------------
