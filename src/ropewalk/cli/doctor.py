@@ -27,15 +27,13 @@ _STYLES = {Severity.OK: "green", Severity.ABSENT: "dim", Severity.WARNING: "yell
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    engine: Annotated[
-        str | None, typer.Option(help="Check what this engine needs, and nothing else.", show_default=False)
-    ] = None,
+    engine: Annotated[str | None, typer.Option(help="Check only what this engine needs.", show_default=False)] = None,
     option: placing.Options = None,
     leftovers: Annotated[
         bool, typer.Option("--leftovers", help="List jobs and folders of launchers that are gone.")
     ] = False,
     remove: Annotated[
-        bool, typer.Option("--remove", help="With --leftovers: end and remove what is certainly left.")
+        bool, typer.Option("--remove", help="With --leftovers: end and remove what is certainly left over.")
     ] = False,
 ) -> None:
     """Check this machine: versions, limits, folders, kernel, network, settings and a real round trip.

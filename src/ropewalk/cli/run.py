@@ -53,7 +53,7 @@ def run(
     ranks: placing.Ranks = None,
     max_restarts: placing.MaxRestarts = None,
     dry_run: placing.DryRun = False,
-    page: Annotated[bool, typer.Option("--page", help="Serve a page of what runs, as `ropewalk page` does.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Serve the page, as `ropewalk page` does.")] = False,
 ) -> None:
     """Run a Python script whose pools and programs use the engine, number of workers and mode given here.
 
