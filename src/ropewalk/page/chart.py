@@ -44,7 +44,7 @@ class Chart:
             self.element.props["tabindex"], self.element.props["role"] = "0", "img"  # keys zoom, see frame.py
             self.element.props["aria-label"] = escaped(title)
             self._nothing = ui.label(waiting).classes("muted absolute-center")
-            with ui.row().classes("absolute-top-right q-gutter-none"):
+            with ui.row().classes("rw-save"):
                 for icon, what, save in (("image", "PNG", self._save_png), ("table_view", "CSV", self._save_csv)):
                     words = f'flat round dense size="xs" title="save as {what}" aria-label="save as {what}"'
                     ui.button(icon=icon, on_click=save).props(words).classes("muted")
