@@ -86,4 +86,12 @@ def timeline_height(data: Mapping[str, Any]) -> int:
     return 56 + 28 * max(1, len(lanes))
 
 
-PICTURE = Picture("events", "Events", timeline, height=200, wide=True, help="Deaths on top; point at a mark to read it")
+PICTURE = Picture(
+    "events",
+    "Events",
+    timeline,
+    height=200,
+    wide=True,
+    help="Deaths on top; point at a mark to read it",
+    waiting="nothing has happened",
+)
