@@ -42,11 +42,12 @@ function ropewalkTheme() {
 body { font-family: system-ui, sans-serif; font-size: 14px; }
 .mono { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 12px; white-space: pre-wrap; }
 .muted { opacity: 0.7; }
-.panel { border-radius: 6px; border: 1px solid #88888840; padding: 8px 14px 10px; gap: 6px; }
+.panel { border-radius: 6px; border: 1px solid #88888840; padding: 8px 14px 10px; gap: 6px; min-width: 0; }
 .rw-head { min-height: 32px; gap: 12px; }
-.rw-head > :first-child { flex: none; }
+.rw-head > * { flex: none; }
+.rw-head > .text-caption { flex: 0 1 auto; min-width: 0; line-height: 1.3; }
 .rw-save { position: absolute; right: 0; top: -32px; gap: 4px; }  /* in the row of the title, which is above */
-.rw-before-save { margin-right: 64px; }
+.panel:has(.rw-save) > .rw-head { padding-right: 60px; }
 header .q-btn { color: inherit !important; }
 .nicegui-content { padding: 12px 16px; }
 a.place { color: inherit; text-decoration: none; opacity: 0.75; padding: 4px 8px; border-radius: 4px; }
@@ -161,7 +162,7 @@ class Panel(ui.card):
         with self, ui.row().classes("items-center w-full no-wrap rw-head") as self.head:
             ui.label(title).classes("text-subtitle2 text-bold")
             if help:
-                ui.label(help).classes("text-caption muted ellipsis").props["title"] = help
+                ui.label(help).classes("text-caption muted")
 
 
 def _show_keys() -> None:

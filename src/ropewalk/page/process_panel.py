@@ -35,7 +35,7 @@ class ProcessPanel:
         self._rows: dict[str, Row] = {}
         with Panel("Processes") as self._card:
             with self._card.head:
-                self._counts = ui.label().classes("rw-small ellipsis")
+                self._counts = ui.label().classes("rw-small ellipsis").style("flex: 0 1 auto; min-width: 0")
                 if is_pool:
                     words = f"tasks and deaths of pool {escaped(seen.view.name)}"
                     ui.link(words, f"/now/{seen.view.id}").classes("rw-small")

@@ -59,8 +59,8 @@ class StreamPanel:
                 self._button = ui.button("Pause", icon="pause", on_click=self._toggle).props(
                     "flat dense no-caps size=sm"
                 )
-                self._button.classes("rw-before-save").style("min-width: 72px")
-            self._chart = Chart(f"{seen.view.name} tasks", height, rows=self._rows)
+                self._button.style("min-width: 72px")
+            self._chart = Chart(f"{seen.view.name} tasks", height, nothing=PICTURE.nothing, rows=self._rows)
             self._chart.element.on("chart:datazoom", self._zoom, ["start", "end", "batch"], throttle=0.4,
                                    leading_events=False)  # fmt: skip
             self._note = ui.label(_ZOOM).classes("rw-small")

@@ -177,7 +177,7 @@ class _LiveChart:
         self._visit = visit
         self._last: Mapping[str, Any] | None = None
         self._rates = CallRates() if picture.panel == "graph" else None
-        self._chart = Chart(f"{seen.view.name} {picture.title}", picture.height)
+        self._chart = Chart(f"{seen.view.name} {picture.title}", picture.height, nothing=picture.nothing)
 
     def show(self, seen: Seen) -> None:
         """Draw the data, if it is new."""

@@ -59,7 +59,7 @@ window.ropewalk = (function () {
     restarts: (params) => make("span", params.value ? "rw-text-warn" : "", params.value || ""),
     duration: (params) => duration(params.value),
     count: (params) => (known(params.value) ? params.value.toLocaleString("en-US") : ""),
-    rate: (params) => (known(params.value) ? String(params.value) : ""),
+    rate: (params) => (known(params.value) ? params.value.toLocaleString("en-US") : ""),
     time(params) {
       if (!params.value) return "";
       const at = new Date(1000 * params.value), today = at.toDateString() === new Date().toDateString();

@@ -37,4 +37,4 @@ def task_counts(data: Mapping[str, int], style: Style) -> Option:
     }
 
 
-PICTURE = Picture("tasks", "Tasks", task_counts, height=100)
+PICTURE = Picture("tasks", "Tasks", task_counts, height=100, waiting="no task was given")

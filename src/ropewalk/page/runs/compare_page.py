@@ -73,7 +73,7 @@ async def _draw(reader: StoreReader, points: CurveReader, visit: Visit, read: _C
     with Panel("Settings") as card:
         with card.head:
             ui.space()
-            switch = ui.switch("equal ones, too").props("dense").classes("rw-before-save")
+            switch = ui.switch("equal ones, too").props("dense")
         place = ui.column().classes("w-full")
 
     def draw_settings() -> None:

@@ -64,7 +64,7 @@ class ConfigurationPanel:
                 self._clear = ui.button("Select all", on_click=lambda: self._set({}))
                 self._clear.props("flat dense no-caps size=sm").set_visibility(False)
                 button = ui.button("Select by values", icon="tune", on_click=self._toggle)
-                button.props("flat dense no-caps size=sm").classes("rw-before-save")
+                button.props("flat dense no-caps size=sm")
             self._chart = Chart("configurations", _HEIGHT)
             self._fields = ui.element("div").classes("rw-ranges")
             self._fields.set_visibility(bool(self._given))
