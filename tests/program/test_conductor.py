@@ -614,7 +614,7 @@ def test_the_status_puts_together_what_supervisor_and_hosts_know() -> None:
     assert put_question(run.conductor, 1) == 1
     calls = NodeCalls(STORE, "store", 12, 3, [CallStatus("store.get", 0.5)])
     run.hosting.says(STORE, HostStatus(1, [calls]))
-    assert run.conductor.answers == {1: 1}
+    assert run.conductor.reports.answers == {1: 1}
     store, actor = report(run.conductor, "run-1", 17.0).nodes
     assert (store.state, store.pid, store.calls_done, store.calls_waiting) == ("running", 1000, 12, 3)
     assert [(call.method, call.running_s) for call in store.calls_running] == [("store.get", 0.5)]
@@ -630,9 +630,9 @@ def test_answers_that_come_too_late_are_not_kept() -> None:
     run.hosting.run(STORE)
     for number in range(100):
         put_question(run.conductor, number)
-        del run.conductor.answers[number]  # as whoever asked does when it waits no longer
+        del run.conductor.reports.answers[number]  # as whoever asked does when it waits no longer
         run.hosting.says(STORE, HostStatus(number, []))
-    assert run.conductor.answers == {}
+    assert run.conductor.reports.answers == {}
 
 
 @pytest.mark.parametrize(
@@ -663,7 +663,15 @@ def test_nothing_grows_with_the_number_of_restarts() -> None:
         run.hosting.exits(name, -9)
         run.time.advance(0.001)
     assert len(run.hosting.starts) == 1202
-    parts = (run.conductor, run.conductor.units, run.conductor.announcer, run.conductor.endings)
+    conductor = run.conductor
+    parts = (
+        conductor,
+        conductor.units,
+        conductor.announcer,
+        conductor.endings,
+        conductor.reports,
+        conductor.failure_lines,
+    )
     sizes = {
         f"{type(part).__name__}.{name}": len(value)
         for part in parts
@@ -761,6 +769,6 @@ def test_the_process_of_a_unit_says_nothing_in_the_name_of_another_one(what: str
     told = list(run.hosting.told)
     run.hosting.says(ACTOR, forged_by_actor()[what])
     assert any("actor.0 said" in text and "it was not acted on" in text for text in run.conductor.events)
-    assert run.hosting.told == told and saved == [] and run.conductor.calls == {}
+    assert run.hosting.told == told and saved == [] and run.conductor.reports.calls == {}
     unit = run.conductor.units.find(STORE)
     assert unit and unit.address == run.hosting.address(STORE) and unit.missing == {"store"} and unit.ending is None

@@ -117,7 +117,7 @@ def test_many_may_look_at_once_and_each_look_asks_for_itself() -> None:
             thread.start()
         for thread in threads:
             thread.join(DEADLINE_S)
-        assert seen == [7] * 8 and vars(running)["_conductor"].answers == {}
+        assert seen == [7] * 8 and vars(running)["_conductor"].reports.answers == {}
 
 
 def test_a_program_scaled_down_to_nothing_is_ready() -> None:

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,9 +15,13 @@ from ropewalk.pipeline.plans import Edge, Plan, PlanWorker, Stage
 from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.training import links as links_module
 from ropewalk.training.far_links import FarLink, FarMessage, memory_of, one_way
+from ropewalk.training.link_transports import LinkOwner
 from ropewalk.training.links import Endpoint, ProcessLinks
+from ropewalk.transport.slots import Doorbell
 
 PLAN = Plan((Stage(0, ("a",), (0,)), Stage(1, ("b",), (1,))), (Edge("a", 0, (1,), 4, 4),))
+
+OWNER = LinkOwner(3, PlanWorker(0, 0), PLAN, TensorCodec(), cast(Doorbell, None), [], deque())
 
 
 class Seat:
@@ -87,7 +92,7 @@ def sent(tensor: Tensor) -> FarMessage:
         messages.append(message)
         return Future()
 
-    FarLink(3, PlanWorker(0, 0), deliver, print).send(TensorCodec().encode(tensor, b"note"))
+    FarLink(OWNER, deliver).send(tensor, b"note")
     return messages[0]
 
 
@@ -110,6 +115,8 @@ def test_a_peer_that_is_known_to_be_gone_is_lost_at_once() -> None:
     def deliver(_: FarMessage) -> Future[None]:
         raise ConnectionError("gone")
 
-    lost: list[str] = []
-    FarLink(3, PlanWorker(0, 0), deliver, lost.append).send(TensorCodec().encode(None))
-    assert lost == ["ConnectionError: gone"]
+    bell = Doorbell()
+    link = FarLink(OWNER._replace(bell=bell), deliver)
+    link.send(None, b"")
+    assert link.lost == "ConnectionError: gone"
+    assert bell.heard() == ([], True), "its worker is woken"

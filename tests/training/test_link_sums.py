@@ -13,6 +13,7 @@ from ropewalk.pipeline.stages.batch_norm import Moments
 from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribution, InMemorySums, SumKey
 from ropewalk.training.link_sums import LinkSums
 from ropewalk.training.links import ProcessLinks
+from ropewalk.training.near_links import NearLinks
 
 #: Stages 0 and 3 share workers, of which there are two; stage 2 has three replicas.
 PLAN = Plan(
@@ -148,5 +149,7 @@ def test_memory_of_a_sum_is_given_back_when_it_was_taken() -> None:
             assert not everybody.of(member).missing(key)
             everybody.of(member).take(key, member)
     for links in everybody.links.values():
-        assert links._memory is None or not links._memory.num_claimed()
+        near = links._transports["memory"]
+        assert isinstance(near, NearLinks)
+        assert not near.memory.num_claimed()
     everybody.close()

@@ -24,6 +24,8 @@ from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribu
 from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.training.far_links import FarMessage
 from ropewalk.training.links import Endpoint, ProcessLinks
+from ropewalk.training.near_links import NearLinks
+from ropewalk.transport.slots import SlotMemory
 from tests.forked_process import ForkedProcess
 
 #: Stages 0 and 2 share a worker; stage 1 has two replicas.
@@ -241,9 +243,14 @@ def fuzz(actions: Sequence[tuple[str, int, Any]]) -> None:
         assert not any(num_claimed(end) for end in ends), "every slot is free again"
 
 
+def memory(links: ProcessLinks) -> SlotMemory:
+    near = links._transports["memory"]
+    assert isinstance(near, NearLinks)
+    return near.memory
+
+
 def num_claimed(links: ProcessLinks) -> int:
-    assert links._memory is not None
-    return links._memory.num_claimed()
+    return memory(links).num_claimed()
 
 
 @settings(max_examples=50, deadline=None)
@@ -282,8 +289,7 @@ def test_memory_is_used_again_from_step_to_step() -> None:
             held = [received(left, tag) for tag in tags]
             assert len(held) == 8
             del held
-            assert first._memory is not None
-            sizes.append(first._memory.size_bytes)
+            sizes.append(memory(first).size_bytes)
         assert len(set(sizes)) == 1
 
 

@@ -223,29 +223,7 @@ def evaluate(
     num_arguments = method.evaluator().num_arguments
     ground = ground_of(pool, taking_trial(fitness, num_arguments), evaluation_seed, in_bulk=in_bulk)
     display = ProgressPrinter(type(method).__name__, generations, shown=progress)
-
-    def end_row(row: Row) -> bool:
-        decisions.flush()
-        display.row(row)
-        if report is not None:
-            report(int(row["generation"]), **{name: value for name, value in row.items() if name != "generation"})
-        watched.row(row, method.generation)
-        path = saved.save(loop, method.generation)
-        if path is not None:
-            watched.checkpoint(method.generation, path)
-            running.happened("checkpoint", f"generation {method.generation} is saved in {path}")
-        is_over = is_enough(row)
-        if not is_over:
-            watched.interrupt(method.generation, is_saved=path is not None)
-        return is_over
-
-    def failed(failure: Fail) -> None:
-        watched.event("evaluation failed", failure.why, ask=failure.ticket.ask)
-        running.failed(failure)
-
-    def is_enough(row: Row) -> bool:
-        return (generations is not None and method.generation >= generations) or reached(until, row)
-
+    observer = _RunObserver(method, decisions, saved, display, report, generations, until)
     loop = EvaluationLoop(
         method,
         ground,
@@ -254,18 +232,17 @@ def evaluate(
         FailurePolicy(failures, nan),
         test=EvalConfig(test) if isinstance(test, int) else test,
         workers=workers,
-        end_row=end_row,
-        failed=failed,
+        end_row=observer.end_row,
+        failed=observer.failed,
     )
-    is_over = False
-    if saved.restore(loop):
-        display.note(f"going on after generation {method.generation}, from {saved.path}")
-        is_over = bool(loop.rows) and is_enough(loop.rows[-1])
+    is_over = observer.restore(loop)
     options = {"generations": generations, "mode": mode, "ahead": ahead}
     watched = observe(track, method, run_seed, options, can_pause=saved.is_kept)
+    fitness_name = name_of(fitness)
     running = RunningEvaluation(
-        method, loop, watched, fitness=name_of(fitness), generations=generations, can_pause=saved.is_kept
+        method, loop, watched, fitness=fitness_name, generations=generations, can_pause=saved.is_kept
     )
+    observer.begin(watched, running)
     try:
         with watched, display, running.shown(pool, track if isinstance(track, ObservedRun) else None):
             method.map = ground.map
@@ -275,8 +252,66 @@ def evaluate(
         method.map = serial_map
         ground.close()
         decisions.close()
-    name = name_of(fitness)
-    return _run_of(method, loop, decisions, saved.failures, fitness=name, shares_process=ground.shares_process)
+    return _run_of(method, loop, decisions, saved.failures, fitness=fitness_name, shares_process=ground.shares_process)
+
+
+class _RunObserver:
+    """Writes down, shows and saves what an evaluation loop does, and says when it is enough."""
+
+    def __init__(
+        self,
+        method: Algorithm[Any],
+        decisions: Decisions,
+        saved: SavedRun,
+        display: ProgressPrinter,
+        report: Callable[..., object] | None,
+        generations: int | None,
+        until: Until | None,
+    ) -> None:
+        self._method, self._decisions, self._saved = method, decisions, saved
+        self._display, self._report = display, report
+        self._generations, self._until = generations, until
+        self._loop: EvaluationLoop
+        self._watched: ObservedRun
+        self._running: RunningEvaluation
+
+    def restore(self, loop: EvaluationLoop) -> bool:
+        """Bring the loop to where the newest checkpoint ends; returns whether nothing is left to do."""
+        self._loop = loop
+        if not self._saved.restore(loop):
+            return False
+        self._display.note(f"going on after generation {self._method.generation}, from {self._saved.path}")
+        return bool(loop.rows) and self._is_enough(loop.rows[-1])
+
+    def begin(self, watched: ObservedRun, running: RunningEvaluation) -> None:
+        """Set the run and the view that are told from now on."""
+        self._watched, self._running = watched, running
+
+    def end_row(self, row: Row) -> bool:
+        """Handle the end of a generation; returns whether it was the last one."""
+        generation = self._method.generation
+        self._decisions.flush()
+        self._display.row(row)
+        if self._report is not None:
+            self._report(int(row["generation"]), **{name: row[name] for name in row if name != "generation"})
+        self._watched.row(row, generation)
+        path = self._saved.save(self._loop, generation)
+        if path is not None:
+            self._watched.checkpoint(generation, path)
+            self._running.happened("checkpoint", f"generation {generation} is saved in {path}")
+        is_over = self._is_enough(row)
+        if not is_over:
+            self._watched.interrupt(generation, is_saved=path is not None)
+        return is_over
+
+    def failed(self, failure: Fail) -> None:
+        """Handle an evaluation that failed."""
+        self._watched.event("evaluation failed", failure.why, ask=failure.ticket.ask)
+        self._running.failed(failure)
+
+    def _is_enough(self, row: Row) -> bool:
+        enough = self._generations is not None and self._method.generation >= self._generations
+        return enough or reached(self._until, row)
 
 
 def reached(until: Until | None, row: Row) -> bool:

@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.control.event_log import EventLog
-from ropewalk.errors import FailedForGood, ProgramFailed, ServiceLost
+from ropewalk.errors import FailedForGood, ProgramFailed
 from ropewalk.processes.notifier import Notifier
-from ropewalk.processes.output_marks import append_to, mark_end
+from ropewalk.processes.output_marks import mark_end
+from ropewalk.program import failure_lines
 from ropewalk.program.announcer import Announcer
 from ropewalk.program.circles import Circles
 from ropewalk.program.death_lines import DeathLines
 from ropewalk.program.directory import DirectoryView
 from ropewalk.program.elastic import ElasticGroups
 from ropewalk.program.endings import Endings
+from ropewalk.program.failure_lines import FailureLines
+from ropewalk.program.host_reports import HostReports
 from ropewalk.program.hosting import Hosting, Launch
 from ropewalk.program.instructions import (
     Completed,
@@ -37,12 +40,10 @@ from ropewalk.program.instructions import (
 )
 from ropewalk.program.kept_folder import KeptFolder
 from ropewalk.program.messages import (
-    AskStatus,
     CallsHeldUp,
     FindState,
     HostStatus,
     Locate,
-    NodeCalls,
     NodeReady,
     NodeStart,
     Note,
@@ -68,7 +69,7 @@ from ropewalk.program.supervisor import Supervisor
 from ropewalk.program.units import UnitReplica, Units
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.tracking.observed_run import UNOBSERVED, ObservedRun
-from ropewalk.transport.failures import Failure, rebuild_error
+from ropewalk.transport.failures import rebuild_error
 from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Timer
 
@@ -76,7 +77,6 @@ logger = logging.getLogger(__name__)
 
 _HINT_S = 10.0
 """Seconds after which a program that only waits for services reports it."""
-_SERVICE_LOST = f"{ServiceLost.__module__}.{ServiceLost.__qualname__}"
 _FOR_GOOD = f"{FailedForGood.__module__}.{FailedForGood.__qualname__}"
 _UNTOLD = (ReplicaState.STARTING, ReplicaState.READY)
 """The states in which the end of a replica was not asked for."""
@@ -116,20 +116,18 @@ class Conductor:
         self.circles = Circles(self.units, self.happened)
         self.elastic = ElasticGroups(self.units, self.scale, self.happened)
         self.death_lines = DeathLines(self.units, self.supervisor, logger)
+        self.failure_lines = FailureLines(self.units, self.supervisor)
         self.events: deque[str] = deque(maxlen=_MOST_EVENTS)
         """What a user should know, each with its time, for `ProgramStatus`."""
         self.log = EventLog()
         """The same, with starts and changes of size, for the page."""
         self.last_failure = ""
         """The replica that failed last, and its cause."""
-        self.calls: dict[tuple[str, int], NodeCalls] = {}
-        """The last report of each replica's calls, by node and replica."""
-        self.answers: dict[int, int] = {}
-        """Number of hosts that have answered, by the number of a request that a thread waits for."""
         self.error: ProgramFailed | None = None
         self.session_error: Exception | None = None
         self.changed = Notifier()
         """Notified after each change, for waiting threads."""
+        self.reports = HostReports(self.units, self.changed)
         self.hosting: Hosting
         self.checkpoints: Path
         """The folder of its checkpoints."""
@@ -141,8 +139,6 @@ class Conductor:
         self._is_over = False
         self._ranks = RankFailures()
         self._records: dict[UnitName, tuple[DeathRecord | None, UnitEnded | None]] = {}
-        self._told: dict[tuple[str, int], str] = {}
-        """The traceback printed last, by unit and replica."""
         self._told_awaited = False
         self._timer: Timer | None = None
 
@@ -158,6 +154,8 @@ class Conductor:
         self.circles.begin(hosting)
         self.elastic.begin(hosting)
         self.death_lines.begin(hosting)
+        self.failure_lines.begin(hosting)
+        self.reports.begin(hosting)
         hosting.loop.call_soon(lambda: self._do(self.supervisor.begin(time.monotonic())))
 
     @property
@@ -226,12 +224,7 @@ class Conductor:
             case StopProgram():
                 self.stop(message.reason, None)
             case HostStatus():
-                self._has_answered(name)
-                for calls in message.nodes:
-                    self.calls[calls.node, calls.unit.replica] = calls
-                if message.number in self.answers:  # otherwise no thread waits for it any more
-                    self.answers[message.number] += 1
-                    self.changed.ring()
+                self.reports.heard(name, message)
             case Note():
                 self.happened(message.text)
             case SaveState() | FindState() | ReadState() | SetStateAside():
@@ -263,7 +256,7 @@ class Conductor:
         ending = unit.ending
         died = record is not None and (record.exit_code != 0 or ending is None)
         ok = ending is not None and ending.failure is None and not died and not problem
-        cause = _cause(ending, record, problem)
+        cause = failure_lines.cause(ending, record, problem)
         if not ok:
             self._records[name] = record, ending
             if len(self._records) > _MOST_RECORDS:
@@ -284,7 +277,7 @@ class Conductor:
             self.last_failure = self.last_failure if ok else f"{unit.label} {cause}"
         if ending and ending.failure:
             is_told = has_failed and self.death_lines.are_told
-            self._tell_failure(unit, ending.failure, record, follows=was not in _UNTOLD, is_told=is_told)
+            self.failure_lines.failed(unit, ending.failure, record, follows=was not in _UNTOLD, is_told=is_told)
         if after and has_failed:
             self.death_lines.failed(unit, record, after.cause, now)
         if after and after.state in _AGAIN:
@@ -322,33 +315,6 @@ class Conductor:
             self.happened(text)
             logger.warning("program %r: %s", self.name, text)
 
-    def _tell_failure(
-        self, unit: UnitReplica, failure: Failure, record: DeathRecord | None, *, follows: bool, is_told: bool
-    ) -> None:
-        """Add a node's traceback to its output, and print it unless the program fails by it, which raises it.
-
-        That of a rank which failed after another one of its group (`follows`) is not printed either. One that was
-        printed before is not repeated: a line says so, unless another line tells of the failure anyway (`is_told`).
-        """
-        name, text = unit.name, failure.traceback
-        if _is_exit(failure):
-            return  # Python prints nothing either
-        append_to(self.hosting.log_file(name.unit, name.replica), text)
-        outcome = self.supervisor.outcome
-        follows = follows and self.units.is_rank_group(name.unit)
-        if (
-            follows
-            or outcome is ProgramOutcome.FAILED
-            or (outcome is not ProgramOutcome.RUNNING and failure.type_name == _SERVICE_LOST)
-        ):
-            return  # it is expected that a service is gone because the program has come to its end
-        if self._told.get((name.unit, name.replica)) == text:
-            text = "" if is_told else f"{unit.label} {_cause_of(failure)} again, with the same traceback\n"
-        else:
-            self._told[name.unit, name.replica] = text
-        if text:
-            self.hosting.show(name, record.host if record else "", text)
-
     def leaving(self, name: UnitName, why: str) -> None:
         """The host of a unit is about to be taken away: the unit is restarted on another host."""
         unit = self.units.find(name)
@@ -371,22 +337,6 @@ class Conductor:
             self._watched.event("event", text)
         else:
             self._watched.death(text, death)
-
-    def ask_status(self, number: int) -> int:
-        """Ask all hosts for the state of their nodes; returns the number of hosts asked."""
-        up = [unit for unit in self.units if unit.address]
-        if self.hosting.shares_host:
-            up = up[:1]
-        now = time.monotonic()
-        for unit in up:
-            unit.asked = unit.asked or now
-            self.hosting.tell(unit.name, AskStatus(number))
-        return len(up)
-
-    def _has_answered(self, name: UnitName) -> None:
-        for unit in self.units if self.hosting.shares_host else [self.units.find(name)]:
-            if unit:
-                unit.asked = None
 
     def lost(self, error: Exception) -> None:
         """No more processes can be started."""
@@ -483,26 +433,10 @@ class Conductor:
         """Report a unit that did not end within its grace, with what it is doing."""
         threads = self.hosting.shares_host
         end = "a thread cannot be killed, and it is left alone" if threads else "its process is ended"
-        text = f"{unit.label} has not ended {grace_s:g} s after it was asked to: {self._occupation(unit)}; {end}"
+        text = f"{unit.label} has not ended {grace_s:g} s after it was asked to: {self.reports.occupation(unit)}; {end}"
         self.happened(text)
         if self.supervisor.outcome is not ProgramOutcome.RUNNING and grace_s:  # with a grace of 0 it had no time to end
             logger.warning("program %r: %s", self.name, text)
-
-    def _occupation(self, unit: UnitReplica) -> str:
-        """A description of what a unit is doing that was asked to end."""
-        all_calls = [self.calls.get((spec.name, unit.name.replica)) for spec in self.units.nodes[unit.name.unit]]
-        answered = [calls for calls in all_calls if calls and calls.unit == unit.name and calls.stopping]
-        if not answered:
-            return "it does not answer" if unit.address else "it was still starting"
-        calls = [call for each in answered for call in each.running]
-        if calls:
-            longest = max(calls, key=lambda call: call.running_s)
-            at = f", at {longest.at}" if longest.at else ""
-            return f"it has been in {longest.label}() for {longest.running_s:.1f} s{at}"
-        place = next((each.at for each in answered if each.at), "")
-        if place:
-            return f"its own work goes on, at {place}; let it look at rw.stopping(), or wait with rw.wait_for_stop()"
-        return "it was still finishing"
 
     def _abandoned(self, unit: UnitReplica, why: str) -> None:
         self.ended(unit.name, None, why)
@@ -545,23 +479,3 @@ class Conductor:
 def _start_of(name: UnitName) -> tuple[str, int, int]:
     """The key of a unit's start in the supervisor."""
     return name.unit, name.replica, name.generation
-
-
-def _cause(ending: UnitEnded | None, record: DeathRecord | None, problem: str) -> str:
-    """The cause of a unit's end, in words that follow its name."""
-    if ending is not None and ending.failure is not None:
-        return _cause_of(ending.failure)
-    if problem:
-        return problem
-    return record.ending if record is not None else "ended"
-
-
-def _is_exit(failure: Failure) -> bool:
-    return failure.type_name == "builtins.SystemExit" and failure.message.isdecimal()
-
-
-def _cause_of(failure: Failure) -> str:
-    kind = failure.type_name.removeprefix("builtins.")
-    if _is_exit(failure):
-        return f"exited with code {failure.message}"
-    return f"raised {kind}: {failure.message}" if failure.message else f"raised {kind}"

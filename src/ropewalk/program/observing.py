@@ -82,7 +82,7 @@ class StatusRows:
         if conductor.supervisor.done:
             return
         self._write()
-        conductor.ask_status(NOBODY_WAITS)  # the answers are in the next row
+        conductor.reports.ask(NOBODY_WAITS)  # the answers are in the next row
         conductor.hosting.loop.call_later(_ROW_S, self._go_on)
 
     def _write(self) -> None:

@@ -40,16 +40,16 @@ def state_of(conductor: Conductor) -> ProgramState:
 
 def put_question(conductor: Conductor, number: int) -> int:
     """Ask all hosts for the state of their nodes; on the loop. Returns the number of hosts asked."""
-    conductor.answers[number] = 0
-    return conductor.ask_status(number)
+    conductor.reports.answers[number] = 0
+    return conductor.reports.ask(number)
 
 
 def await_answers(conductor: Conductor, number: int, num_asked: int) -> None:
     """Wait until the hosts have answered, or for `_ANSWER_S`; from any thread but the loop's."""
     conductor.changed.wait_until(
-        lambda: conductor.answers.get(number, 0) >= num_asked or conductor.supervisor.done, _ANSWER_S
+        lambda: conductor.reports.answers.get(number, 0) >= num_asked or conductor.supervisor.done, _ANSWER_S
     )
-    conductor.answers.pop(number, None)
+    conductor.reports.answers.pop(number, None)
 
 
 def report(conductor: Conductor, run_id: str, started: float) -> ProgramStatus:
@@ -76,7 +76,7 @@ def _node(conductor: Conductor, status: ReplicaStatus, spec: NodeSpec) -> NodeSt
     hosting = conductor.hosting
     unit = conductor.units.at(status.name, status.replica)
     sample = hosting.sample_of(unit.name) if unit else None
-    calls = conductor.calls.get((spec.name, status.replica)) if unit else None
+    calls = conductor.reports.calls.get((spec.name, status.replica)) if unit else None
     if calls and unit and calls.unit != unit.name:
         calls = None  # the calls are its predecessor's
     state = _NODE_STATES[status.state]

@@ -71,7 +71,7 @@ class ProgramViewer:
 
     def _calls_of(self, node: NodeStatus) -> NodeCalls | None:
         """Return what a replica has reported of its calls since it was started last."""
-        calls = self._conductor.calls.get((node.name, node.replica))
+        calls = self._conductor.reports.calls.get((node.name, node.replica))
         return calls if calls and calls.unit.generation == node.generation else None
 
     def _silent_s(self, node: NodeStatus, now: float) -> float:

@@ -8,61 +8,93 @@ controller deploys the workers anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from ropewalk.calls.client import Client
-from ropewalk.exchange.tensor_codec import ALIGN, Encoded
-from ropewalk.pipeline.plans import PlanWorker
-
-
-class FarMessage(NamedTuple):
-    """The argument of `deliver` on a worker of another host."""
-
-    epoch: int
-    sender: PlanWorker
-    blob: Tensor
-    """An encoded tree: a tensor of bytes (uint8)."""
-
-
-Deliver = Callable[[FarMessage], "Future[None]"]
-"""Calls `deliver` of a worker without waiting for the answer."""
+from ropewalk.exchange.tensor_codec import ALIGN
+from ropewalk.training.link_transports import Deliver, EncodedArrival, FarMessage, LinkOwner, LinkPeer
 
 
 class FarLink:
     """The link to one worker of another host.
 
     Args:
-        epoch: the epoch of the links.
-        me: the sender.
+        owner: the sender.
         deliver: calls that worker.
-        on_lost: called, by any thread, with the reason why a message was not delivered.
     """
 
-    def __init__(self, epoch: int, me: PlanWorker, deliver: Deliver, on_lost: Callable[[str], None]) -> None:
-        self._epoch = epoch
-        self._me = me
-        self._deliver = deliver
-        self._on_lost = on_lost
+    is_behind = False
+    """What is under way is sent by the program's own connections."""
 
-    def send(self, encoded: Encoded) -> None:
+    def __init__(self, owner: LinkOwner, deliver: Deliver) -> None:
+        self._epoch = owner.epoch
+        self._me = owner.me
+        self._codec = owner.codec
+        self._deliver = deliver
+        self._bell = owner.bell
+        self.lost = ""
+        """Why a message was not delivered."""
+
+    def send(self, tree: Any, note: bytes) -> int:
         """Send a tree; its tensors may change afterwards."""
+        encoded = self._codec.encode(tree, note)
         try:
             future = self._deliver(FarMessage(self._epoch, self._me, encoded.to_tensor()))
         except ConnectionError as error:  # `future` raises it if the peer is known to be gone
-            self._on_lost(f"{type(error).__name__}: {error}")
-            return
-        future.add_done_callback(self._answered)
+            self._lose(error)
+        else:
+            future.add_done_callback(self._answered)
+        return encoded.size_bytes
+
+    def fileno(self) -> int:
+        return -1
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def _lose(self, error: BaseException) -> None:
+        self.lost = self.lost or f"{type(error).__name__}: {error}"
+        self._bell.ring()
 
     def _answered(self, future: Future[None]) -> None:
         try:
             future.result()
         except (CancelledError, Exception) as error:  # raised in any thread, which cannot handle it
-            self._on_lost(f"{type(error).__name__}: {error}")
+            self._lose(error)
+
+
+class FarLinks:
+    """The links to all workers of other hosts; see `LinkTransport`.
+
+    Args:
+        owner: the worker.
+    """
+
+    def __init__(self, owner: LinkOwner) -> None:
+        self._owner = owner
+
+    def address(self) -> None:
+        return None  # the plan says who is called
+
+    def link(self, peer: LinkPeer) -> FarLink | None:
+        return None if peer.deliver is None else FarLink(self._owner, peer.deliver)
+
+    def arrived(self) -> Sequence[EncodedArrival]:
+        delivered = self._owner.delivered
+        found: list[EncodedArrival] = []
+        while delivered:
+            found.append(EncodedArrival(memory_of(delivered.popleft()), self._owner.codec))
+        return found
+
+    def close(self) -> None:
+        self._owner.delivered.clear()
 
 
 def one_way(member: Client) -> Deliver:
@@ -82,4 +114,4 @@ def memory_of(message: FarMessage) -> memoryview:
     return memoryview(array)
 
 
-__all__ = ["Deliver", "FarLink", "FarMessage", "memory_of", "one_way"]
+__all__ = ["Deliver", "FarLink", "FarLinks", "FarMessage", "memory_of", "one_way"]

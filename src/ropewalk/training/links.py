@@ -4,6 +4,8 @@
     send(tag, parcel) ─▶ encode ─▶ slot ─▶ its notifier ──────────▶ wait, has, receive(tag) ─▶ tensors in the slot
                               └──▶ call, sent by another thread ──▶ deliver ─▶ our own notifier ─▶ the same
 
+How they travel is the business of transports (`link_transports.py`): each worker is reached by the first that can.
+
 Messages are identified by their tag, never by the order of arrival. Besides the parcels of stages there are
 contributions to sums between workers, and credits if links are bounded. All of them belong to one epoch, that is to
 one object: messages of an earlier epoch that are under way end with it.
@@ -15,32 +17,32 @@ import os
 import select
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.exchange.tensor_codec import Encoded, TensorCodec, note_of
+from ropewalk.exchange.tensor_codec import TensorCodec
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribution, SumKey
 from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.processes import bootstrap
-from ropewalk.training.far_links import Deliver, FarLink, FarMessage, memory_of
-from ropewalk.transport.slots import Announced, Doorbell, DoorbellHandle, OpenFile, PeerSlots, SlotMemory
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """The address of a worker's links; sent to all other workers."""
-
-    epoch: int
-    host: str
-    """Workers on the same host share memory."""
-    memory: OpenFile
-    bell: OpenFile
+from ropewalk.training.far_links import FarLinks
+from ropewalk.training.link_transports import (
+    Arrival,
+    Deliver,
+    Endpoint,
+    FarMessage,
+    LinkOwner,
+    LinkPeer,
+    LinkTransport,
+    WorkerLink,
+)
+from ropewalk.training.near_links import NearLinks
+from ropewalk.transport.slots import Doorbell
 
 
 @dataclass(slots=True)
@@ -51,28 +53,8 @@ class LinkTraffic:
     size_bytes: int = 0
 
 
-class _Near:
-    """The link to a worker of this host."""
-
-    def __init__(self, endpoint: Endpoint, memory: SlotMemory, me: int) -> None:
-        self.rope = DoorbellHandle(endpoint.bell, me)
-        self.slots = PeerSlots(endpoint.memory)
-        self._memory = memory
-
-    def send(self, encoded: Encoded) -> None:
-        if self.rope.is_lost:  # the receiver would not return the slot
-            return
-        slot = self._memory.claim(encoded.size_bytes)
-        encoded.write(slot.address)
-        self.rope.announce(slot, encoded.size_bytes)
-
-    def close(self) -> None:
-        self.rope.close()
-        self.slots.close()
-
-
 class _PackedParcel(NamedTuple):
-    memory: memoryview
+    arrival: Arrival
     weight: float | None
 
 
@@ -80,6 +62,10 @@ class _PackedParcel(NamedTuple):
 _PARCEL, _CONTRIBUTION, _CREDIT = 0, 1, 2
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
+
+
+TRANSPORTS: dict[str, Callable[[LinkOwner], LinkTransport]] = {"memory": NearLinks, "calls": FarLinks}
+"""The ways in which messages travel, by name; the first that reaches a worker is taken."""
 
 
 class ProcessLinks:
@@ -104,29 +90,28 @@ class ProcessLinks:
         self.slots = slots
         self.traffic: dict[PlanWorker, LinkTraffic] = {}
         """The traffic sent to each worker since the beginning."""
-        self.lost: dict[PlanWorker, str] = {}
-        """Workers to which a message could not be sent, and why."""
         self.plan = plan
-        self._codec = TensorCodec(device)
-        self._numbers = {worker: number for number, worker in enumerate(plan.workers)}
-        self._memory = SlotMemory()
         self._bell = Doorbell()
         self._poll = select.poll()
         self._poll.register(self._bell.fileno(), select.POLLIN)
-        self._near: dict[PlanWorker, _Near] = {}
-        self._near_by_number: dict[int, _Near] = {}
-        self._far: dict[PlanWorker, FarLink] = {}
-        self._delivered: deque[memoryview] = deque()
-        self._early: list[Announced] = []
-        self._behind: set[DoorbellHandle] = set()
+        self._owner = owner = LinkOwner(epoch, me, plan, TensorCodec(device), self._bell, [], deque())
+        self._transports = {name: transport(owner) for name, transport in TRANSPORTS.items()}
+        self._links: dict[PlanWorker, WorkerLink] = {}
+        self._behind: set[WorkerLink] = set()
         self._parcels: dict[Tag, LinkMessage | _PackedParcel] = {}
-        self._contributions: dict[SumKey, dict[Contributor, GradientContribution | memoryview]] = {}
+        self._contributions: dict[SumKey, dict[Contributor, GradientContribution | Arrival]] = {}
         self._unreceived: Counter[tuple[Tag, PlanWorker]] = Counter()
         self._has_news = False
 
+    @property
+    def lost(self) -> dict[PlanWorker, str]:
+        """Workers to which a message could not be sent, and why."""
+        return {worker: link.lost for worker, link in self._links.items() if link.lost}
+
     def endpoint(self) -> Endpoint:
         """The address at which the others reach this worker."""
-        return Endpoint(self.epoch, host_of_this_process(), self._memory.place, self._bell.place)
+        addresses = {name: transport.address() for name, transport in self._transports.items()}
+        return Endpoint(self.epoch, host_of_this_process(), self._bell.place, addresses)
 
     def connect(
         self, endpoints: Mapping[PlanWorker, Endpoint], clients: Mapping[PlanWorker, Deliver] | None = None
@@ -151,23 +136,20 @@ class ProcessLinks:
             if worker == self.me:
                 continue
             self.traffic[worker] = LinkTraffic()
-            if endpoint.host == here.host:
-                near = _Near(endpoint, self._memory, self._numbers[self.me])
-                self._near[worker] = self._near_by_number[self._numbers[worker]] = near
-            elif clients is not None and worker in clients:
-                self._far[worker] = FarLink(
-                    self.epoch, self.me, clients[worker], lambda why, worker=worker: self._lose(worker, why)
-                )
+            deliver = clients.get(worker) if clients else None
+            is_here = endpoint.host == here.host
+            for name, transport in self._transports.items():
+                address = endpoint.addresses.get(name)
+                link = transport.link(LinkPeer(worker, address, endpoint.bell, is_here, deliver))
+                if link is not None:
+                    self._links[worker] = link
+                    break
             else:
                 raise ValueError(
                     f"worker {worker} (host {endpoint.host!r}) and worker {self.me} (host {here.host!r}) share no "
                     f"memory, and there is no client to call it; there are clients for {sorted(clients or ())}"
                 )
-
-        early, self._early = self._early, []
-        for message in early:
-            self._has_news = True
-            self._open(message)
+        self._take_all()
 
     # --- parcels: the protocol of `stages.in_memory_links.Links` ------------------------------------------------------
 
@@ -189,7 +171,7 @@ class ProcessLinks:
             self._file(tag, parcel)
             return
         note = _pack((_PARCEL, tag, parcel.weight))
-        self._send(to, self._codec.encode((parcel.tree, parcel.generator), note))
+        self._send(to, (parcel.tree, parcel.generator), note)
 
     def has(self, tag: Tag) -> bool:
         """Whether the parcel has arrived."""
@@ -204,7 +186,7 @@ class ProcessLinks:
             self._credit(tag)
         if isinstance(found, LinkMessage):
             return found
-        tree, generator = self._codec.decode(found.memory)
+        tree, generator = found.arrival.tree()
         # The state of a generator is in the CPU's memory, whichever device draws from it.
         return LinkMessage(tree, None if generator is None else generator.cpu(), found.weight)
 
@@ -217,16 +199,13 @@ class ProcessLinks:
         if to == self.me:
             self._contributions.setdefault(key, {})[member] = contribution
             return
-        self._send(to, self._codec.encode(contribution, _pack((_CONTRIBUTION, key, member))))
+        self._send(to, contribution, _pack((_CONTRIBUTION, key, member)))
 
     def contributions(self, key: SumKey) -> Mapping[Contributor, GradientContribution]:
         """Return the contributions to a sum that arrived since the last call; each is returned once."""
         self._hear()
         found = self._contributions.pop(key, {})
-        return {
-            member: one if isinstance(one, GradientContribution) else self._codec.decode(one)
-            for member, one in found.items()
-        }
+        return {member: one if isinstance(one, GradientContribution) else one.tree() for member, one in found.items()}
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
@@ -249,42 +228,29 @@ class ProcessLinks:
     def deliver(self, message: FarMessage) -> None:
         """Accept a message from another host; may be called by any thread. A message of another epoch is dropped."""
         if message.epoch == self.epoch:
-            self._delivered.append(memory_of(message))
+            self._owner.delivered.append(message)
             self._bell.ring()
 
     def close(self) -> None:
         """Release everything; may be called twice. Received tensors stay valid."""
-        for near in self._near.values():
-            near.close()
+        for link in self._links.values():
+            link.close()
+        for transport in self._transports.values():
+            transport.close()
         self._parcels.clear()
         self._contributions.clear()
-        self._delivered.clear()
         self._behind.clear()
-        self._near.clear()
-        self._near_by_number.clear()
-        self._far.clear()
+        self._links.clear()
         self._bell.close()
-        self._memory.close()
 
     # --- internals ----------------------------------------------------------------------------------------------------
 
-    def _send(self, to: PlanWorker, encoded: Encoded) -> None:
-        traffic = self.traffic[to]
+    def _send(self, to: PlanWorker, tree: Any, note: bytes) -> None:
+        link, traffic = self._links[to], self.traffic[to]
         traffic.messages += 1
-        traffic.size_bytes += encoded.size_bytes
-        near = self._near.get(to)
-        if near is None:
-            self._far[to].send(encoded)
-            return
-        near.send(encoded)
-        if near.rope.is_behind:
-            self._behind.add(near.rope)
-        elif near.rope.is_lost:
-            self.lost.setdefault(to, "its process is gone")
-
-    def _lose(self, worker: PlanWorker, why: str) -> None:
-        self.lost.setdefault(worker, why)
-        self._bell.ring()
+        traffic.size_bytes += link.send(tree, note)
+        if link.is_behind:
+            self._behind.add(link)
 
     def _hear(self) -> None:
         """Sort the messages that arrived, and send credits for which there was no room before."""
@@ -293,27 +259,24 @@ class ProcessLinks:
         messages, was_rung = self._bell.heard()
         if was_rung:
             self._has_news = True
-            for message in messages:
-                self._open(message)
-            while self._delivered:
-                self._take(self._delivered.popleft())
+            self._owner.announced.extend(messages)
+            self._take_all()
 
-    def _open(self, message: Announced) -> None:
-        near = self._near_by_number.get(message.sender)
-        if near is None:  # it has connected to us, but we have not connected to it yet
-            self._early.append(message)
-        else:
-            self._take(near.slots.open(message))
+    def _take_all(self) -> None:
+        for transport in self._transports.values():
+            for arrival in transport.arrived():
+                self._has_news = True
+                self._take(arrival)
 
-    def _take(self, memory: memoryview) -> None:
-        kind, *facts = _unpack(note_of(memory))
+    def _take(self, arrival: Arrival) -> None:
+        kind, *facts = _unpack(arrival.note)
         if kind == _PARCEL:
             tag, weight = facts
-            self._file(Tag(*tag), _PackedParcel(memory, weight))
+            self._file(Tag(*tag), _PackedParcel(arrival, weight))
         elif kind == _CONTRIBUTION:
             (what, members, version), member = facts
             key = SumKey(what, tuple(Contributor(*one) for one in members), version)
-            self._contributions.setdefault(key, {})[Contributor(*member)] = memory
+            self._contributions.setdefault(key, {})[Contributor(*member)] = arrival
         else:
             self._unreceived[self._link(Tag(*facts[0]))] -= 1
 
@@ -328,26 +291,26 @@ class ProcessLinks:
         if sender == self.me:
             self._unreceived[self._link(tag)] -= 1
         else:
-            self._send(sender, self._codec.encode(None, _pack((_CREDIT, tag))))
+            self._send(sender, None, _pack((_CREDIT, tag)))
 
     def _link(self, tag: Tag) -> tuple[Tag, PlanWorker]:
         return tag._replace(micro_batch=0), self.plan.worker_of(tag.target, tag.micro_batch)
 
     def _poll_for(self, timeout_s: float | None) -> None:
         behind = tuple(self._behind)
-        for rope in behind:
-            self._poll.register(rope.fileno(), select.POLLOUT)
+        for link in behind:
+            self._poll.register(link.fileno(), select.POLLOUT)
         try:
             self._poll.poll(None if timeout_s is None else 1000 * timeout_s)
         finally:
-            for rope in behind:
-                self._poll.unregister(rope.fileno())
+            for link in behind:
+                self._poll.unregister(link.fileno())
 
     def _catch_up(self) -> None:
-        for rope in tuple(self._behind):
-            rope.flush()
-            if not rope.is_behind:
-                self._behind.discard(rope)
+        for link in tuple(self._behind):
+            link.flush()
+            if not link.is_behind:
+                self._behind.discard(link)
 
 
 def host_of_this_process() -> str:

@@ -1,0 +1,128 @@
+"""An agent tells its own processes from what dead ones left behind, also while a fork server has not answered."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any, cast
+
+import psutil
+import pytest
+
+from ropewalk.processes.agent_children import AgentChildren
+from ropewalk.processes.hosted_process import HostedProcess
+
+SLEEPS = [sys.executable, "-S", "-c", "import time; print(flush=True); time.sleep(600)"]
+
+
+class Process:
+    """What these tests need of a `HostedProcess`."""
+
+    def __init__(self) -> None:
+        self.pid: int | None = None
+        self.ended_by = ""
+        self.start: Any = type("start", (), {"name": "pool-1.0"})
+
+
+class Children:
+    """The children of this process, of which each test starts a few."""
+
+    def __init__(self) -> None:
+        self.processes: dict[str, Any] = {}
+        self.channel: Any = type("channel", (), {"pid": 0, "ended": lambda *_: False})()
+        self.table = AgentChildren(self.processes, [self.channel])
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def forking(self, id: str) -> HostedProcess:
+        process = self.processes[id] = cast(HostedProcess, Process())
+        return process
+
+    def popen(self, *, leads: bool = True) -> int:
+        child = subprocess.Popen(SLEEPS, start_new_session=leads, stdout=subprocess.PIPE)
+        assert child.stdout
+        child.stdout.readline()  # it is up
+        child.stdout.close()
+        self.started.append(child)
+        return child.pid
+
+    def has_ended(self, pid: int) -> bool:
+        """Wait for the end of a child that was killed; it is not reaped here."""
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return True
+
+    def close(self) -> None:
+        for child in self.started:
+            child.kill()
+            child.wait()
+
+
+@pytest.fixture
+def children() -> Any:
+    found = Children()
+    before = {child.pid for child in psutil.Process().children()}
+    assert not before, "these tests end all children of this process that they do not know"
+    yield found
+    found.close()
+
+
+def test_orphans_are_ended_with_the_group_of_their_process(children: Children) -> None:
+    dead, orphan = children.popen(), children.popen()
+    alive = children.popen()
+    for id, pid in (("1", dead), ("2", alive)):
+        children.table.started(children.forking(id), pid)
+    children.table.end_groups([children.processes["1"]])
+    assert children.has_ended(dead)
+    assert children.has_ended(orphan)
+    assert psutil.pid_exists(alive)
+    assert children.table.by_pid == {alive: children.processes["2"]}
+
+
+def test_a_child_is_left_alone_while_a_fork_is_awaited_and_it_may_be_that_one(children: Children) -> None:
+    dead, unknown = children.popen(), children.popen()
+    children.table.started(children.forking("1"), dead)
+    children.forking("2")
+    children.table.end_groups([children.processes.pop("1")])
+    os.kill(unknown, 0)
+    assert psutil.Process(unknown).status() != psutil.STATUS_ZOMBIE
+    children.table.started(children.processes["2"], children.popen())  # the fork was another child
+    children.table.forks_answered()
+    assert children.has_ended(unknown)
+
+
+def test_the_end_of_a_process_before_its_fork_is_known_is_remembered(children: Children) -> None:
+    process, pid = children.forking("1"), children.popen()
+    os.kill(pid, signal.SIGTERM)
+    children.has_ended(pid)
+    assert children.table.reap() == []
+    children.table.started(process, pid)
+    assert children.table.early_exit(pid) == -signal.SIGTERM
+    assert children.table.early_exit(pid) is None
+
+
+def test_the_exit_codes_of_hosted_processes_are_collected(children: Children) -> None:
+    process, pid = children.forking("1"), children.popen()
+    children.table.started(process, pid)
+    children.table.kill(process, "it was asked to")
+    children.table.kill(process, "a second reason")
+    children.has_ended(pid)
+    assert children.table.reap() == [(process, -signal.SIGKILL)]
+    assert process.ended_by == "it was asked to"
+
+
+def test_a_process_that_has_ended_is_not_killed_by_its_number_which_may_belong_to_another(children: Children) -> None:
+    gone, successor, pid = children.forking("1"), children.forking("2"), children.popen()
+    gone.pid = pid
+    children.table.started(successor, pid)
+    children.table.kill(gone, "too late")
+    assert not children.table.runs(gone)
+    assert children.table.runs(successor)
+    assert psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_all_children_are_ended(children: Children) -> None:
+    pids = [children.popen(), children.popen(leads=False)]
+    children.table.started(children.forking("1"), pids[0])
+    children.table.end_all(10.0)
+    assert not any(map(psutil.pid_exists, pids))

@@ -1,0 +1,121 @@
+"""Another way for activations to travel is one class and one entry: here, tensors that are handed over as they are.
+
+So would a transport between devices that both ends have: it encodes nothing, and reaches only some of the workers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from ropewalk.pipeline.plans import Edge, Plan, Stage
+from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
+from ropewalk.training import links as links_module
+from ropewalk.training.link_transports import LinkOwner, LinkPeer
+from ropewalk.training.links import ProcessLinks
+
+PLAN = Plan(
+    (Stage(0, ("a",), (0,)), Stage(1, ("b",), (1,)), Stage(2, ("c",), (2,))),
+    (Edge("a", 0, (1, 2), 4, 4), Edge("b", 1, (2,), 4, 4)),
+)
+FIRST, SECOND, THIRD = PLAN.workers
+
+_mailboxes: dict[int, Mailbox] = {}
+
+
+class Handed(NamedTuple):
+    note: bytes
+    what: Any
+
+    def tree(self) -> Any:
+        return self.what
+
+
+class Mailbox:
+    """Handed-over trees for the first two workers, which have something in common that the third has not."""
+
+    is_behind = False
+    lost = ""
+
+    def __init__(self, owner: LinkOwner) -> None:
+        self._owner = owner
+        self._arrived: deque[Handed] = deque()
+        _mailboxes[id(self)] = self
+
+    def address(self) -> int | None:
+        return id(self) if self._owner.me != THIRD else None
+
+    def link(self, peer: LinkPeer) -> Mailbox | None:
+        return _mailboxes[peer.address] if peer.address is not None and self.address() is not None else None
+
+    def arrived(self) -> Iterable[Handed]:
+        while self._arrived:
+            yield self._arrived.popleft()
+
+    def send(self, tree: Any, note: bytes) -> int:
+        self._arrived.append(Handed(note, tree))
+        self._owner.bell.ring()
+        return 0
+
+    def fileno(self) -> int:
+        return -1
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None:
+        _mailboxes.pop(id(self), None)
+
+
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ProcessLinks]]:
+    monkeypatch.setattr(links_module, "TRANSPORTS", {"hands": Mailbox, **links_module.TRANSPORTS})
+    workers = [ProcessLinks(0, worker, PLAN, slots=2) for worker in PLAN.workers]
+    endpoints = {links.me: links.endpoint() for links in workers}
+    for links in workers:
+        links.connect(endpoints)
+    yield workers
+    for links in workers:
+        links.close()
+
+
+def received(links: ProcessLinks, tag: Tag) -> LinkMessage:
+    while not links.has(tag):
+        assert links.wait(20.0), f"{tag} has not come"
+    return links.receive(tag)
+
+
+def test_each_worker_is_reached_by_the_first_transport_that_can(workers: list[ProcessLinks]) -> None:
+    first, second, third = workers
+    tensor = torch.ones(3)
+    first.send(Tag("a", 0, 1, 0), LinkMessage(tensor))
+    first.send(Tag("a", 0, 2, 0), LinkMessage(tensor))
+    assert received(second, Tag("a", 0, 1, 0)).tree is tensor, "handed over as it is"
+    encoded = received(third, Tag("a", 0, 2, 0)).tree
+    assert encoded is not tensor
+    assert torch.equal(encoded, tensor)
+    assert first.traffic[SECOND].size_bytes == 0 < first.traffic[THIRD].size_bytes
+
+
+def test_gradients_and_room_come_back_the_same_way(workers: list[ProcessLinks]) -> None:
+    first, second, _ = workers
+    there, back = Tag("a", 0, 1, 0), Tag("a", 1, 0, 0)
+    for number in range(2):
+        first.send(there._replace(micro_batch=number), LinkMessage(torch.ones(1)))
+    assert not first.has_room(there)
+    assert second.has(there)
+    second.receive(there)
+    assert first.has_room(there)
+    second.send(back, LinkMessage((torch.ones(2),), weight=1.5))
+    assert received(first, back).weight == 1.5
+
+
+def test_a_worker_that_no_transport_reaches_is_named(workers: list[ProcessLinks]) -> None:
+    links, other = ProcessLinks(0, FIRST, PLAN), workers[2]
+    with pytest.raises(ValueError, match=r"\(host 'mars'\).* share no memory, and there is no client"):
+        links.connect({THIRD: replace(other.endpoint(), host="mars")})
+    links.close()
