@@ -51,6 +51,20 @@ def runs(module: nn.Module) -> Callable[[], Any]:
     return Deferred(inner.build).build
 
 
+def mistake_of_ours() -> Deferred[object]:
+    broken: Deferred[object] = Deferred(print)
+    broken.function = None  # type: ignore[assignment]
+    return broken
+
+
+def alone(error: Exception) -> Exception:
+    """Return an exception without the frames of this file."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals["__name__"] == __name__:
+        trace = trace.tb_next
+    return error.with_traceback(trace)
+
+
 def test_inner_frames_between_those_of_the_user_are_one_line_of_a_text() -> None:
     text = one_traceback(caught(runs(Broken())))
     lines = text.splitlines()
@@ -63,14 +77,19 @@ def test_the_innermost_frame_is_kept_where_the_message_does_not_say_all() -> Non
     text = one_traceback(caught(runs(Wide())))
     assert "in forward\n    return self.linear(x)" in text and "F.linear(" in text, "torch's own line that failed"
     assert text.count("torch/nn") == 1, text
-    assert "quantities.py" in one_traceback(caught(lambda: parse_memory("many")))
+    assert "deferred.py" in one_traceback(caught(mistake_of_ours().build))
+
+
+def test_a_refused_argument_is_told_without_our_frames() -> None:
+    # A wrong optimizer of a trainer was told below forty lines of a traceback, none of them the user's.
+    text = one_traceback(caught(lambda: parse_memory("many")))
+    assert "quantities.py" not in text and text.splitlines()[-1].startswith("ValueError: memory must be a")
+    assert one_traceback(alone(caught(lambda: parse_memory("many")))) == text.splitlines()[-1] + "\n"
 
 
 def test_a_mistake_of_ours_alone_keeps_all_its_frames() -> None:
-    error = caught(Deferred(Deferred(parse_memory, "many").build).build)
-    assert error.__traceback__ is not None
-    text = one_traceback(error.with_traceback(error.__traceback__.tb_next))  # without the frame of this file
-    assert text.count("deferred.py") == 2 and "quantities.py" in text and "..." not in text
+    text = one_traceback(alone(caught(Deferred(mistake_of_ours().build).build)))
+    assert text.count("deferred.py") == 2 and "..." not in text
 
 
 def test_a_run_of_inner_frames_before_the_first_of_the_user_is_left_out() -> None:

@@ -7,13 +7,15 @@
     main.py, in loss                 the user's
 
 The innermost frame is kept where the message of the exception does not say all, and every frame if there are only
-frames of Ropewalk: then the mistake is ours. With ROPEWALK_FULL_TRACEBACK=1 in the environment, nothing is left out.
+frames of Ropewalk: then the mistake is ours. A ValueError or TypeError that Ropewalk raises on purpose says all. With
+ROPEWALK_FULL_TRACEBACK=1 in the environment, nothing is left out.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import opcode
 import os
 import re
 import sys
@@ -39,6 +41,7 @@ _BETWEEN = ("concurrent", "contextlib", "functools", "threading", "")
 _HERE = Path(__file__).parent
 _STACK_LINE = re.compile(r' *File "(.+)", line \d+ in (.+)')
 _STARTS_OF_THREADS = ("run", "_bootstrap_inner", "_bootstrap")
+_RAISE = opcode.opmap["RAISE_VARARGS"]
 _OF_TORCH = "<eval_with_key>"
 """How the file names of code that torch.fx has generated begin."""
 
@@ -110,7 +113,9 @@ def stacks_text(stacks: str) -> str:
 
 def tells_all(error: BaseException) -> bool:
     """Return whether the message of an exception says everything, as that of ours does, or of one from elsewhere."""
-    return isinstance(error, RopewalkError | KeyboardInterrupt) or bool(remote_text(error.__cause__))
+    return (
+        isinstance(error, RopewalkError | KeyboardInterrupt) or _is_refusal(error) or bool(remote_text(error.__cause__))
+    )
 
 
 def remote_text(cause: BaseException | None) -> str:
@@ -158,6 +163,16 @@ def _are_shown(frames: Sequence[TracebackType], *, told: bool) -> list[bool]:
     if not told and shown:
         shown[-1] = True
     return shown
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Return whether Ropewalk has raised this on purpose, for an argument of the user."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or not isinstance(error, ValueError | TypeError) or _package(last) != "ropewalk":
+        return False
+    return last.tb_frame.f_code.co_code[last.tb_lasti] == _RAISE
 
 
 def _package(frame: TracebackType) -> str:

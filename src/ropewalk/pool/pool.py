@@ -109,6 +109,7 @@ class Pool:
         StartFailed: no worker can be started with this engine.
     """
 
+    @user_frames_only
     def __init__(
         self,
         processes: int | None = None,

@@ -123,6 +123,7 @@ class Trainer:
             kept as a run, in the current one of this process or in one of its own; see `ropewalk.tracking`.
     """
 
+    @user_frames_only
     def __init__(
         self,
         model: Model,
