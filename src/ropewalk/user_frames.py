@@ -7,8 +7,8 @@
     main.py, in loss                 the user's
 
 The innermost frame is kept where the message of the exception does not say all, and every frame if there are only
-frames of Ropewalk: then the mistake is ours. A ValueError or TypeError that Ropewalk raises on purpose says all. With
-ROPEWALK_FULL_TRACEBACK=1 in the environment, nothing is left out.
+frames of Ropewalk: then the mistake is ours. A ValueError, or the like, that Ropewalk raises on purpose says all.
+With ROPEWALK_FULL_TRACEBACK=1 in the environment, nothing is left out.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ _BETWEEN = ("concurrent", "contextlib", "functools", "threading", "")
 _HERE = Path(__file__).parent
 _STACK_LINE = re.compile(r' *File "(.+)", line \d+ in (.+)')
 _STARTS_OF_THREADS = ("run", "_bootstrap_inner", "_bootstrap")
+_REFUSALS = (ValueError, TypeError, RuntimeError, FileNotFoundError)
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 _OF_TORCH = "<eval_with_key>"
 """How the file names of code that torch.fx has generated begin."""
@@ -166,11 +167,13 @@ def _are_shown(frames: Sequence[TracebackType], *, told: bool) -> list[bool]:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Return whether Ropewalk has raised this on purpose, for an argument of the user."""
+    """Return whether Ropewalk has raised this on purpose, for something that the user gave or asked for."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    if last is None or not isinstance(error, ValueError | TypeError) or _package(last) != "ropewalk":
+    if last is None or _package(last) != "ropewalk":
+        return False
+    if not isinstance(error, _REFUSALS) or isinstance(error, NotImplementedError):
         return False
     return last.tb_frame.f_code.co_code[last.tb_lasti] == _RAISE
 
