@@ -133,6 +133,13 @@ class RunCommand(TyperCommand):
                     f"there is no option {option} of ropewalk {name}; options of the script stand behind --, as in "
                     f"ropewalk {name} FILE -- {option} ... (see ropewalk {name} --help)",
                 ) from None
+            if isinstance(option, str) and "requires an argument" in str(error):
+                name = ctx.info_name
+                raise placing.refusal(
+                    name,
+                    f"{option} of ropewalk {name} needs a value; an option of the script with this name stands behind "
+                    f"--, as in ropewalk {name} FILE -- {option}",
+                ) from None
             raise
 
 

@@ -46,6 +46,7 @@ from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased, session_of
 from ropewalk.transport.serialization import dumps_code
+from ropewalk.user_frames import user_frames_only
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -108,6 +109,7 @@ class Pool:
         StartFailed: no worker can be started with this engine.
     """
 
+    @user_frames_only
     def __init__(
         self,
         processes: int | None = None,
@@ -172,6 +174,7 @@ class Pool:
 
     # One call
 
+    @user_frames_only
     def apply(self, func: Callable[..., T], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> T:
         """Run `func(*args, **kwds)` in a worker and return its value.
 
@@ -222,6 +225,7 @@ class Pool:
 
     # Many calls
 
+    @user_frames_only
     def map(
         self,
         func: Callable[[S], T],
@@ -273,6 +277,7 @@ class Pool:
         """
         return self._map(func, iterable, CallKind.ONE, chunksize, callback, error_callback, seed)
 
+    @user_frames_only
     def starmap(
         self,
         func: Callable[..., T],

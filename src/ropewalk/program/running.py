@@ -44,6 +44,7 @@ from ropewalk.supervision.failure import DeathRecord
 from ropewalk.tracking.observed_run import UNOBSERVED, ObservedRun
 from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Loop
+from ropewalk.user_frames import user_frames_only
 
 T = TypeVar("T")
 
@@ -140,6 +141,7 @@ class RunningProgram(ControlTarget):
 
     # Waiting and ending
 
+    @user_frames_only
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the program has ended: its finite nodes have completed, it was stopped, or it failed.
 

@@ -123,6 +123,7 @@ class Trainer:
             kept as a run, in the current one of this process or in one of its own; see `ropewalk.tracking`.
     """
 
+    @user_frames_only
     def __init__(
         self,
         model: Model,
@@ -308,12 +309,12 @@ class Trainer:
         if self._observer.is_on and self._run is not None:
             self._observer.look(self._run.events)
 
-    def _tell_of_exchange(self, loaded: str) -> None:
-        """Say what a state of the training does not have, if this trainer would use it."""
-        if self._under_way.has_exchange and keeps_state(self._setup.exchange):
+    def _tell_of_exchange(self, why: str) -> None:
+        """Say that what the compressor of an exchange had kept back is gone, if it keeps something."""
+        if keeps_state(self._setup.exchange):
             self._warn(
-                f"the exchange between replicas begins anew: {loaded} has nothing of what its compressor had kept "
-                f"back, since that belongs to one replica of one plan"
+                f"the exchange between replicas begins anew: {why} what its compressor had kept back, since that "
+                f"belongs to one replica of one plan"
             )
 
     def _warn(self, text: str) -> None:
@@ -374,7 +375,8 @@ class Trainer:
             ValueError: the state belongs to another model.
         """
         self._under_way.load_state_dict(state)
-        self._tell_of_exchange("a state")
+        if self._under_way.has_exchange:
+            self._tell_of_exchange("a state has nothing of")
 
     @user_frames_only
     def save(self, folder: str | Path, *, keep: int | None = 2) -> CheckpointFuture:
@@ -406,7 +408,8 @@ class Trainer:
             ValueError: the checkpoint belongs to another model.
         """
         self._under_way.load(Path(folder))
-        self._tell_of_exchange("a checkpoint")
+        if self._under_way.has_exchange:
+            self._tell_of_exchange("a checkpoint has nothing of")
 
     @user_frames_only
     def to_module(self) -> nn.Module:
@@ -426,6 +429,8 @@ class Trainer:
     def resize(self, stage: int, replicas: int) -> None:
         """Change the number of replicas of a stage; drains first.
 
+        What the compressor of an `exchange` has kept back is dropped, with a warning: it belongs to one replica.
+
         Args:
             stage: the index of the stage.
             replicas: the number of replicas that it has afterwards, at least 1.
@@ -434,7 +439,10 @@ class Trainer:
             PlanInvalid: there is no such stage, or fewer than one replica is asked for.
             ScheduleInvalid: the schedule cannot run the new plan.
         """
+        had_exchange = self._under_way.has_exchange
         self._under_way.resize(stage, replicas)
+        if had_exchange:
+            self._tell_of_exchange("`resize` drops")
 
     # --- observing ----------------------------------------------------------------------------------------------------
 
