@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import numbers
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from ropewalk.rl.actors.evaluator import MAX_STEPS
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
@@ -14,9 +15,11 @@ from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous_actor import GROUPS_OF_REMOTE_ACTOR
 from ropewalk.rl.distributed import ProcessCounts, build_program, drive_program
 from ropewalk.rl.environments.environment import EnvironmentFactory
+from ropewalk.rl.environments.mistakes import check_takes_a_seed
 from ropewalk.rl.in_process import run_in_process
 from ropewalk.rl.logs.logger import Log, as_logger
 from ropewalk.rl.observing import observe, with_rows
+from ropewalk.rl.other_names import refuse_unknown
 from ropewalk.rl.repeating import repeat
 from ropewalk.rl.result import ExperimentResult
 from ropewalk.tracking.observed_run import Track
@@ -33,8 +36,8 @@ class Evaluation:
     """When and how the policy is evaluated, without exploration, beside the training.
 
     Args:
-        every_steps: environment steps between evaluations in one process; evaluators of a program evaluate the newest
-            weights all the time.
+        every_steps: environment steps between evaluations. In a program nobody waits for an evaluation: if steps go by
+            faster than evaluators can play, they leave some out, and go on with the newest weights.
         episodes: of an evaluation.
         stop_at: the experiment ends, before its steps are done, once the mean score of an evaluation is at least this;
             None: it does not. In a program the steps until then depend on when evaluators find the time.
@@ -93,6 +96,11 @@ class Experiment:
     device: str = "cpu"
     digest_every: int = 0
 
+    def __new__(cls, *arguments: Any, **settings: Any) -> Self:
+        """Refuse unknown settings, with the names that those of other libraries have here."""
+        refuse_unknown("rl.Experiment", settings, (field.name for field in dataclasses.fields(cls)))
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         self._check_parts()
         if self.seed < 0:
@@ -115,6 +123,7 @@ class Experiment:
                 "environment makes an environment from a seed: rl.Gymnasium('CartPole-v1'), or a function such as "
                 f"`lambda seed: MyEnv()`; it is {self.environment!r}"
             )
+        check_takes_a_seed(self.environment)
         is_made = hasattr(self.network, "state_dict") and not isinstance(self.network, type)
         if self.network is not None and (not callable(self.network) or is_made):
             raise TypeError(
@@ -149,7 +158,8 @@ class Experiment:
                 never wait for each other. None: what suits the agent.
             lag: in lock-step, 1 lets actors collect a round while the learner learns from the last one.
             inference: processes that choose actions for all actors, which then hold no network (SEED RL).
-            evaluators: processes that evaluate the newest weights; None: one if there is an `evaluation`.
+            evaluators: processes that evaluate the newest weights, in turn; None: one if there is an `evaluation`.
+                Without an `evaluation` they evaluate all the time.
             learners: processes that learn, each from a share of the actors with a replay of its own; they average their
                 gradients, so an update is worth `learners` batches, and have equal weights. Only with "async".
             engine: where the processes run, such as "slurm"; None: as the settings say.
@@ -267,6 +277,12 @@ class Experiment:
             raise ValueError(
                 f"{actors} actors cannot share {groups} group(s) of environments; say groups={actors} or more in the "
                 "experiment, or use fewer actors"
+            )
+        if self.agent.synchronous and self.agent.items_of_batch(groups) > groups:
+            raise ValueError(
+                f"batch_size={self.agent.batch_size} is a number of blocks, and a round of "
+                f"{type(self.agent).__name__} has one from each of {groups} group(s); leave it out. The batch size of "
+                "other libraries is a number of steps, which minibatches= says here as a number of parts"
             )
         return Assembly(self, groups, lag)
 

@@ -265,7 +265,7 @@ class Search:
         state, why = records.PAUSED, ""
         try:
             with contextlib.closing(self._places(writer, keeper.run)) as places:
-                running = SearchRun(book, places, keeper, self._limits, make_task, progress.update)
+                running = SearchRun(book, places, keeper, self._limits, make_task, progress.update, progress.note)
                 running.run()
             why = running.why_stopping
             state = records.PAUSED if why else records.DONE
