@@ -143,8 +143,8 @@ def fork_server_of(pool: ropewalk.Pool) -> psutil.Process:
         return bool(servers)
 
     wait_until(found)
-    # A worker bears this name too for a moment, after its fork. The server is older; its number need not be lower, since
-    # the kernel begins at 300 again after the last one.
+    # A worker bears this name too for a moment, after its fork. The server is older, but its number need not be lower:
+    # the kernel begins again at 300 after the last one.
     return servers[0]
 
 
