@@ -243,7 +243,7 @@ def test_a_loss_without_a_gradient_is_refused(loss_fn: Any, recompute: bool) -> 
     graph = graph_of(network())
     with (
         trainer_of(graph, cut(graph, recompute=recompute), loss_fn=loss_fn) as trainer,
-        pytest.raises(StageFailed, match="has no gradient, so that nothing would be trained"),
+        pytest.raises(StageFailed, match="has no gradient, so nothing would be trained"),
     ):
         trainer.step(*batch())
 

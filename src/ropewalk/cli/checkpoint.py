@@ -117,7 +117,7 @@ def describe(path: Path, manifest: Manifest, others: list[Path], problems: list[
         case None:
             yield f"{size}: not read"
         case []:
-            yield f"{size}: each byte is as it was written"
+            yield f"{size}: every byte is as it was written"
         case _:
             yield f"{size}: damaged"
             yield from problems

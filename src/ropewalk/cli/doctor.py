@@ -92,7 +92,7 @@ def _report_leftovers(engine: str | None, *, remove: bool, as_json: bool) -> Non
         lines = [run.describe() for run in runs]
         lines += [f"folder {folder}{' was removed' if remove else ''}" for folder in folders]
         if any(not run.removed and run.launcher is LauncherState.GONE for run in runs) or (folders and not remove):
-            lines.append("ropewalk doctor --leftovers --remove ends and removes what is certainly left")
+            lines.append("ropewalk doctor --leftovers --remove ends and removes what is certainly left over")
         for line in lines or ["nothing is left"]:
             typer.echo(escaped(line))
         for problem in problems:

@@ -98,7 +98,8 @@ def plan(
         raise refusal("plan", "say how many devices there are: --devices 4, or 4x8 for 4 per server and 8 servers")
     if partitioner != "pipedream" and (cost_model or free_transfers):
         raise refusal(
-            "plan", f"--cost-model and --free-transfers are of --partitioner pipedream, not of {partitioner or 'exact'}"
+            "plan",
+            f"--cost-model and --free-transfers belong to --partitioner pipedream, not of {partitioner or 'exact'}",
         )
     console = Console(stderr=True, highlight=False)
     try:

@@ -30,7 +30,7 @@ from ropewalk.quantities import counted, shown_duration, shown_size
 _REFRESH_S = 1.0
 _INDENT = "  "
 """Before each line of a part."""
-_NOTHING = "nothing of this user runs on this machine: no program, pool or other"
+_NOTHING = "this user runs nothing on this machine: no program, pool or other"
 _MOST_PROCESSES = 40
 """Processes of one thing that are listed if it was not named."""
 _STYLES = {

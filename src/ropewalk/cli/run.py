@@ -130,7 +130,7 @@ class RunCommand(TyperCommand):
                 name = ctx.info_name
                 raise placing.refusal(
                     name,
-                    f"there is no option {option} of ropewalk {name}; options of the script stand behind --, as in "
+                    f"there is no option {option} of ropewalk {name}; options of the script go after --, as in "
                     f"ropewalk {name} FILE -- {option} ... (see ropewalk {name} --help)",
                 ) from None
             if isinstance(option, str) and "requires an argument" in str(error):

@@ -29,7 +29,7 @@ from ropewalk.escaping import escaped
 from ropewalk.page.watcher import Seen
 from ropewalk.quantities import counted, shown_duration, shown_size
 
-NOTHING_RUNS = "nothing of this user runs on this machine"
+NOTHING_RUNS = "this user runs nothing on this machine"
 _STATES = {
     "running": "green", "completed": "green", "idle": "green", "starting": "cyan", "restarting": "yellow",
     "stopping": "yellow", "waiting": "yellow", "paused": "yellow", "failed": "bold red", "lost": "bold red",
@@ -273,7 +273,7 @@ def _cause_lines(processes: Sequence[ProcessView], choice: TopChoice, width: int
     chosen = next((one for one in processes if one.name == choice.process and choice.in_processes), None)
     if chosen is None or not chosen.last_cause:
         return []
-    text = f"{escaped(chosen.name)} ended last because: {_one_line(chosen.last_cause)}"
+    text = f"{escaped(chosen.name)} last ended because: {_one_line(chosen.last_cause)}"
     lines = textwrap.wrap(text, width, max_lines=_CAUSE_LINES, placeholder="…")
     return [Text(line, style="red") for line in lines]
 
@@ -295,7 +295,7 @@ def _last_line(choice: TopChoice, thing: Seen | None) -> Text:
     if choice.message:
         return Text(escaped(choice.message), style="bold")
     keys = "esc back  k kill" if choice.in_processes else "enter processes  k stop"
-    return Text(f"up/down choose  {keys}  s sort: {choice.sort}  q quit", style="dim")
+    return Text(f"up/down select  {keys}  s sort: {choice.sort}  q quit", style="dim")
 
 
 def _filled(above: list[Text], below: list[Text], size: tuple[int, int]) -> Text:

@@ -36,7 +36,7 @@ BHOSTS_FIELDS = "host_name status max"
 
 _COMMANDS = ClusterCommands(
     missing=(
-        "run the launcher where the commands of LSF are (a login node, or inside of a job), and source the profile.lsf "
+        "run the launcher where the commands of LSF are (a login node, or inside a job), and source the profile.lsf "
         "of the cluster first"
     ),
     silent="are LSF's daemons up (lsid, badmin showstatus)?",
@@ -209,7 +209,7 @@ def _records(text: str) -> list[dict[str, Any]]:
     try:
         records: list[dict[str, Any]] = json.loads(text, strict=False)["RECORDS"]
         if not all(isinstance(record, dict) for record in records):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError("not what LSF's commands print with -json: a record is no table")
+            raise ValueError("not what LSF's commands print with -json: a record is not a table")
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not what LSF's commands print with -json: {type(error).__name__} {error}") from error
     return records

@@ -73,11 +73,11 @@ class Experiment:
         evaluation: when the policy is evaluated; None: never.
         checkpoint: a folder for checkpoints; a run continues from the newest one in it. None: nothing is kept.
         checkpoint_s: seconds between checkpoints.
-        max_lag: in an asynchronous run, a block that was collected with weights more than this number of updates behind
-            the newest ones when it comes is dropped and counted (`Counters.stale_steps`): its steps are not learned
-            from. Blocks that came in time may wait for their turn: a bound of that is the agent's `max_policy_lag`, or
-            the size of its table. In lock-step `lag` is the bound. None: blocks of any age are taken.
-        record: a file for the decisions of an asynchronous run, from which `repeat` does it again; None: no file.
+        max_lag: in an asynchronous run, a block is dropped and counted (`Counters.stale_steps`) if, when it arrives,
+            its weights are more than this number of updates behind the newest ones: its steps are not learned from.
+            Blocks that arrive in time may still wait for their turn, which the agent's `max_policy_lag` or the size of
+            its table limits. In lock-step `lag` is the limit. None: blocks of any age are taken.
+        record: a file for the decisions of an asynchronous run, from which `repeat` repeats it; None: no file.
         device: of the learner, such as "cuda".
         digest_every: updates between digests of the weights, by which runs are compared; 0 takes none.
     """
@@ -148,7 +148,7 @@ class Experiment:
         log: Log = "terminal",
         track: Track = False,
     ) -> ExperimentResult:
-        """Train to the end, and return what came of it.
+        """Train to the end, and return the result.
 
         Ctrl-C and SIGTERM end it, after a last checkpoint if the experiment has a folder for them.
 
@@ -165,10 +165,10 @@ class Experiment:
             engine: where the processes run, such as "slurm"; None: as the settings say.
             log: where progress goes: "terminal", "silent", a `Logger`, or a list of these.
             track: True, or the name of a project: the settings, the rows of the log, deaths and the end are kept as a
-                run, in the current one of this process or in one of its own; see `ropewalk.tracking`.
+                run: the current run of this process, or a new one; see `ropewalk.tracking`.
 
         Raises:
-            ValueError: these settings do not fit each other; said before anything starts.
+            ValueError: these settings do not fit together; raised before anything starts.
             ProgramFailed: a node failed for good.
             NotFinite: experience, a loss or a gradient is NaN or infinite.
             LimiterDeadlock, LimiterStuck: the limiters of replay allow neither inserting nor sampling.
@@ -189,7 +189,7 @@ class Experiment:
 
     @user_frames_only
     def repeat(self, record: Path | str, *, log: Log = "terminal") -> ExperimentResult:
-        """Do an asynchronous run again, in this process, from the record of its decisions: with the same bits.
+        """Repeat an asynchronous run in this process from the record of its decisions, bit for bit.
 
         Args:
             record: the file that `Experiment.record` named.

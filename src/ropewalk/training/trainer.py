@@ -87,8 +87,8 @@ class Trainer:
             micro-batch, and planned for that many processes of this kind, as stages, replicas or both, whichever is
             fastest and fits into the memory given in `resources`, or else into each process's share of this machine's
             memory. None: one process.
-        schedule: a name or an object; None: the plan's. With a number of devices, the schedule gets as many stages as
-            it has for them.
+        schedule: a name or an object; None: the plan's. With a number of devices, there are as many stages as the
+            schedule makes for them.
         micro_batches: the number per step; None: the plan's.
         example_inputs: the model's inputs, as a tuple, so that all processes can start before the first step.
         exchange: how the gradients of a stage's replicas are averaged: a function that makes the exchange of one
@@ -100,8 +100,8 @@ class Trainer:
         lr_schedule: makes the learning rate schedule of a stage's optimizer; counted in the stage's updates.
         lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
         clip_norm: gradients are scaled so that the norm of all of them together is at most this.
-        nan: what NaN or infinity in gradients does to an update: "pass" (the first loss that is not finite is told in
-            a warning), "raise" or "skip".
+        nan: what happens to an update whose gradients have NaN or infinity: "pass" (a warning reports the first loss
+            that is not finite), "raise" or "skip".
         accumulate: the number of steps per update; an update averages over all their samples.
         autocast: the dtype in which forwards compute where that is safe, such as `torch.bfloat16`.
         data: gives mini-batches to the processes that need inputs or labels, so that they do not pass through this
@@ -120,7 +120,7 @@ class Trainer:
             `ropewalk top` and the line of `progress` then show the share that is done, and the time left. It limits
             nothing.
         track: True, or the name of a project: the plan, losses, deaths, checkpoints, the last report and the end are
-            kept as a run, in the current one of this process or in one of its own; see `ropewalk.tracking`.
+            kept as a run: the current run of this process, or a new one; see `ropewalk.tracking`.
     """
 
     @user_frames_only
@@ -361,12 +361,12 @@ class Trainer:
 
     @user_frames_only
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a trainer with any plan needs to go on from here, by the model's names; drains first."""
+        """Return all that a trainer with any plan needs to continue from here, by the model's names; drains first."""
         return self._under_way.state_dict()
 
     @user_frames_only
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where `state_dict` was called, under any plan; drains first.
+        """Continue from the state that `state_dict` returned, under any plan; drains first.
 
         Args:
             state: the result of `state_dict`, from a trainer with any plan.
@@ -397,7 +397,7 @@ class Trainer:
 
     @user_frames_only
     def load(self, folder: str | Path) -> None:
-        """Go on from the newest checkpoint in a folder (or from the given checkpoint), under any plan; drains first.
+        """Resume from the newest checkpoint in a folder (or from the given checkpoint), under any plan; drains first.
 
         Args:
             folder: the folder that was given to `save`, or one checkpoint in it.
@@ -448,7 +448,7 @@ class Trainer:
 
     @property
     def events(self) -> tuple[str, ...]:
-        """Events that a user should know of, such as deaths, oldest first; available after the end, too."""
+        """Events that a user should know about, such as deaths, oldest first; available after the end, too."""
         return tuple((self._run or self._under_way).events)
 
     def records(self) -> Mapping[PlanWorker, WorkerRecord]:
@@ -481,7 +481,7 @@ class Trainer:
         return measured
 
     def view(self, panels: Mapping[str, int] | None = None) -> View:
-        """Return what `ropewalk ps` and the page show of the trainer now; drains nothing. Any thread may call it.
+        """Return what `ropewalk ps` and the page show about the trainer now; drains nothing. Any thread may call it.
 
         Args:
             panels: names of the panels whose data is wanted, of those that `View.offers` names, each with the cursor

@@ -133,7 +133,7 @@ def _checkpoint_tools(
             problem = str(error)
         button.props(remove="loading")
         button.set_text("damaged" if problem else "whole")
-        tell(problem or f"step {shown_step(step)}: each byte is as it was written", is_good=not problem)
+        tell(problem or f"step {shown_step(step)}: every byte is as it was written", is_good=not problem)
 
     def draw() -> None:
         nonlocal button
