@@ -9,6 +9,7 @@
 #   make soak      the tests that run for minutes; make soak-slice: a seventh of them, another one on each day
 #   make timing    the tests that compare times, alone
 #   make mutants   plant mistakes in the deciders, one at a time; NAMES="task_table gd_sec" for some of them
+#   make coverage  lines and branches that the tests run, by package; OF="tests/pool tests/calls" for some of the tests
 #   make check     lint, formatting, types and import contracts
 #   make docs      the site of the documentation, in build/site; needs no network once it is installed
 #   make bench     the benchmark tables of pool and calls
@@ -22,12 +23,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # An editable install sees changes of the sources by itself; only pyproject.toml asks for a new one.
 STAMPS := $(VENV)/stamps
 
-.PHONY: everything demo test test-lab test-gpu retest lab check bench soak soak-slice handler-slice timing mutants gallery clean help
+.PHONY: everything demo test test-lab test-gpu retest lab check bench soak soak-slice handler-slice timing mutants coverage gallery clean help
 # Two installs into one environment at the same time would spoil it.
 .NOTPARALLEL:
 
 help:
-	@sed -n '3,16p' Makefile | cut -c3-
+	@sed -n '3,17p' Makefile | cut -c3-
 
 # The first Python on the path that is new enough; `make PYTHON=/path/to/python3.12 ...` chooses another.
 $(STAMPS)/venv:
@@ -117,6 +118,9 @@ timing: $(STAMPS)/test
 
 mutants: $(STAMPS)/mutants
 	@$(BIN)/python -m tests.mutants.run $(NAMES)
+
+coverage: $(STAMPS)/dev
+	@$(BIN)/python -m tests.coverage_by_package $(OF)
 
 gallery: $(STAMPS)/test
 	$(BIN)/python -m docs.gallery.make

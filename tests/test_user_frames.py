@@ -51,6 +51,20 @@ def runs(module: nn.Module) -> Callable[[], Any]:
     return Deferred(inner.build).build
 
 
+def mistake_of_ours() -> Deferred[object]:
+    broken: Deferred[object] = Deferred(print)
+    broken.function = None  # type: ignore[assignment]
+    return broken
+
+
+def alone(error: Exception) -> Exception:
+    """Return an exception without the frames of this file."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals["__name__"] == __name__:
+        trace = trace.tb_next
+    return error.with_traceback(trace)
+
+
 def test_inner_frames_between_those_of_the_user_are_one_line_of_a_text() -> None:
     text = one_traceback(caught(runs(Broken())))
     lines = text.splitlines()
@@ -63,14 +77,19 @@ def test_the_innermost_frame_is_kept_where_the_message_does_not_say_all() -> Non
     text = one_traceback(caught(runs(Wide())))
     assert "in forward\n    return self.linear(x)" in text and "F.linear(" in text, "torch's own line that failed"
     assert text.count("torch/nn") == 1, text
-    assert "quantities.py" in one_traceback(caught(lambda: parse_memory("many")))
+    assert "deferred.py" in one_traceback(caught(mistake_of_ours().build))
+
+
+def test_a_refused_argument_is_told_without_our_frames() -> None:
+    # A wrong optimizer of a trainer was told below forty lines of a traceback, none of them the user's.
+    text = one_traceback(caught(lambda: parse_memory("many")))
+    assert "quantities.py" not in text and text.splitlines()[-1].startswith("ValueError: memory must be a")
+    assert one_traceback(alone(caught(lambda: parse_memory("many")))) == text.splitlines()[-1] + "\n"
 
 
 def test_a_mistake_of_ours_alone_keeps_all_its_frames() -> None:
-    error = caught(Deferred(Deferred(parse_memory, "many").build).build)
-    assert error.__traceback__ is not None
-    text = one_traceback(error.with_traceback(error.__traceback__.tb_next))  # without the frame of this file
-    assert text.count("deferred.py") == 2 and "quantities.py" in text and "..." not in text
+    text = one_traceback(alone(caught(Deferred(mistake_of_ours().build).build)))
+    assert text.count("deferred.py") == 2 and "..." not in text
 
 
 def test_a_run_of_inner_frames_before_the_first_of_the_user_is_left_out() -> None:
@@ -80,22 +99,38 @@ def test_a_run_of_inner_frames_before_the_first_of_the_user_is_left_out() -> Non
     assert text.splitlines()[1].endswith("in forward")
 
 
+OUR_FRAME = '  File "/elsewhere/site-packages/ropewalk/pool/worker.py", line 270 in _run_burst\n'
+
+
 def test_the_stacks_of_a_process_show_the_frames_of_the_user() -> None:
-    stacks = (
+    kept = (
+        "printed before\n"
+        "Thread 0x00007fd7a084bb70 (most recent call first):\n"
         "Current thread 0x00007fd7a084bb80 (most recent call first):\n"
         f'  File "{__file__}", line 6 in work\n'
         '  File "/home/me/ropewalk/pool.py", line 5 in work\n'
-        '  File "/elsewhere/site-packages/ropewalk/pool/worker.py", line 270 in _run_burst\n'
-        '  File "/elsewhere/site-packages/ropewalk/processes/bootstrap.py", line 82 in run\n'
-        '  File "<frozen runpy>", line 88 in _run_code\n'
     )
-    assert stacks_text(stacks).splitlines() == [*stacks.splitlines()[:3], "  ... 3 frames inside ropewalk"]
+    lines = kept.splitlines(keepends=True)
+    start_of_thread = '  File "/usr/lib/python3.11/threading.py", line 1045 in _bootstrap_inner\n'
+    stacks = "".join([*lines[:2], OUR_FRAME, start_of_thread, *lines[2:], OUR_FRAME])
+    rest = '  File "<frozen runpy>", line 88 in _run_code\n\nExtension modules: msgspec._core (total: 1)\n'
+    assert stacks_text(stacks + rest) == kept + "\n"
+
+
+def test_a_stack_keeps_our_frame_where_the_crash_may_be_ours() -> None:
+    heading = "Current thread 0x00007fd7a084bb80 (most recent call first):\n"
+    assert stacks_text(heading + OUR_FRAME + OUR_FRAME) == heading + OUR_FRAME
+
+
+def test_a_traceback_that_a_worker_prints_is_kept_whole() -> None:
+    text = "Traceback (most recent call last):\n" + OUR_FRAME.replace(" in ", ", in ")
+    assert stacks_text(text) == text
 
 
 @pytest.mark.parametrize("set_to", ["", "0"])
 def test_a_public_function_raises_without_the_frames_below_it(monkeypatch: pytest.MonkeyPatch, set_to: str) -> None:
     monkeypatch.setenv(VARIABLE, set_to)
-    assert functions_in(caught(user_frames_only(runs(Broken())))) == ["caught", "public", "forward"]
+    assert functions_in(caught(user_frames_only(runs(Broken())))) == ["caught", "forward"]
 
 
 def test_the_frames_of_what_led_to_an_exception_are_shortened_too() -> None:
@@ -107,7 +142,7 @@ def test_the_frames_of_what_led_to_an_exception_are_shortened_too() -> None:
 
     public = user_frames_only(step)
     error = caught(public)
-    assert functions_in(error) == ["caught", "public", "step"]
+    assert functions_in(error) == ["caught", "step"]
     assert error.__cause__ is not None and functions_in(error.__cause__) == ["step", "forward"]
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)

@@ -43,7 +43,7 @@
     ├── StreamLost (ConnectionError)          replay lacks earlier parts of a stream, which has to begin anew
     ├── LimiterDeadlock                       inserters and samplers of a table wait for each other; says which counts
     ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot continue
-    ├── SearchInvalid (ValueError)            a search cannot run as it is described; names the parameter or option
+    ├── SearchInvalid (ValueError)            a search cannot run as described; names the parameter or option
     ├── SearchFailed                          a search cannot succeed; says in which way all of its trials fail
     ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used outside its range; names the action
     ├── StageFailed                           a stage of a pipeline raised; says which, and in which micro-batch
@@ -57,11 +57,11 @@
     ├── StoreError                            a store of runs cannot be read or written at the moment; says which
     │   ├── StoreMissing (FileNotFoundError)  there is no store yet
     │   ├── StoreTooNew                       a newer version of Ropewalk has written the store
-    │   └── StoreCorrupt                      the file is damaged, or is no store of Ropewalk
+    │   └── StoreCorrupt                      the file is damaged or is not a Ropewalk store
     ├── RunNotFound (LookupError)             no run, or more than one, has this id or name; names the near ones
-    ├── RunOpen (RuntimeError)                this process writes a run already, and was to begin another one
+    ├── RunOpen (RuntimeError)                this process already writes a run, and tried to begin another one
     ├── RunStillRunning                       a run that is running cannot be deleted
-    ├── RunUnsuitable (ValueError)            a run is not in a state for what is asked of it, or has no command for it
+    ├── RunUnsuitable (ValueError)            a run is in the wrong state for an operation, or lacks a command for it
     └── ExchangeError                         gradients could not be exchanged
         ├── ExchangeInvalid (ValueError)      parts of an exchange do not fit together; says what to use instead
         ├── MemberLost (ConnectionError)      a member of the group is gone; says which, and during which operation
@@ -69,7 +69,7 @@
         ├── ExchangeAborted                   the step was aborted during the exchange
         ├── GradientNotFinite (ArithmeticError)   a gradient contains NaN or infinity; names ranks and parameters
         ├── DescentViolated (ArithmeticError)   a round breaks the descent that is proved for GD-SEC; names the round
-        └── MessageCorrupt (ValueError)       no encoder can have produced these bytes; names the sender
+        └── MessageCorrupt (ValueError)       a message is not what the compressor can have written; names the sender
 
 Each class keeps its facts as attributes and survives pickling with them, because
 errors cross process boundaries. Messages say what happened, with which values,
@@ -230,7 +230,7 @@ class EngineError(RopewalkError):
 
 
 class UnknownEngine(EngineError, ValueError):
-    """No engine has the name that was given."""
+    """No engine has the given name."""
 
 
 class CodeRefused(RopewalkError, ValueError):
@@ -318,7 +318,7 @@ class DeadlineExceeded(CallError, TimeoutError):
 
 
 class CallCancelled(CallError):
-    """The call that the running code serves was cancelled: its caller is gone or gave up, or the service is stopping.
+    """The call that this method is answering was cancelled: its caller is gone or gave up, or the service is stopping.
 
     `wait_for` and `CurrentCall.check` raise it in the method; the caller never sees it.
 
@@ -349,7 +349,7 @@ class ProgramStopped(CallError):
 
 
 class ProgramFailed(RopewalkError):
-    """A node failed and could not be restarted; `__cause__` is the exception that it raised, if it raised one.
+    """A node failed and was not restarted; `__cause__` is the exception that it raised, if it raised one.
 
     Attributes:
         node: name of the node that failed first.
@@ -456,7 +456,7 @@ class StreamLost(RopewalkError, ConnectionError):
 
 
 class LimiterDeadlock(RopewalkError):
-    """The limiter of a table allows neither the insertion nor the samples that are waited for, or no item will come.
+    """The limiter of a table allows neither the insertion nor the samples that callers wait for, or no item will come.
 
     Attributes:
         table: name of the table.
@@ -532,7 +532,7 @@ class TrainerFailed(RopewalkError):
 
 
 class NotFinite(RopewalkError, ArithmeticError):
-    """Something that is learned from, or a loss, is NaN or infinite.
+    """Experience, a loss or its gradient contains NaN or infinity.
 
     Attributes:
         column: name of the column, loss or gradient.
@@ -574,7 +574,7 @@ class StageStalled(RopewalkError, TimeoutError):
 
 
 class EnvironmentFailed(RopewalkError):
-    """An environment fails again and again, or does not do the same again where it must.
+    """An environment fails again and again, or a resumed one does not repeat its steps.
 
     Attributes:
         group: its group of environments.
@@ -626,7 +626,7 @@ class StoreTooNew(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """The file is damaged, or is no store of Ropewalk; it was not changed."""
+    """The file is damaged or is not a Ropewalk store; it was not changed."""
 
 
 class RunNotFound(RopewalkError, LookupError):
@@ -642,7 +642,7 @@ class RunNotFound(RopewalkError, LookupError):
 
 
 class RunOpen(RopewalkError, RuntimeError):
-    """This process writes a run already, and was to begin another one inside of it.
+    """This process already writes a run, and tried to begin another one inside it.
 
     Attributes:
         run: id of the run.
@@ -662,7 +662,7 @@ class RunStillRunning(RopewalkError):
 
 
 class RunUnsuitable(RopewalkError, ValueError):
-    """A run is not in a state for what is asked of it, or has no command or checkpoint for it."""
+    """A run is in the wrong state for this operation, or lacks the command or checkpoint that it needs."""
 
 
 class ExchangeError(RopewalkError):

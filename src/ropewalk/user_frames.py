@@ -7,13 +7,15 @@
     main.py, in loss                 the user's
 
 The innermost frame is kept where the message of the exception does not say all, and every frame if there are only
-frames of Ropewalk: then the mistake is ours. With ROPEWALK_FULL_TRACEBACK=1 in the environment, nothing is left out.
+frames of Ropewalk: then the mistake is ours. A ValueError, or the like, that Ropewalk raises on purpose says all.
+With ROPEWALK_FULL_TRACEBACK=1 in the environment, nothing is left out.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import opcode
 import os
 import re
 import sys
@@ -37,7 +39,10 @@ _INNER = ("ropewalk", "torch")
 _BETWEEN = ("concurrent", "contextlib", "functools", "threading", "")
 """Packages whose frames are left out beside such frames; "": code that was generated."""
 _HERE = Path(__file__).parent
-_STACK_LINE = re.compile(r' *File "(.+)", line \d+ in ')
+_STACK_LINE = re.compile(r' *File "(.+)", line \d+ in (.+)')
+_STARTS_OF_THREADS = ("run", "_bootstrap_inner", "_bootstrap")
+_REFUSALS = (ValueError, TypeError, RuntimeError, FileNotFoundError)
+_RAISE = opcode.opmap["RAISE_VARARGS"]
 _OF_TORCH = "<eval_with_key>"
 """How the file names of code that torch.fx has generated begin."""
 
@@ -50,7 +55,8 @@ def user_frames_only(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            raise shortened(error)
+            shortened(error)
+            raise  # alone, it adds no frame of this function
 
     return public
 
@@ -59,7 +65,7 @@ def shortened(error: BaseException) -> BaseException:
     """Leave inner frames out of the traceback of an exception, and of those that led to it; return the exception.
 
     Args:
-        error: an exception that was caught, and is about to be raised to the user.
+        error: an exception that was caught, and is about to be raised to the user, by a `raise` alone.
     """
     if not shows_all():
         _shorten(error, set())
@@ -87,23 +93,30 @@ def frames_text(frames: Sequence[TracebackType], *, told: bool) -> str:
 
 
 def stacks_text(stacks: str) -> str:
-    """Return the stacks that `faulthandler` has printed, with one line for each run of frames inside Ropewalk.
+    """Return what a process has printed, without Ropewalk's frames in the stacks of `faulthandler`.
+
+    The innermost frame of the current thread is kept: a crash may be in ours. The beginnings of threads are left out
+    as well, and so is the list of extension modules.
 
     Args:
-        stacks: its output, the innermost frame first; other lines are kept.
+        stacks: whole lines, each frame in one of its own, the innermost first; other lines are kept as they are.
     """
-    if shows_all():
+    if shows_all() or ("(most recent call first)" not in stacks and '  File "' not in stacks):
         return stacks
     lines: list[str] = []
-    for inner, run in itertools.groupby(stacks.splitlines(), key=_is_inner_line):
-        found = list(run)
-        lines += [f"  ... {counted(len(found), 'frame')} inside ropewalk"] if inner else found
-    return "\n".join(lines)
+    before = ""
+    for line in stacks.splitlines(keepends=True):
+        if not _is_inner_line(line) or before.startswith("Current thread 0x"):
+            lines.append(line)
+        before = line
+    return "".join(lines)
 
 
 def tells_all(error: BaseException) -> bool:
     """Return whether the message of an exception says everything, as that of ours does, or of one from elsewhere."""
-    return isinstance(error, RopewalkError | KeyboardInterrupt) or bool(remote_text(error.__cause__))
+    return (
+        isinstance(error, RopewalkError | KeyboardInterrupt) or _is_refusal(error) or bool(remote_text(error.__cause__))
+    )
 
 
 def remote_text(cause: BaseException | None) -> str:
@@ -153,6 +166,18 @@ def _are_shown(frames: Sequence[TracebackType], *, told: bool) -> list[bool]:
     return shown
 
 
+def _is_refusal(error: BaseException) -> bool:
+    """Return whether Ropewalk has raised this on purpose, for something that the user gave or asked for."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or _package(last) != "ropewalk":
+        return False
+    if not isinstance(error, _REFUSALS) or isinstance(error, NotImplementedError):
+        return False
+    return last.tb_frame.f_code.co_code[last.tb_lasti] == _RAISE
+
+
 def _package(frame: TracebackType) -> str:
     """Return the name of the package that the code of a frame belongs to; "" for code without a module."""
     if frame.tb_frame.f_code.co_filename.startswith(_OF_TORCH):
@@ -164,9 +189,11 @@ def _package(frame: TracebackType) -> str:
 def _is_inner_line(line: str) -> bool:
     """Return whether a line of `faulthandler` is a frame of Ropewalk, wherever that host has it, or of its start."""
     if not (found := _STACK_LINE.match(line)):
-        return False
-    _, is_ours, module = found[1].rpartition("/ropewalk/")
-    return found[1] == "<frozen runpy>" or bool(is_ours and (_HERE / module).is_file())
+        return line.startswith("Extension modules: ")
+    file, function = found[1], found[2]
+    _, is_ours, module = file.rpartition("/ropewalk/")
+    starts = file == "<frozen runpy>" or (file.endswith("/threading.py") and function in _STARTS_OF_THREADS)
+    return starts or bool(is_ours and (_HERE / module).is_file())
 
 
 def _packages(frames: Sequence[TracebackType]) -> str:

@@ -217,7 +217,7 @@ def test_names_that_do_not_exist_are_explained(client: Any) -> None:
     with pytest.raises(TypeError, match="Give the handle of"):
         __import__("pickle").dumps(client)
     assert "echo" in dir(client) and repr(client) == "<client of target>"
-    with pytest.raises(AttributeError, match="_seen: what begins with an underscore is private"):
+    with pytest.raises(AttributeError, match="_seen: names that begin with an underscore are private"):
         _ = client._seen
     with pytest.raises(AttributeError, match="Attributes, properties and async functions of a service are not"):
         _ = client.seen

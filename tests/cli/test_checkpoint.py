@@ -60,7 +60,7 @@ def test_people_get_a_line_for_each_tensor_and_the_word_that_all_is_whole(tmp_pa
         ["optimizer.scale", "parameter", "F32", "one", "number", "0.00391", "KiB", "-", "1.0"],
     ]
     assert lines[10] == "also there: 0001-step-10"
-    assert lines[11].startswith("6 files of 2 parts, ") and lines[11].endswith(": each byte is as it was written")
+    assert lines[11].startswith("6 files of 2 parts, ") and lines[11].endswith(": every byte is as it was written")
     assert len(lines) == 12
 
 
@@ -115,7 +115,7 @@ def test_a_damaged_manifest_is_named_and_the_older_checkpoints_with_it(tmp_path:
     assert errors.startswith(f"ropewalk checkpoint: {new / 'manifest.json'} is damaged") and str(old) in errors
 
 
-@pytest.mark.parametrize(("name", "words"), [(".", "there is no checkpoint in"), ("missing", "it is no folder")])
+@pytest.mark.parametrize(("name", "words"), [(".", "there is no checkpoint in"), ("missing", "it is not a folder")])
 def test_a_folder_without_checkpoints_is_wrong_usage(tmp_path: Path, name: str, words: str) -> None:
     code, output, errors = run(str(tmp_path / name))
     assert (code, output) == (2, "")

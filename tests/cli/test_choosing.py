@@ -52,8 +52,8 @@ def test_what_a_worker_launched_is_only_meant_if_nothing_else_can_be() -> None:
          "  train (pid 11)\n  train-large (pid 12)"),
         (None, RUNNING[:2], "no program was named, and several run; give the name or the pid of one:\n"
          "  train (pid 11)\n  train-large (pid 12)"),
-        ("train", [], "no running program is called 'train': nothing of this user runs on this machine"),
-        (None, [], "nothing of this user runs on this machine"),
+        ("train", [], "no running program is called 'train': this user runs nothing on this machine"),
+        (None, [], "this user runs nothing on this machine"),
         ("a", [launcher("a", 1), launcher("a", 2), launcher("b", 3)],
          "'a' may be any of several programs; give the name or the pid of one:\n  a (pid 1)\n  a (pid 2)"),
     ],

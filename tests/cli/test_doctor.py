@@ -170,7 +170,7 @@ def test_a_cluster_is_ok_only_if_it_answers(tmp_path: Path, monkeypatch: pytest.
     rows = {finding.what: finding for finding in findings.cluster()}
     states = dict.fromkeys(("Slurm", "PBS", "LSF", "Docker", "Ray"), Severity.ABSENT) | {"Kubernetes": Severity.OK}
     assert {name: row.state for name, row in rows.items()} == states
-    assert rows["Docker"].value == f"{tmp_path}/docker is here, and nobody answers it: {DOCKER_SAYS}"
+    assert rows["Docker"].value == f"{tmp_path}/docker is installed, but gets no answer: {DOCKER_SAYS}"
     assert "is DOWN" in rows["Slurm"].value and rows["Ray"].value == "no ray on the path"
     assert rows["Kubernetes"].value == "answers kubectl version: Server Version: v1.36.0"
 

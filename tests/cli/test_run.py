@@ -220,7 +220,8 @@ def test_threads_and_exit_handlers_still_find_their_main_module(tmp_path: Path) 
         (["-m", "json"], "json is a package without a __main__ module"),
         ([], "name a file to run, or a module with -m"),
         (["train.py", "--engine", "slrum"], "there is no engine 'slrum'; did you mean 'slurm'? There are "),
-        (["train.py", "--seed", "3"], "options of the script stand behind --, as in ropewalk run FILE -- --seed"),
+        (["train.py", "--seed", "3"], "options of the script go after --, as in ropewalk run FILE -- --seed"),
+        (["train.py", "--workers"], "--workers of ropewalk run needs a value; an option of the script with this name "),
     ],
 )
 def test_what_cannot_be_run_is_said_with_exit_code_2(tmp_path: Path, arguments: list[str], message: str) -> None:

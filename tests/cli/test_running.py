@@ -122,7 +122,7 @@ def test_a_table_takes_remote_text_as_text_and_not_as_markup() -> None:
     shown = console.export_text()
     assert "[red]x[/red]\\x1b[2J" in shown and "silent \\x1b[2J" in shown
     assert "\x1b" not in shown and "\x1b" not in describe([LauncherReply(found, view)])
-    assert describe([]) == "nothing of this user runs on this machine: no program, pool or other"
+    assert describe([]) == "this user runs nothing on this machine: no program, pool or other"
     assert to_json([]) == {"running": [], "problems": [], "submitted": []}
 
 

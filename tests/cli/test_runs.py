@@ -312,11 +312,11 @@ def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "there is no store at" in run("list", wrong=1)
     assert os.listdir(tmp_path) == []
     (tmp_path / "runs.db").write_bytes(b"no database" * 100)
-    assert "is damaged, or no store" in run("show", "x", wrong=1)
+    assert "is damaged or is not a store" in run("show", "x", wrong=1)
     with open_store(tmp_path / "other.db"):
         pass
     assert "the store has no runs" in run("show", "x", "--store", str(tmp_path / "other.db"), wrong=2)
-    assert "'runing' is no state" in run("list", "--state", "runing", "--store", str(tmp_path / "other.db"), wrong=2)
+    assert "'runing' is not a state" in run("list", "--state", "runing", "--store", str(tmp_path / "other.db"), wrong=2)
 
 
 def test_without_the_extra_the_help_works_and_commands_name_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,7 +202,7 @@ def test_mistakes_show_before_anything_is_submitted(tmp_path: Path, state: dict[
         assert done.returncode == 2 and words in done.stderr, done.stderr
     assert list(tmp_path.glob("state/ropewalk/runs/*")) == []
     unknown = call("attach", "nobody", **state)
-    assert unknown.returncode == 2 and "'nobody' is no run that was submitted here" in unknown.stderr
+    assert unknown.returncode == 2 and "'nobody' is not a run that was submitted here" in unknown.stderr
 
 
 def test_a_word_for_several_runs_is_answered_with_a_list(tmp_path: Path, state: dict[str, str]) -> None:

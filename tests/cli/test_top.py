@@ -148,4 +148,4 @@ def test_once_fails_where_a_launcher_does_not_answer(capsys: pytest.CaptureFixtu
 
 def test_once_says_that_nothing_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert print_once(PretendSource(), as_json=False, wait=lambda _: None) == 0
-    assert capsys.readouterr().out == "nothing of this user runs on this machine\n"
+    assert capsys.readouterr().out == "this user runs nothing on this machine\n"

@@ -64,7 +64,7 @@ def test_80_by_24_shows_the_chosen_process_with_the_cause_of_its_end_and_the_key
     marked = [line for line in lines if line.startswith("> ")]
     assert len(marked) == 2
     assert marked[1].startswith("> worker.250 ")
-    assert any(line.startswith("worker.250 ended last because: it ran out of memory") for line in lines)
+    assert any(line.startswith("worker.250 last ended because: it ran out of memory") for line in lines)
     assert any(line.startswith("last failure: worker.3 was killed") for line in lines)
     assert "k kill" in lines[-1]
 

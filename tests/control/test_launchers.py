@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ropewalk.atomic_files import write_new_file
-from ropewalk.control.launchers import LauncherGone, find_launchers, usual_parents
+from ropewalk.control.launchers import Launcher, LauncherGone, find_launchers, usual_parents
 from ropewalk.control.server import Announcement
 from tests.control.pretend import announce
 
@@ -36,6 +36,12 @@ def test_a_launcher_is_found_by_its_file(tmp_path: Path) -> None:
     (found,) = find_launchers([tmp_path])
     assert (found.file, found.name, found.pid) == (file, "train", os.getpid())
     assert str(found) == f"train (pid {os.getpid()})"
+
+
+def test_a_launcher_is_told_apart_by_its_script() -> None:
+    # Pools without a name of their own are all called pool-1, and the wrong one was stopped.
+    pool = Announcement(name="pool-1", pid=7, address="unix:/c", run_id="r", secret="s", kind="pool", script="es.py")
+    assert str(Launcher(Path("/run/7"), pool)) == "pool-1 (pool, pid 7, es.py)"
 
 
 def test_the_file_of_another_version_is_read_so_that_it_can_be_told(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.docs.code_blocks import Block, blocks_of, check, run_blocks
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "coming-from"
 PAGES = sorted(path for path in FOLDER.glob("*.md") if path.name != "index.md")
 #: Their processes import torch, which takes most of the time of these tests.
-OF_TORCH = {"torchrun.md", "torch-pipelining.md", "deepspeed-megatron.md", "horovod.md"}
+OF_TORCH = {"pytorch.md", "torchrun.md", "torch-pipelining.md", "deepspeed-megatron.md", "horovod.md"}
 LIGHT = blocks_of(*(page for page in PAGES if page.name not in OF_TORCH))
 HEAVY = blocks_of(*(page for page in PAGES if page.name in OF_TORCH))
 

@@ -96,7 +96,7 @@ class TestInstalled:
         [
             ("broken", "'broken' cannot be loaded from broken_engine:BrokenEngine: No module named 'no_such_client"),
             ("nameless", "'nameless' cannot be loaded from other_engine:NoSuchClass: .*NoSuchClass"),
-            ("textual", "'textual' .*no_engine:make.* made 'a text', which is no ropewalk.engines.engine.Engine"),
+            ("textual", "'textual' .*no_engine:make.* made 'a text', which is not a ropewalk.engines.engine.Engine"),
         ],
     )
     def test_what_is_wrong_with_it_is_said(self, name: str, words: str) -> None:

@@ -325,7 +325,7 @@ def test_what_sbatch_prints_is_no_id_unless_it_looks_like_one(
 ) -> None:
     pretend(tmp_path, "sbatch", "echo '12; rm -rf /'")
     monkeypatch.setenv("PATH", f"{tmp_path}:{slurm.environment['PATH']}")
-    with pytest.raises(EngineError, match="was to print the id"):
+    with pytest.raises(EngineError, match="should have printed the id"):
         engine.submit(python("pass"), 1, run, "a")
     engine.cancel(["1 2; reboot", "$(reboot)", "--user=root"])  # no such ids, so nothing is run
 

@@ -98,7 +98,7 @@ def test_one_wrong_host_among_good_ones_is_passed_over_and_named_once(
         assert [id.rpartition("/")[0] for id in ids] == [good, good]
         engine.cancel(ids)
     (warning,) = caplog.messages
-    assert f"going on without the host {wrong}" in warning and "nobody listens at port 1" in warning
+    assert f"continuing without the host {wrong}" in warning and "nobody listens at port 1" in warning
 
 
 def test_wrong_hosts_only_are_an_error_that_names_all(ssh_hosts: SshHosts) -> None:

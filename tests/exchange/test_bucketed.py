@@ -417,7 +417,7 @@ def test_a_compressor_gets_the_exchange_that_suits_it() -> None:
     assert isinstance(make_exchange(GD_SEC), AllGather)
     exchange = AllReduce()
     assert make_exchange(exchange) is exchange
-    with pytest.raises(ExchangeInvalid, match="3 is no exchange"):
+    with pytest.raises(ExchangeInvalid, match="3 is neither an exchange"):
         make_exchange(3)  # pyright: ignore[reportArgumentType]
 
 

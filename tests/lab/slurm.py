@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import stat
 import subprocess
 import time
 from collections.abc import Collection, Generator, Iterator, Sequence
@@ -62,6 +63,7 @@ TCPTimeout=2
 KillWait={kill_wait}
 EnforcePartLimits=ALL
 MinJobAge=300
+GresTypes=gpu
 """
 _PARTITIONS = """
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
@@ -79,16 +81,18 @@ ConstrainRAMSpace=yes
 class SlurmCluster:
     """A controller and nodes in a lab; `options` and `environment` are what an engine in this process needs."""
 
-    def __init__(self, lab: Lab, folder: Path, num_nodes: int = 3) -> None:
+    def __init__(self, lab: Lab, folder: Path, num_nodes: int = 3, gpus: int = 0) -> None:
         """Start the daemons and wait until every node is up.
 
         Args:
             lab: gets the machines `ctl`, `n1`, `n2`, ...; a launcher may run in `ctl`, or in one more.
             folder: for state, logs and the files of jobs; seen in all machines, so also below /tmp.
             num_nodes: how many nodes, with `CPUS_PER_NODE` CPUs each, whatever this machine has.
+            gpus: how many the first node has: device files, which are all that Slurm looks at.
         """
         self.lab = lab
         self.folder = folder
+        self._gpus = [folder / f"gpu{number}" for number in range(gpus)]
         self.bin = folder / "bin"
         for name in ("state", "spool", "log", "run", "bin"):
             (folder / name).mkdir()
@@ -152,6 +156,12 @@ class SlurmCluster:
             f"NodeName={name} NodeAddr={machine.ip} CPUs={CPUS_PER_NODE} RealMemory=16000"
             for name, machine in self.nodes.items()
         ]
+        gpus = [f"NodeName={next(iter(self.nodes))} Name=gpu File={gpu}" for gpu in self._gpus]
+        if gpus:
+            lines[0] += f" Gres=gpu:{len(gpus)}"
+        for gpu in self._gpus:
+            os.mknod(gpu, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+        (self.folder / "gres.conf").write_text("\n".join(gpus))
         conf = _CONF.format(ip=self.controller.ip, folder=self.folder, kill_wait=KILL_WAIT_S) + "\n".join(lines)
         (self.folder / "slurm.conf").write_text(conf + _PARTITIONS.format(first=next(iter(self.nodes))))
         (self.folder / "cgroup.conf").write_text(_CGROUP_CONF)
@@ -200,13 +210,13 @@ def remove_control_groups(nodes: Collection[str]) -> None:
 
 
 @contextlib.contextmanager
-def new_cluster(folder: Path, num_nodes: int = 3) -> Generator[SlurmCluster]:
+def new_cluster(folder: Path, num_nodes: int = 3, gpus: int = 0) -> Generator[SlurmCluster]:
     """A cluster that is gone in the end."""
     require_slurm()
     with Lab() as lab:
         nodes: list[str] = []
         try:
-            cluster = SlurmCluster(lab, folder, num_nodes)
+            cluster = SlurmCluster(lab, folder, num_nodes, gpus)
             nodes += cluster.nodes
             yield cluster
         finally:

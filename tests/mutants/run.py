@@ -7,19 +7,23 @@
 A mutant is killed if its tests fail, crash or do not end. One that survives shows what no test asks for; one that means
 the same as the original is listed in `deciders.toml`, with the reason. Less than REACH killed is an error.
 
-Each mutant runs in a process that is forked from one where pytest, numpy and torch are imported already; the module is
-given to it by an import hook. So no file is changed, and mutants run beside each other.
+Each mutant runs in a process that is forked from one which has imported what the tests need, but for the decider and
+what needs it; the decider is given to it by an import hook. So no file is changed, and mutants run beside each other.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import fnmatch
+import gc
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import pickle
 import resource
 import signal
 import sys
@@ -37,7 +41,10 @@ ROOT = Path(__file__).parents[2]
 DECIDERS = Path(__file__).with_name("deciders.toml")
 
 REACH = 0.95
-PRELOADED = ("pytest", "numpy", "torch", "psutil", "msgspec", "cryptography.x509")
+PRELOADED = (
+    *("pytest", "_pytest.junitxml", "_pytest.unittest", "_pytest.pastebin", "_pytest.skipping", "pdb", "hypothesis"),
+    *("numpy", "torch", "psutil", "msgspec", "cryptography.x509"),
+)
 CPU_S = 60
 """Tests take no longer to compute."""
 PATIENCE = 4
@@ -45,6 +52,8 @@ PATIENCE = 4
 the time of its own process, so other load does not matter."""
 WALL_S = 200.0
 """And one that is not over after so long waits for something that never comes."""
+MODULES = "--- modules"
+"""After this line, a process prints the modules that it has imported."""
 MEMORY_BYTES = 3 << 30
 """An endless loop often fills a list."""
 
@@ -70,6 +79,8 @@ class Decider:
     tests: tuple[str, ...]
     equal: tuple[Equal, ...]
     root: Path = ROOT / "src"
+    plugins: tuple[str, ...] = ()
+    """Modules with the fixtures of these tests."""
 
     @property
     def path(self) -> Path:
@@ -99,6 +110,7 @@ def read_deciders(path: Path = DECIDERS) -> list[Decider]:
             tuple(one["tests"]),
             tuple(Equal(**equal) for equal in one.get("equal", ())),
             ROOT / one.get("root", "src"),
+            tuple(one.get("plugins", ())),
         )
         for one in tomllib.loads(path.read_text())["decider"]
     ]
@@ -128,6 +140,30 @@ class Planted(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return False
 
 
+class Withheld(importlib.abc.MetaPathFinder):
+    """Refuses to import a module."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == self.name:
+            raise ImportError(f"{fullname} is imported later, with a mistake")
+
+
+def import_all_but(withheld: str, names: Sequence[str]) -> None:
+    """Import modules, except one and those that need it: each process has them then, and imports only the rest."""
+    sys.meta_path.insert(0, Withheld(withheld))
+    for name in names:
+        # pytest rewrites the assertions of tests when it imports them itself.
+        if not name.startswith(("tests", "_pytest", "pytest")):
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+    del sys.meta_path[0]
+    gc.collect()
+    gc.freeze()  # otherwise each process looks for garbage among the objects of torch: 0.2 s
+
+
 def begin(decider: Decider, source: str, output: int, cpu_s: int) -> int:
     """Fork a process that runs the tests of a decider with this source; its id."""
     pid = os.fork()
@@ -144,10 +180,14 @@ def begin(decider: Decider, source: str, output: int, cpu_s: int) -> int:
         import pytest
 
         # Deciders are pure: nothing of conftest.py, which looks for what is left behind, is needed, and it takes time.
-        options = ["-x", "-q", "--tb=line", "--noconftest", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        options += ["-p", "tests.mutants.without_shrinking"]
+        options = ["-x", "-q", "--tb=line", "--noconftest", "-p", "no:cacheprovider"]
+        # Plugins that packages bring take 1.4 s to import; of them only the setting of this one is needed.
+        os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        options += ["-p", "pytest_timeout", "-p", "tests.mutants.without_shrinking"]
+        options += [word for plugin in decider.plugins for word in ("-p", plugin)]
         options += ["-m", "not lab and not soak and not timing"]
         code = int(pytest.main([*options, *decider.tests]))
+        print("\n".join([MODULES, *sys.modules]))
     except BaseException:
         traceback.print_exc()
     finally:
@@ -210,6 +250,30 @@ def _cpu_s_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def judge_apart(decider: Decider, num_beside: int) -> Score:
+    """Judge a decider in a process of its own, which has imported nothing that needs it."""
+    sys.stdout.flush()
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            with open(write, "wb") as result:
+                pickle.dump(judge(decider, num_beside), result)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    os.close(write)
+    with open(read, "rb") as result:
+        told = result.read()
+    if os.waitpid(pid, 0)[1]:
+        raise SystemExit(1)
+    return pickle.loads(told)
+
+
 def judge(decider: Decider, num_beside: int) -> Score:
     """Plant each mutant of a decider.
 
@@ -217,10 +281,14 @@ def judge(decider: Decider, num_beside: int) -> Score:
         RuntimeError: the tests fail without a mutant, so that nothing can be learnt from them.
     """
     source = decider.path.read_text()
-    before = _cpu_s_of_children()
-    for _, code, printed in outcomes(decider, [source], 1):
-        if code:
-            raise RuntimeError(f"the tests of {decider.module} do not pass without a mutant:\n{printed[-4000:]}")
+    # The second time, as it is then for the mutants.
+    for _ in range(2):
+        before = _cpu_s_of_children()
+        for _, code, printed in outcomes(decider, [source], 1):
+            said, _, modules = printed.rpartition(MODULES)
+            if code:
+                raise RuntimeError(f"the tests of {decider.module} do not pass without a mutant:\n{said[-4000:]}")
+            import_all_but(decider.module, modules.split())
     cpu_s = int(5 + PATIENCE * (_cpu_s_of_children() - before))
     mutants, score = mutants_of(source), Score()
     used: set[Equal] = set()
@@ -275,7 +343,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     falls_short = False
     for decider in deciders:
         began = time.monotonic()
-        score = judge(decider, options.beside)
+        score = judge_apart(decider, options.beside)
         for equal in score.unused:
             print(
                 f"{decider.module}: no mutant that survives is {equal.was!r} as {equal.becomes!r}; take it off the list"

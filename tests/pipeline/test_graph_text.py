@@ -130,7 +130,7 @@ GOOD = "n1 -- d -- forward_compute_time=1.0, backward_compute_time=1.0, activati
         (f"{GOOD}\n\n{GOOD}", "line 3: the id 'n1' occurs a second time"),
         (f"{GOOD}\n\tn1 -- n2", "line 2: the edge 'n1' -> 'n2' names 'n2', which no line describes"),
         (f"{GOOD}\n\tn1", 'line 2: a line with a tab needs "source -- target"'),
-        (f"{GOOD}\n{GOOD.replace('n1', 'n2')}\n\tn1 -- n2\n\tn2 -- n1", "in a circle: n1 -> n2 -> n1"),
+        (f"{GOOD}\n{GOOD.replace('n1', 'n2')}\n\tn1 -- n2\n\tn2 -- n1", "form a cycle: n1 -> n2 -> n1"),
     ],
 )
 def test_bad_text_is_refused_with_its_line_and_what_it_needs(text: str, message: str) -> None:

@@ -87,10 +87,10 @@ def test_names_of_tensors_survive_print_and_parse(row: list[Action]) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("worker 0 | F0 G1", "'G1' is no cell of a grid"),
-        ("worker 0 | F0 F", "'F' is no cell"),
-        ("stage 0 | F0", "'stage 0 | F0' is no row of a worker"),
-        ("worker x | F0", "is no row of a worker"),
+        ("worker 0 | F0 G1", "'G1' is not a cell of a grid"),
+        ("worker 0 | F0 F", "'F' is not a cell"),
+        ("stage 0 | F0", "'stage 0 | F0' is not a row of a worker"),
+        ("worker x | F0", "is not a row of a worker"),
     ],
 )
 def test_what_is_no_grid_says_so(text: str, said: str) -> None:
@@ -99,5 +99,5 @@ def test_what_is_no_grid_says_so(text: str, said: str) -> None:
 
 
 def test_what_is_no_list_says_so() -> None:
-    with pytest.raises(ScheduleInvalid, match="'F0' is no action; they look like F0:3v2"):
+    with pytest.raises(ScheduleInvalid, match="'F0' is not an action; they look like F0:3v2"):
         parse_actions("worker 0 | F0 B0")

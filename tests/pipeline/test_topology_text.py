@@ -90,7 +90,7 @@ def test_a_file_gives_kinds_and_latencies(tmp_path: Path) -> None:
         ("speed", "sped", "unknown field `sped`"),
         ("0.4", "0", "Expected `float` > 0"),
         ("count = 2,", "count = 0,", "it needs at least 1"),
-        ("levels", "[levels", "cluster.toml is no topology"),
+        ("levels", "[levels", "cluster.toml is not a topology"),
     ],
 )
 def test_a_file_that_cannot_be_says_where(tmp_path: Path, old: str, new: str, words: str) -> None:

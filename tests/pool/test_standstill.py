@@ -55,6 +55,17 @@ def test_workers_that_compute_do_not_wait() -> None:
         assert standstill.look(float(now), num_ended=5, num_waiting=4, cpu_s=cpu_s, expected_s=None) is None
 
 
+@pytest.mark.parametrize(("share", "is_told"), [(0.019, True), (0.021, False)])
+def test_a_worker_waits_that_uses_less_than_a_fiftieth_of_a_cpu_between_two_looks(share: float, is_told: bool) -> None:
+    standstill = Standstill()
+    said: list[float | None] = []
+    for look in range(5):
+        # Both have computed for a long time before: what counts is what they have used since the last look.
+        cpu_s = dict.fromkeys(WAITING, 1000.0 + share * 20.0 * look)
+        said.append(standstill.look(100.0 + 20.0 * look, num_ended=5, num_waiting=4, cpu_s=cpu_s, expected_s=None))
+    assert said == [None, None, None, AFTER_S if is_told else None, None]
+
+
 def test_tasks_that_always_take_long_are_given_longer() -> None:
     assert told({}, expected_s=50.0) == [150.0]
     assert told({}, expected_s=1000.0) == []

@@ -651,7 +651,7 @@ class Uncounted(Listed):
 
 
 def test_an_algorithm_that_counts_no_generations_is_told_so() -> None:
-    with pytest.raises(RuntimeError, match="its `generation` is still 0; count it up in `tell`"):
+    with pytest.raises(RuntimeError, match="its `generation` is still 0; increment it in `tell`"):
         evaluate(Uncounted(), float, generations=3)
 
 

@@ -51,7 +51,7 @@ def test_any_one_number_is_a_fitness(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [None, "2", (2.0, 1), np.ones(2)])
 def test_anything_else_is_refused(value: Any) -> None:
-    with pytest.raises(TypeError, match="return a number to be made large"):
+    with pytest.raises(TypeError, match="return a number to maximise"):
         outcome_of(value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -179,3 +180,42 @@ def test_new_jobs_are_kept_away_from_hosts_that_were_lost_a_short_time_ago(
     monkeypatch.setattr("ropewalk.processes.fleet._AWAY_S", 0.0)
     scene.submit(1)
     assert not scene.engine.specs[-1].away_from, "the engine knows by now which hosts are gone"
+
+
+def up(scene: Scene, *wanted: Share) -> list[AgentRecord]:
+    """Agents that came up at once."""
+    scene.fleet._submitting += wanted
+    scene.fleet._submit_all(list(wanted))
+    scene.loop.run()
+    agents = list(scene.fleet.agents.values())[-len(wanted) :]
+    for number, agent in enumerate(agents):
+        agent.pid, agent.host = 100 + number, f"n{number}"
+        agent.link = agent.link or SimpleNamespace()  # pyright: ignore[reportAttributeAccessIssue]
+    return agents
+
+
+CPU, WIDE, GPU = Resources(), Resources(cpus=8), Resources(gpus=1)
+
+
+def test_processes_of_several_kinds_go_to_the_agents_that_came_for_them(scene: Scene) -> None:
+    wide, gpus = up(scene, Share(2, WIDE), Share(2, GPU))
+    scene.fleet._submitting.append(Share(2, CPU))  # the third one is still waiting in its queue
+    fleet = scene.fleet
+    assert fleet.place("small", CPU, 6) is None, "its own is coming"
+    assert [fleet.place(f"learner{number}", GPU, 6) for number in range(2)] == [gpus, gpus]
+    assert [fleet.place(f"actor{number}", WIDE, 6) for number in range(2)] == [wide, wide]
+    [small] = up(scene, Share(2, CPU))
+    assert fleet.place("small", CPU, 6) is small
+
+
+def test_room_that_another_kind_left_is_used_but_not_that_of_gpus(scene: Scene) -> None:
+    wide, gpus = up(scene, Share(2, WIDE), Share(2, GPU))
+    placed = [scene.fleet.place(f"small{number}", CPU, 20) for number in range(17)]
+    assert placed == [wide] * 16 + [None], "an agent of its own may come"
+    assert gpus.processes == {}
+
+
+def test_where_no_more_hosts_may_come_what_has_no_room_is_placed_all_the_same(scene: Scene) -> None:
+    scene.fleet._home = replace(scene.fleet._home, settings=load({"hosts": 1}, {}, []))
+    [whole] = up(scene, Share(4, CPU))
+    assert scene.fleet.place("learner", GPU, 1) is whole, "its agent looks for GPUs, and says what it has"

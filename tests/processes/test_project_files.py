@@ -170,6 +170,6 @@ def test_a_pipe_in_the_place_of_an_ignore_file_is_not_waited_for(tmp_path: Path)
     listing = list_files(Project(tmp_path))
     assert [entry.path for entry in listing.entries] == ["a.py", "deep", "deep/.gitignore", "deep/b.py"]
     assert [each for each in listing.left_out if each.startswith("the rules")] == [
-        "the rules in .gitignore (it is no file)",
-        "the rules in deep/.gitignore (it is no file)",
+        "the rules in .gitignore (it is not a file)",
+        "the rules in deep/.gitignore (it is not a file)",
     ]

@@ -299,7 +299,7 @@ def test_a_session_that_is_closed_tells_every_owner_and_then_the_end_of_each_pro
         assert isinstance(failure, PoolClosed) and "the session was closed while" in str(failure)
     kind, ended, _ = busy.heard.get(timeout=120)
     assert kind in ("lost", "exited") and ended == id
-    with pytest.raises(StartFailed, match="gives no processes any more: the session was closed"):
+    with pytest.raises(StartFailed, match="starts no more processes: the session was closed"):
         start(session, idle, "echo")
 
 
@@ -317,7 +317,7 @@ def test_a_session_whose_agents_do_not_stay_up_refuses_at_once_what_it_could_nev
         pass
     assert heard[0] == "failed" and "no agent stays up" in str(heard[2])
     for again in (lambda: start(session, owner, "echo"), session.lease):
-        with pytest.raises(StartFailed, match="gives no processes any more: no agent stays up"):
+        with pytest.raises(StartFailed, match="starts no more processes: no agent stays up"):
             again()
     assert session.has_failed and default_session() is not session
     session.release()

@@ -14,7 +14,7 @@ from ropewalk.engines.engine import HostSlots, JobSpec
 from ropewalk.engines.kubernetes_options import KubernetesOptions
 from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.engines.slurm_script import SlurmOptions, job_flags
-from ropewalk.processes.sizing import Share, fits, shares, shares_of_places, too_many
+from ropewalk.processes.sizing import Share, fits, shares, shares_of_places, suits, too_many
 
 
 @requires(cpus=2, gpus=1, memory="8Gi")
@@ -56,9 +56,44 @@ def test_processes_are_spread_evenly_over_the_jobs_that_they_need() -> None:
     assert [job.resources.gpus for job in jobs(9, largest=4)] == [3, 3, 3]
 
 
-@pytest.mark.parametrize(("hosted", "room"), [([], True), ([NEEDS], True), ([NEEDS, Resources()], False)])
-def test_a_process_of_another_kind_takes_its_part_of_a_job(hosted: list[Resources], room: bool) -> None:
-    assert fits(Share(2, NEEDS), hosted, NEEDS, {NEEDS: 2, Resources(): 4}) is room
+CPU = Resources()
+LARGE = Resources(memory="20Gi")
+
+
+@pytest.mark.parametrize(
+    ("share", "hosted", "another", "room"),
+    [
+        (Share(2, NEEDS), [], NEEDS, True),
+        (Share(2, NEEDS), [NEEDS], NEEDS, True),
+        (Share(2, NEEDS), [NEEDS, NEEDS], NEEDS, False),
+        (Share(2, NEEDS), [NEEDS, CPU], NEEDS, False),  # of four CPUs, three are taken
+        (Share(2, NEEDS), [NEEDS, CPU], CPU, True),
+        (Share(2, NEEDS), [], Resources(gpus=3), False),
+        (Share(2, NEEDS), [], LARGE, False),  # it has 16 GiB
+        (Share(8, CPU), [], NEEDS, False),  # no GPU, however many CPUs there are
+        (Share(8, CPU), [], LARGE, True),  # a job that names no memory
+        (Share(3, Resources(cpus=0.1)), [Resources(cpus=0.1)] * 2, Resources(cpus=0.1), True),
+        (Share(None, CPU), [CPU] * 99, NEEDS, True),
+    ],
+)
+def test_a_job_has_room_for_what_it_asked_its_engine_for(
+    share: Share, hosted: list[Resources], another: Resources, room: bool
+) -> None:
+    assert fits(share, hosted, another) is room
+
+
+@pytest.mark.parametrize(
+    ("share", "process", "may"),
+    [
+        (Share(2, NEEDS), CPU, False),
+        (Share(2, NEEDS), Resources(gpus=1), True),
+        (Share(2, CPU), NEEDS, False),
+        (Share(2, CPU), Resources(cpus=2), True),
+        (Share(None, CPU), NEEDS, True),
+    ],
+)
+def test_gpus_are_left_to_those_who_need_them(share: Share, process: Resources, may: bool) -> None:
+    assert suits(share, process) is may
 
 
 def test_jobs_that_are_under_way_count() -> None:

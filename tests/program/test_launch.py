@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import signal
+
 import pytest
 
 import ropewalk as rw
@@ -39,3 +43,28 @@ def test_the_same_program_can_be_launched_twice_at_once() -> None:
     program = program_of_one()
     with rw.launch(program, mode="threads") as first, rw.launch(program, mode="threads") as second:
         assert first.wait(120) and second.wait(120)
+
+
+class EndsAgain:
+    """Gets SIGTERM in a callback of atexit, as from a stop whose grace is over while the process is ending."""
+
+    def __init__(self) -> None:
+        atexit.register(os.kill, os.getpid(), signal.SIGTERM)
+        atexit.register(print, "ending", flush=True)
+
+    @rw.method
+    def ready(self) -> bool:
+        return True
+
+
+def test_a_node_that_is_ending_is_not_torn_by_another_request_to_end(capfd: pytest.CaptureFixture[str]) -> None:
+    # Exception ignored in atexit callback ... SystemExit: 143
+    program = rw.Program("ending")
+    program.add(rw.Service(EndsAgain))
+    with rw.Session() as session:  # its end shows all output
+        running = program.launch("processes", session=session)
+        running.wait_ready()
+        running.stop()
+    said = capfd.readouterr()
+    assert "ending" in said.out
+    assert "atexit" not in said.err and "SystemExit" not in said.err

@@ -151,7 +151,7 @@ def test_the_examples_in_docstrings_are_true(module: ModuleType) -> None:
         (lambda p: p.add(Worker(work), name="a/b"), "letters, digits"),
         (lambda p: p.declare(3), "the name of a node must be a string"),
         (lambda p: Program(""), "the name of a program"),
-        (lambda p: p.graph("png"), "the graph can be had as dot, json, svg, not 'png'"),
+        (lambda p: p.graph("png"), "the graph is available as dot, json, svg, not 'png'"),
         (lambda p: p.validate("fibers"), 'mode must be "processes" or "threads", not \'fibers\''),
     ],
 )

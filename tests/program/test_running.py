@@ -131,7 +131,7 @@ def test_a_program_scaled_down_to_nothing_is_ready() -> None:
 def test_ranks_cannot_be_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
     with launched(actor=rw.Worker(wait_here)) as running:
         monkeypatch.setattr(rw.Worker, "num_replicas", 2)
-        with pytest.raises(ValueError, match="2 processes that know of each other, and cannot be scaled to 3"):
+        with pytest.raises(ValueError, match="2 processes that form a group, and cannot be scaled to 3"):
             running.scale("actor", 3)
         monkeypatch.undo()
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 
 import ropewalk as rw
 from ropewalk import rl
+from ropewalk.rl import other_names
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.distributed import ProcessCounts, build_program
 from ropewalk.rl.logs.memory import MemoryLogger
@@ -207,11 +210,19 @@ def test_what_does_not_fit_is_said_before_anything_starts(options: dict[str, Any
         SMALL.run(**options)
 
 
+class Sized(gymnasium.Env[Any, Any]):
+    def __init__(self, size: float = 1.0) -> None:
+        self.size = size
+
+
 @pytest.mark.parametrize(
     ("part", "complaint"),
     [
         ({"agent": rl.PPO}, "agent is settings of a method"),
         ({"environment": "CartPole-v1"}, "it is 'CartPole-v1'"),
+        ({"environment": Sized}, "would get a seed as its argument 'size'; pass `lambda seed: Sized"),
+        ({"environment": lambda: Sized()}, r"cannot be called with one argument; give it a parameter: `lambda seed"),
+        ({"environment": gymnasium.Env}, r"cannot be called with one argument; give it the form `lambda seed: Env\("),
         ({"network": torch.nn.Linear(4, 8)}, r"called with the spec; it is Linear\("),
         ({"network": (64, 64)}, r"it is \(64, 64\)"),
         ({"steps": 1e6}, "steps is an integer, not 1000000.0"),
@@ -221,6 +232,33 @@ def test_what_does_not_fit_is_said_before_anything_starts(options: dict[str, Any
 def test_parts_of_another_kind_are_refused_where_they_are_given(part: dict[str, Any], complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
         dataclasses.replace(SMALL, **part)
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: rl.PPO(n_steps=128), "rl.PPO has no setting 'n_steps'; write unroll"),  # pyright: ignore[reportCallIssue]
+        (lambda: rl.DQN(learning_rate=1e-3), "write optimizer=rl.TorchAdam"),  # pyright: ignore[reportCallIssue]
+        (lambda: rl.SAC(replaysize=10), "did you mean 'replay_size'"),  # pyright: ignore[reportCallIssue]
+        (lambda: rl.Experiment(rl.PPO(), env=Sized), "write environment"),  # pyright: ignore[reportCallIssue]
+    ],
+)
+def test_settings_of_other_libraries_are_named_in_ours(make: Callable[[], object], complaint: str) -> None:
+    with pytest.raises(TypeError, match=complaint):
+        make()
+
+
+def test_every_name_in_ours_is_a_setting_that_exists() -> None:
+    agents = (rl.PPO, rl.IMPALA, rl.DQN, rl.SAC, rl.TD3)
+    settings = {field.name for kind in (*agents, rl.Experiment) for field in dataclasses.fields(kind)}
+    first = {re.split(r"\W", words)[0] for words in other_names._HERE.values()}
+    assert first - settings == {"the", "log"}, "the network of an experiment, and log= of run()"
+
+
+def test_a_batch_of_more_blocks_than_a_round_has_is_refused() -> None:
+    experiment = dataclasses.replace(SMALL, agent=rl.PPO(batch_size=64), groups=2)
+    with pytest.raises(ValueError, match=r"batch_size=64 is a number of blocks.*each of 2 group.*minibatches="):
+        experiment.run(log="silent")
 
 
 def test_a_network_may_be_a_class_that_is_called_with_the_spec() -> None:

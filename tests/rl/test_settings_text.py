@@ -61,7 +61,7 @@ def test_a_class_of_the_same_name_is_refused() -> None:
 @pytest.mark.parametrize(
     ("saved", "says"),
     [
-        ({"settings": "os.system"}, "'os.system' is no class of settings; there are A2C, APPO"),
+        ({"settings": "os.system"}, "'os.system' is not a settings class; there are A2C, APPO"),
         ({"settings": "MLP", "depth": 3}, "MLP are not those of this version: .*depth"),
         ({"settings": "MLP", "hidden": {"tuple": [0]}}, "needs at least one unit"),
     ],

@@ -138,11 +138,14 @@ def fork_server_of(pool: ropewalk.Pool) -> psutil.Process:
 
     def found() -> bool:
         with contextlib.suppress(psutil.NoSuchProcess):
-            servers[:] = [child for child in agent_of(pool).children() if child.name() == "rw-forkserver"]
+            children = sorted(agent_of(pool).children(), key=lambda child: child.create_time())
+            servers[:] = [child for child in children if child.name() == "rw-forkserver"]
         return bool(servers)
 
     wait_until(found)
-    return min(servers, key=lambda child: child.pid)  # a worker bears this name too for a moment, after its fork
+    # A worker bears this name too for a moment, after its fork. The server is older, but its number need not be lower:
+    # the kernel begins again at 300 after the last one.
+    return servers[0]
 
 
 def pids_of(pool: ropewalk.Pool) -> list[int]:

@@ -22,9 +22,11 @@ from typing import Any, cast
 import pytest
 
 import ropewalk
+from ropewalk import settings
 from ropewalk.errors import PoolClosed
 from ropewalk.pool.kept_constants import MAX_CONSTANTS
 from ropewalk.processes import open_sessions
+from tests.control.looking import look_at
 from tests.scenarios.tasks import (
     note,
     noted,
@@ -233,6 +235,18 @@ def test_a_worker_is_replaced_after_so_many_chunks() -> None:
         assert len(set(pool.map(pid, range(9), chunksize=3))) == 2
         assert pool.status().num_deaths == 0, "they ended as planned"
         assert pool.map(square, range(30), chunksize=1) == [number**2 for number in range(30)]
+
+
+def test_a_planned_replacement_is_an_event_and_ends_the_log_of_the_worker() -> None:
+    name = f"planned-{os.getpid()}"
+    with ropewalk.Pool(1, name=name, maxtasksperchild=2) as pool:
+        pool.map(print, range(4), chunksize=1)
+        pool.map(print, [4])  # by the third worker, so the first one is gone
+        first, second = [event for event in look_at("pool").events if event.kind == "replacement"]
+        assert first.text == f"{name}.0 has run its 2 chunks of tasks (maxtasksperchild), and is replaced"
+        assert second.process.startswith(f"{name}.")
+        (log,) = settings.current().run_folder.glob(f"ropewalk-*/output/{name}.0.log")
+        assert log.read_text().startswith(f"0\n1\n--- ropewalk: {name}.0 ended as planned ---\n")
 
 
 def test_a_pool_grows_while_it_works_and_new_workers_have_work_at_once(tmp_path: Path) -> None:

@@ -407,7 +407,7 @@ def test_a_handle_that_outlived_its_object_says_so(session: Session) -> None:
     gc.collect()
     wait_until(lambda: num_objects(session) == before - 1, what="nobody refers to it")
     late = pickle.loads(pickled)
-    with pytest.raises(rw.PeerLost, match=r"the Queue \d+ on .* is gone: its depot has it no more"):
+    with pytest.raises(rw.PeerLost, match=r"the Queue \d+ on .* is gone: its depot no longer has it"):
         late.get()
 
 

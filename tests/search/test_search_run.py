@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,13 @@ class Clock:
         return step
 
 
-def running(places: PlannedPlaces, clock: Clock, keeper: SilentKeeper | None = None, **limits: Any) -> SearchRun:
+def running(
+    places: PlannedPlaces,
+    clock: Clock,
+    keeper: SilentKeeper | None = None,
+    note: Callable[[str], object] = lambda text: None,
+    **limits: Any,
+) -> SearchRun:
     """A search of one trial."""
     sampler = RandomSampler()
     sampler.begin(SearchSpace({"x": Uniform(0, 1)}), 1, 0)
@@ -127,7 +133,7 @@ def running(places: PlannedPlaces, clock: Clock, keeper: SilentKeeper | None = N
             CheckpointPolicy(),
         )  # fmt: skip
 
-    return SearchRun(book, places, keeper or SilentKeeper(), SearchLimits(**limits), task, clock=clock)
+    return SearchRun(book, places, keeper or SilentKeeper(), SearchLimits(**limits), task, note=note, clock=clock)
 
 
 def interrupt(places: PlannedPlaces) -> None:
@@ -144,6 +150,17 @@ def test_an_event_that_has_come_when_ctrl_c_strikes_is_not_lost() -> None:
     search.run()
     assert search.why_stopping == "Ctrl-C" and places.asked == [Request.PAUSE]
     assert search.book.trials[0].values == (0.5,)
+
+
+def test_whoever_waits_after_ctrl_c_is_told_for_what() -> None:
+    notes: list[str] = []
+    steps = [interrupt, lambda places: places.end("paused", 1.0)]
+    running(PlannedPlaces(steps), Clock(), note=notes.append).run()
+    assert [note.partition(";")[0] for note in notes] == [
+        "Ctrl-C: waits up to 10 s for 1 trial to reach the next step and write a checkpoint"
+    ]
+    running(PlannedPlaces([interrupt], has_processes=False), Clock(), note=notes.append).run()
+    assert notes[1:] == ["Ctrl-C: no trial has begun, so the search ends its processes"]
 
 
 def test_a_second_ctrl_c_ends_the_search_at_once() -> None:

@@ -408,7 +408,7 @@ def test_an_object_is_reaped_with_its_last_handle(session: rw.Session) -> None:
     del copy
     gc.collect()
     wait_until(lambda: num_objects(session) == before - 1, what="the queue is gone")
-    with pytest.raises(rw.PeerLost, match="nobody referred to it"):
+    with pytest.raises(rw.PeerLost, match="nothing referred to it"):
         shared_object.SharedObject(reference)._ask("qsize")
 
 

@@ -129,9 +129,12 @@ def test_the_end_of_a_long_output_is_kept() -> None:
     assert len(record.last_output) > 10**6
 
 
-def test_a_stack_leaves_room_for_what_was_said_before_it_however_deep_the_files_lie() -> None:
+@pytest.mark.parametrize("of_a_traceback", [",", ""])
+def test_a_stack_leaves_room_for_what_was_said_before_it_however_deep_the_files_lie(
+    of_a_traceback: str,
+) -> None:
     # A clone in a longer folder once pushed the user's own words out of the line.
-    frames = "".join(f'  File "/{"deep/" * 20}model.py", line {line} in step\n' for line in (3, 2))
+    frames = "".join(f'  File "/{"deep/" * 20}model.py", line {line}{of_a_traceback} in step\n' for line in (3, 2))
     record = died(signal=11, last_output=f"last words\nFatal Python error: Segmentation fault\n\n{frames}")
     assert record.describe().endswith(
         "last words | Fatal Python error: Segmentation fault | model.py:3 in step | model.py:2 in step"
@@ -147,3 +150,18 @@ def test_records_are_frozen_values_that_travel() -> None:
 
 def test_the_example_of_the_docstring_is_true() -> None:
     assert doctest.testmod(failure) == (0, 1)
+
+
+def test_the_last_words_of_a_crash_are_the_frames_of_the_user() -> None:
+    # The frames of a thread of ours, and the beginnings of threads, once stood in their place.
+    output = (
+        "Fatal Python error: Segmentation fault\n\n"
+        "Thread 0x00007f136230e6c0 (most recent call first):\n"
+        '  File "/venv/ropewalk/transport/loop.py", line 342 in _serve\n'
+        '  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap\n\n'
+        "Current thread 0x00007f136480ab80 (most recent call first):\n"
+        '  File "/home/me/count.py", line 21 in work\n'
+        '  File "/venv/ropewalk/pool/worker.py", line 270 in _run_burst\n\n'
+        "Extension modules: msgspec._core (total: 1)\n"
+    )
+    assert died(signal=11, last_output=output).describe().endswith("Segmentation fault | count.py:21 in work")

@@ -22,8 +22,8 @@ def test_a_period_ends_by_itself_if_none_was_left_out() -> None:
     assert not repeats.admits("actor", "second", 9.9)
     assert not repeats.admits("actor", "third", 10.1), "those that were left out are not summed up yet"
     assert repeats.left_out("actor") == (2, "third")
-    assert repeats.admits("actor", "fourth", 10.1)
-    assert repeats.admits("actor", "fifth", 20.1)
+    assert repeats.admits("actor", "fourth", 20.0)
+    assert repeats.admits("actor", "fifth", 30.0), "as soon as the period is over"
 
 
 def test_nothing_was_left_out_of_what_never_happened() -> None:

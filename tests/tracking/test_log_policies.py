@@ -26,7 +26,7 @@ def test_nothing_follows_from_other_lines() -> None:
 
 
 def test_a_policy_that_means_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="is no regular expression"):
+    with pytest.raises(ValueError, match="is not a regular expression"):
         LogPolicy("(", label="x")
     with pytest.raises(ValueError, match="does nothing; give it label="):
         LogPolicy("x")

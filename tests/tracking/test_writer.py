@@ -177,4 +177,4 @@ def test_a_forked_child_does_not_write_too(
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert writer.flush(10)
     assert target.batches == [[RunRecord("a", note(1))]]
-    assert capfd.readouterr().err.count("does not write it too") == 1
+    assert capfd.readouterr().err.count("does not write to it") == 1

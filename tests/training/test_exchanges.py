@@ -111,6 +111,23 @@ def test_what_a_compressor_kept_back_is_told_not_to_be_in_a_checkpoint(
     assert ("has nothing of what its compressor had kept back" in caplog.text) is is_told
 
 
+@pytest.mark.parametrize(("exchange", "is_told"), [("gd_sec", True), ("half", False)])
+def test_what_a_compressor_kept_back_is_told_to_be_dropped_by_a_resize(
+    exchange: str, is_told: bool, trainings: rw.Session
+) -> None:
+    graph = trace(network(), (torch.randn(4, 10),))
+    plan = plan_of(graph, [[one.id for one in graph.operators]], micro_batches=2, replicas=2)
+    loss, optimizer = functional.cross_entropy, lambda parameters: torch.optim.SGD(parameters, 0.2)
+    processes = ProcessOptions(session=trainings)
+    with rw.Trainer(graph, loss, optimizer, plan, exchange=exchange, processes=processes) as trainer:
+        trainer.step(*batches()[0])
+        trainer.resize(0, 1)
+        assert any("`resize` drops what its compressor had kept back" in event for event in trainer.events) is is_told
+        num_told = len(trainer.events)
+        trainer.resize(0, 2)
+        assert len(trainer.events) == num_told, "one replica exchanges nothing, so nothing was dropped"
+
+
 @pytest.mark.parametrize("setting", [3, object()])
 def test_what_makes_no_exchange_is_refused_before_anything_starts(setting: Any) -> None:
     with pytest.raises(ExchangeInvalid, match="a compressor such as GDSEC"):

@@ -180,7 +180,7 @@ def test_a_pickle_in_the_place_of_any_file_is_damage_and_not_loaded(  # S24
     shown(saved)
     disguised = tmp_path / "model.safetensors"
     shutil.copy(pickled, disguised)
-    with pytest.raises(PlanInvalid, match=r"model\.safetensors is no safetensors file"):
+    with pytest.raises(PlanInvalid, match=r"model\.safetensors is not a safetensors file"):
         SafetensorsFiles(disguised).take(["weight"])
     assert not mark.exists()
     torch.load(pickled, weights_only=False)
@@ -204,7 +204,7 @@ def test_what_is_no_file_is_neither_followed_nor_waited_for(saved: Path, file: s
             (saved / file).mkdir()
         case _:
             os.mknod(saved / file, stat.S_IFSOCK | 0o600)
-    assert refused(saved, "it is no file").path == str(saved / file)
+    assert refused(saved, "it is not a file").path == str(saved / file)
     assert shown(saved)[0] == 1
 
 

@@ -234,7 +234,7 @@ def test_a_file_that_says_what_cannot_be_is_refused_by_name(
 
 def test_a_file_too_short_for_the_length_of_a_head_is_refused_and_empty_tensors_are_not(tmp_path: Path) -> None:
     (tmp_path / "short.safetensors").write_bytes(b"abc")
-    with pytest.raises(PlanInvalid, match=r"short\.safetensors is no safetensors file: it has 3 bytes"):
+    with pytest.raises(PlanInvalid, match=r"short\.safetensors is not a safetensors file: it has 3 bytes"):
         SafetensorsFiles(tmp_path / "short.safetensors").take(["w"])
     path = write_crafted(tmp_path / "fine.safetensors", {"__metadata__": {"format": "pt"}, **entry([0, 3], 0, 0)})
     assert SafetensorsFiles(path).take(["w"])["w"].shape == (0, 3)
@@ -252,7 +252,7 @@ def test_an_index_names_only_files_in_its_folder(tmp_path: Path, name: str) -> N
         SafetensorsFiles(index.parent).take(["w"])
     for text in ("[]", '{"weight_map":' + "[" * 100_000):
         index.write_text(text)
-        with pytest.raises(PlanInvalid, match=r"index\.json is no index"):
+        with pytest.raises(PlanInvalid, match=r"index\.json is not an index"):
             SafetensorsFiles(index.parent).take(["w"])
 
 
@@ -260,7 +260,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for_and_links_are_followed(
     """Caches of hubs have links; a pipe once held up whoever came by."""
     os.mkfifo(tmp_path / "pipe.safetensors")
     for path in (tmp_path, tmp_path / "pipe.safetensors"):
-        with pytest.raises(PlanInvalid, match=r"pipe\.safetensors is no file"):
+        with pytest.raises(PlanInvalid, match=r"pipe\.safetensors is not a file"):
             SafetensorsFiles(path).take(["w"])
     write_crafted(tmp_path / "blob", entry([2], 0, 8), data=bytes(8))
     (tmp_path / "link.safetensors").symlink_to("blob")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import ropewalk as rw
-from ropewalk.errors import LocalExecutorFailed, NoPlanFits, PlanInvalid, StageFailed
+from ropewalk.errors import LocalExecutorFailed, NoPlanFits, NotPicklable, PlanInvalid, StageFailed
 from ropewalk.pipeline import ModelGraph, Plan, trace
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.training.trainer_options import ProcessOptions
@@ -241,7 +243,7 @@ def test_a_loss_without_a_gradient_is_refused(loss_fn: Any, recompute: bool) -> 
     graph = graph_of(network())
     with (
         trainer_of(graph, cut(graph, recompute=recompute), loss_fn=loss_fn) as trainer,
-        pytest.raises(StageFailed, match="has no gradient, so that nothing would be trained"),
+        pytest.raises(StageFailed, match="has no gradient, so nothing would be trained"),
     ):
         trainer.step(*batch())
 
@@ -281,6 +283,31 @@ def test_an_input_that_is_not_by_sample_is_never_cut_even_with_as_many_samples(n
     with trainer_of(graph, cut(graph, micro_batches=2)) as trainer:
         loss = trainer.step((x, mask), torch.zeros_like(x)).metrics().loss
     assert torch.allclose(loss, model(x, mask).square().mean())
+
+
+class Locked:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __call__(self, output: Tensor, labels: Tensor) -> Tensor:
+        return (output - labels).square().mean()
+
+
+@pytest.mark.parametrize(
+    ("option", "make", "path"),
+    [
+        ("loss_fn", Locked, "loss_fn.lock"),
+        ("lr_schedule", lambda: functools.partial(print, threading.Lock()), "lr_schedule.args[0]"),
+    ],
+)
+def test_an_argument_that_cannot_be_sent_is_named_as_the_user_knows_it(
+    option: str, make: Any, path: str, trainings: rw.Session
+) -> None:
+    # It was args[0] of a service that the user had never heard of.
+    processes = ProcessOptions(session=trainings)
+    with pytest.raises(NotPicklable, match="cannot be sent to another process") as caught:
+        trainer_of(inline=False, example_inputs=batch()[:1], processes=processes, **{option: make()}).__enter__()
+    assert caught.value.path == path
 
 
 def test_on_processes_leaving_the_block_finishes_too_and_a_closed_trainer_says_so(trainings: rw.Session) -> None:

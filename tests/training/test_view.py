@@ -17,7 +17,7 @@ from ropewalk.training.view import TrainerMoment, stragglers, trainer_view
 from ropewalk.training.worker_sample import WorkerSample
 from tests.training.panels.sampled import sampled
 
-EMPTY = TrainerMoment("unet", "ab", 12, "starting", at=1010.0, now_s=50.0)
+EMPTY = TrainerMoment("unet", "ab", 12, "starting", at=1010.0, now_s=50.0, began=1000.0)
 
 
 def program(*processes: ProcessView, events: tuple[EventView, ...] = ()) -> View:
@@ -80,6 +80,7 @@ def test_before_it_has_begun_a_trainer_shows_its_name() -> None:
         (),
         0,
     )
+    assert view.at - view.started == 10.0, "elapsed, too"
 
 
 def test_the_header_has_the_numbers_of_the_training() -> None:

@@ -96,7 +96,7 @@ def test_the_choice_of_the_user_counts_if_it_can_be_listened_on(machine: Machine
     assert choose(machine, "10.99.0.1", [neighbour]) == "10.99.0.1"
     for not_ours in ("203.0.113.5", "0.0.0.0"):
         words = choose(machine, not_ours, [neighbour])
-        assert f"advertise={not_ours} is no address of this host" in words
+        assert f"advertise={not_ours} is not an address of this host" in words
         assert f"eth0 {machine.ip}" in words
 
 

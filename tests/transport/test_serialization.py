@@ -368,7 +368,7 @@ LOCK = threading.Lock()
         (lambda: ({"a": [0, {1: threading.Lock()}]},), "args[0]['a'][1][1]"),
         (lambda: ({Record("a", threading.Lock()).lock: 1},), "args[0].<key "),
         (lambda: (slotted(),), "args[0].second"),
-        (lambda: (Record("a", threading.Lock()),), "args[0]"),
+        (lambda: (Record("a", threading.Lock()),), "args[0].lock"),
         (lambda: (Pair(1, threading.Lock()),), "args[0].right"),
         (lambda: (Careful(),), "args[0].file"),
         (closure, "args.<closure>['lock']"),

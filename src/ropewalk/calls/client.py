@@ -86,7 +86,9 @@ class Client:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") and name != "__call__":  # not a method, and perhaps looked up before there is a table
-            raise AttributeError(f"{name}: what begins with an underscore is private, and cannot be called from here")
+            raise AttributeError(
+                f"{name}: names that begin with an underscore are private, and cannot be called from here"
+            )
         facts = self._methods.get(name)
         if facts is None:
             raise AttributeError(

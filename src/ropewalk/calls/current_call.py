@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 
 class CurrentCall:
-    """A call that a method serves; may be passed to threads that the method starts.
+    """The call that a method is answering; may be passed to threads that the method starts.
 
-    Outside of any call there is one as well, which is never over, so that objects can be used by themselves.
+    Outside any call there is one too, which is never over, so that objects can also be used without a program.
     """
 
     def __init__(self, frame: CallContext | None) -> None:
@@ -113,7 +113,7 @@ _LATE = "the deadline has passed"
 
 
 def current_call() -> CurrentCall:
-    """Return the call that the running code serves."""
+    """Return the call that the running code is answering."""
     return CurrentCall(frames.current.get())
 
 

@@ -198,7 +198,7 @@ def concurrent(n: int) -> Callable[[F], F]:
 
 
 def idempotent(function: F) -> F:
-    """Allow a call to be repeated when its service was restarted and it is not known whether the call ran."""
+    """Allow a call to be repeated if its service was restarted and it is not known whether the call ran."""
     return _mark(function, idempotent=True)
 
 

@@ -118,7 +118,7 @@ class MethodOfAll:
 def single(facts: MethodFacts) -> MethodFacts:
     """Return the facts of a method; refuse one that streams, where one answer is expected."""
     if facts.streams:
-        raise TypeError(f"{facts.name} is a generator and streams: call it, and iterate over what it gives")
+        raise TypeError(f"{facts.name} is a generator and streams: call it, and iterate over the result")
     return facts
 
 

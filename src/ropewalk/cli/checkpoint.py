@@ -41,11 +41,11 @@ class SavedTensor:
 
 
 def checkpoint(
-    folder: Annotated[Path, typer.Argument(help="Of the checkpoints of a training, or one of them.")],
+    folder: Annotated[Path, typer.Argument(help="A trainer's folder of checkpoints, or one of them.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Do not read the files to check their digests.")] = False,
 ) -> None:
-    """List the contents of a trainer's checkpoint, and check that each byte is as it was written.
+    """List the contents of a trainer's checkpoint, and check that every byte is as it was written.
 
     Exit code 1 if something is damaged, 2 if there is no checkpoint.
     """
@@ -117,7 +117,7 @@ def describe(path: Path, manifest: Manifest, others: list[Path], problems: list[
         case None:
             yield f"{size}: not read"
         case []:
-            yield f"{size}: each byte is as it was written"
+            yield f"{size}: every byte is as it was written"
         case _:
             yield f"{size}: damaged"
             yield from problems

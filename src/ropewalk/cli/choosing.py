@@ -75,7 +75,7 @@ def choose_submission(word: str) -> Submission:
     meant = _alive(meant)
     if len(meant) == 1:
         return meant[0]
-    what = "may be any of several runs" if meant else "is no run that was submitted here"
+    what = "may be any of several runs" if meant else "is not a run that was submitted here"
     raise refusal(f"'{escaped(word)}' {what}{_listed(meant or remembered)}")
 
 
@@ -114,7 +114,7 @@ def choose(word: str | None, launchers: Sequence[Launcher]) -> Launcher:
     if len(meant) == 1:
         return meant[0]
     if not launchers:
-        nothing = "nothing of this user runs on this machine"
+        nothing = "this user runs nothing on this machine"
         raise NotChosen(nothing if word is None else f"{what}: {nothing}")
     if meant:
         what = f"{what}, and several run" if word is None else f"'{escaped(word)}' may be any of several programs"
@@ -142,7 +142,7 @@ def fitting_things(
     if not found and not runs:
         told = [*map(str, launchers), *(f"{state.submission.id} (submitted)" for state in submitted[-_NUM_LISTED:])]
         listed = "".join(f"\n  {escaped(line)}" for line in told)
-        those = f"; there are:{listed}" if told else ": nothing of this user runs on this machine"
+        those = f"; there are:{listed}" if told else ": this user runs nothing on this machine"
         raise refusal(f"nothing that runs is called '{escaped(word)}'{those}")
     return found, runs
 

@@ -27,15 +27,13 @@ _STYLES = {Severity.OK: "green", Severity.ABSENT: "dim", Severity.WARNING: "yell
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    engine: Annotated[
-        str | None, typer.Option(help="Check what this engine needs, and nothing else.", show_default=False)
-    ] = None,
+    engine: Annotated[str | None, typer.Option(help="Check only what this engine needs.", show_default=False)] = None,
     option: placing.Options = None,
     leftovers: Annotated[
         bool, typer.Option("--leftovers", help="List jobs and folders of launchers that are gone.")
     ] = False,
     remove: Annotated[
-        bool, typer.Option("--remove", help="With --leftovers: end and remove what is certainly left.")
+        bool, typer.Option("--remove", help="With --leftovers: end and remove what is certainly left over.")
     ] = False,
 ) -> None:
     """Check this machine: versions, limits, folders, kernel, network, settings and a real round trip.
@@ -94,7 +92,7 @@ def _report_leftovers(engine: str | None, *, remove: bool, as_json: bool) -> Non
         lines = [run.describe() for run in runs]
         lines += [f"folder {folder}{' was removed' if remove else ''}" for folder in folders]
         if any(not run.removed and run.launcher is LauncherState.GONE for run in runs) or (folders and not remove):
-            lines.append("ropewalk doctor --leftovers --remove ends and removes what is certainly left")
+            lines.append("ropewalk doctor --leftovers --remove ends and removes what is certainly left over")
         for line in lines or ["nothing is left"]:
             typer.echo(escaped(line))
         for problem in problems:

@@ -20,7 +20,7 @@ def explain(
     name: Annotated[str | None, typer.Argument(help="The error, such as TaskPoisoned; without it, list all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the page, or the list, as JSON.")] = False,
 ) -> None:
-    """Tell what an error means, why it happens and what to do about it.
+    """Explain what an error means, why it happens and what to do about it.
 
     Exit code 2 if no error has this name.
     """

@@ -247,7 +247,7 @@ def _run_folder(folder: Path) -> Iterator[Finding]:
         "run folder",
         not shared,
         f"{folder}, mode {stat.S_IMODE(mode):04o}",
-        f"others may rename what lies in it: chmod +t {folder}, or {change}",
+        f"others may rename its contents: chmod +t {folder}, or {change}",
         Severity.FAILED,
     )
     free = shutil.disk_usage(folder).free
@@ -283,7 +283,7 @@ def network() -> Iterator[Finding]:
         "own host name",
         bool(addresses),
         f"{name} is {addresses}" if addresses else f"{name} is not known to the resolver",
-        "one machine works without; for several, add the name to DNS or to /etc/hosts",
+        "one machine works without it; for several, add the name to DNS or to /etc/hosts",
     )
 
 
@@ -316,7 +316,7 @@ def _manager(name: str, question: Sequence[str]) -> Finding:
         code, said = 1, str(error)
     lines = [without_credentials(line.strip())[:200] for line in said.splitlines() if line.strip()] or ["nothing"]
     if code or (name == "Slurm" and "DOWN" in said):
-        return _absent("cluster", name, f"{command} is here, and nobody answers it: {lines[-1]}")
+        return _absent("cluster", name, f"{command} is installed, but gets no answer: {lines[-1]}")
     return _ok("cluster", name, f"answers {shlex.join(question[:2])}: {lines[0]}")
 
 
@@ -364,7 +364,9 @@ def without_credentials(text: str) -> str:
 
 def round_trip() -> Iterator[Finding]:
     """Run a real task in a real worker under a real agent."""
-    advice = "the rows above may tell why; the full story: python -c 'import ropewalk; ropewalk.Pool(1).apply(int)'"
+    advice = (
+        "the rows above may say why; for the full traceback: python -c 'import ropewalk; ropewalk.Pool(1).apply(int)'"
+    )
     try:
         started = time.perf_counter()
         with ropewalk.Pool(1, engine="local", name="doctor") as pool:

@@ -36,9 +36,9 @@ def logs(
     node: Annotated[
         str | None, typer.Argument(help="A node, or a replica such as actor.3 (default: all).", show_default=False)
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the program ends, or Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the program ends, or Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print each line as a JSON object.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last lines of each replica.")] = 50,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of last lines of each replica.")] = 50,
 ) -> None:
     """Show the last output of the nodes of a running program, each line with the name of its replica.
 

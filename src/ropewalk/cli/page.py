@@ -34,7 +34,7 @@ def page(
         str | None, typer.Option(metavar="ADDRESS", help="Serve other hosts, by TLS, at this address of this host.")
     ] = None,
     certificate: Annotated[
-        Path | None, typer.Option(help="PEM file of a certificate chain for --listen (default: one is made).")
+        Path | None, typer.Option(help="PEM file of a certificate chain for --listen (default: a new one is made).")
     ] = None,
     key: Annotated[Path | None, typer.Option(help="PEM file of its private key.")] = None,
     name: Annotated[
@@ -43,14 +43,14 @@ def page(
     store: Annotated[
         str | None, typer.Option("--store", help="Path of a store, or its URL (default: ROPEWALK_STORE).")
     ] = None,
-    browser: Annotated[bool, typer.Option("--open", help="Open it in a browser of this host.")] = False,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser on this host.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
     with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
 ) -> None:
-    """Serve a page of all that you run on this machine, and of your runs, until Ctrl-C.
+    """Serve a page that shows all that you run on this machine, and your tracked runs, until Ctrl-C.
 
-    The address that is printed holds a token: who has it may stop and kill what runs, and who has the other one may
-    look. From another host: ssh -L 8470:127.0.0.1:8470 HOST, and open the same address there.
+    The first printed address has a token with which one may stop and kill what runs; the second only allows looking.
+    From another host: ssh -L 8470:127.0.0.1:8470 HOST, and open the same address there.
     """
     try:
         from ropewalk.page.server import LOOPBACK, PageOptions, serve

@@ -22,13 +22,13 @@ _PLACE, _SHARE = "Where", "What each process gets"
 
 File = Annotated[str | None, typer.Argument(help="The Python file to run.", show_default=False)]
 Arguments = Annotated[
-    list[str] | None, typer.Argument(metavar="-- ARGS", help="Arguments of the script.", show_default=False)
+    list[str] | None, typer.Argument(metavar="-- ARGS", help="Arguments for the script.", show_default=False)
 ]
 Module = Annotated[
     str | None, typer.Option("-m", "--module", metavar="MODULE", help="Run a module, as `python -m` does.")
 ]
 Engine = Annotated[
-    str | None, typer.Option(help="Where its processes run (default: this machine).", rich_help_panel=_PLACE)
+    str | None, typer.Option(help="Where processes run (default: this machine).", rich_help_panel=_PLACE)
 ]
 Options = Annotated[
     list[str] | None,
@@ -39,7 +39,7 @@ Options = Annotated[
 ]  # fmt: skip
 Hosts = Annotated[
     int | None,
-    typer.Option(min=1, rich_help_panel=_PLACE, help="How many agents are asked for (default: as many as it takes)."),
+    typer.Option(min=1, rich_help_panel=_PLACE, help="Number of agents to ask for (default: as many as needed)."),
 ]
 Advertise = Annotated[
     str | None,
@@ -49,11 +49,11 @@ Code = Annotated[
     str | None,
     typer.Option(
         metavar="bundle|shared", rich_help_panel=_PLACE,
-        help="How the project's code comes to other hosts: sent, or found on a shared file system (default: bundle).",
+        help="How other hosts get the project's code: sent, or from a shared file system (default: bundle).",
     ),
 ]  # fmt: skip
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Size of the pools that name none (default: the usable CPUs).")
+    int | None, typer.Option(min=1, help="Size of pools that do not set one (default: the usable CPUs).")
 ]
 Mode = Annotated[
     str | None, typer.Option(help="Run programs as threads or processes (default: processes).", metavar="MODE")
@@ -62,14 +62,14 @@ Ranks = Annotated[
     str | None,
     typer.Option(
         metavar="N|MIN:MAX", show_default=False,
-        help="Run the script itself in N processes, as torchrun does; MIN:MAX takes as many as there is room for.",
+        help="Run the script itself in N processes, as torchrun does; MIN:MAX uses as many as there is room for.",
     ),
 ]  # fmt: skip
 MaxRestarts = Annotated[
     int | None,
     typer.Option(
         min=0, show_default=False,
-        help="How often the ranks start again, all together, after one has failed (default: 0).",
+        help="How many times all ranks restart together after one has failed (default: 0).",
     ),
 ]  # fmt: skip
 Cpus = Annotated[float | None, typer.Option(help="CPUs (default: 1).", rich_help_panel=_SHARE)]
@@ -79,10 +79,10 @@ Memory = Annotated[
 ]
 Time = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="When the engine ends it: 2h, 1:30:00, or seconds.", rich_help_panel=_SHARE),
+    typer.Option(metavar="TIME", help="Time limit: 2h, 1:30:00, or seconds.", rich_help_panel=_SHARE),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print what would be sent to the engine, and how often; run nothing.")
+    bool, typer.Option("--dry-run", help="Print what would be sent to the engine, and how many times; run nothing.")
 ]
 
 

@@ -56,32 +56,34 @@ def plan(
         Path | None, typer.Option(help="A profile instead of a model: Ropewalk's JSON or PipeDream's graph.txt.")
     ] = None,
     devices: Annotated[
-        str, typer.Option(help="How many, from the inside out: 4, 4x8, 4x8@12GBps,1.25GBps, or a TOML file.")
+        str, typer.Option(help="Number of devices, from the inside out: 4, 4x8, 4x8@12GBps,1.25GBps, or a TOML file.")
     ] = "",
     bandwidth: Annotated[
-        str | None, typer.Option(help="Bytes per second of each level: 12e9,1.25e9 or 12GBps,10Gbps. Else 1 GB/s.")
+        str | None, typer.Option(help="Bytes per second of each level: 12e9,1.25e9 or 12GBps,10Gbps (default: 1 GB/s).")
     ] = None,
-    memory: Annotated[str | None, typer.Option(help="Memory of each device: 16GB. Else not limited.")] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Memory of each device, such as 16GB (default: unlimited).")
+    ] = None,
     schedule: Annotated[
-        str | None, typer.Option(help="one_f_one_b, gpipe, pipedream, ...; what suits the partitioner if not given.")
+        str | None, typer.Option(help="one_f_one_b, gpipe, pipedream, ... (default: what suits the partitioner).")
     ] = None,
     micro_batches: Annotated[
-        int | None, typer.Option(min=1, help="Micro-batches in one step; 4 for each device, or 1 for pipedream.")
+        int | None, typer.Option(min=1, help="Micro-batches in one step (default: 4 per device, or 1 for pipedream).")
     ] = None,
     partitioner: Annotated[
-        str | None, typer.Option(help="exact, balanced, pipedream or fixed; exact, or with --cut fixed, if not given.")
+        str | None, typer.Option(help="exact, balanced, pipedream or fixed (default: exact; with --cut, fixed).")
     ] = None,
-    num_stages: Annotated[int | None, typer.Option(min=1, help="How many; what is fastest if not given.")] = None,
-    cut: Annotated[list[str] | None, typer.Option(help="Cut behind this operator; may be given several times.")] = None,
-    recompute: Annotated[Recompute, typer.Option(help="Stages that run their forward again.")] = Recompute.AUTO,
+    num_stages: Annotated[int | None, typer.Option(min=1, help="Number of stages (default: the fastest).")] = None,
+    cut: Annotated[list[str] | None, typer.Option(help="Cut after this operator; may be repeated.")] = None,
+    recompute: Annotated[Recompute, typer.Option(help="Whether stages run their forward again.")] = Recompute.AUTO,
     optimizer_slots: Annotated[
         int, typer.Option(min=0, help="Copies of the weights that the optimizer keeps: Adam 2, momentum 1, SGD 0.")
     ] = 2,
-    cost_model: Annotated[CostModelChoice | None, typer.Option(help="Of the partitioner pipedream.")] = None,
+    cost_model: Annotated[CostModelChoice | None, typer.Option(help="Cost model of the partitioner pipedream.")] = None,
     free_transfers: Annotated[
-        bool, typer.Option("--free-transfers", help="pipedream: what passes between stages costs nothing.")
+        bool, typer.Option("--free-transfers", help="For pipedream: transfers between stages cost nothing.")
     ] = False,
-    repeats: Annotated[int, typer.Option(min=1, help="Of the measurement of a model.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="Number of times the model is measured.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan and its numbers as JSON.")] = False,
     svg: Annotated[Path | None, typer.Option(help="Write a picture of the plan.")] = None,
     dot: Annotated[Path | None, typer.Option(help="Write the graph of operators, for Graphviz.")] = None,
@@ -195,7 +197,8 @@ def _partitioner(name: str | None, cost_model: CostModelChoice | None, free_tran
     if name != "pipedream":
         if cost_model or free_transfers:
             raise refusal(
-                "plan", f"--cost-model and --free-transfers are of --partitioner pipedream, not of {name or 'exact'}"
+                "plan",
+                f"--cost-model and --free-transfers belong to --partitioner pipedream, not to {name or 'exact'}",
             )
         return name
     options: dict[str, Any] = {"cost_model": str(cost_model)} if cost_model else {}

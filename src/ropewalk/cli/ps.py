@@ -30,7 +30,7 @@ from ropewalk.quantities import counted, shown_duration, shown_size
 _REFRESH_S = 1.0
 _INDENT = "  "
 """Before each line of a part."""
-_NOTHING = "nothing of this user runs on this machine: no program, pool or other"
+_NOTHING = "this user runs nothing on this machine: no program, pool or other"
 _MOST_PROCESSES = 40
 """Processes of one thing that are listed if it was not named."""
 _STYLES = {
@@ -52,17 +52,17 @@ def ps(
     program: Annotated[
         str | None,
         typer.Argument(
-            help="Only this one: its name or the beginning of it, the launcher's pid, or the id of a submitted run.",
+            help="Show only this one: its name, its beginning, the launcher's pid, or the id of a submitted run.",
             show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch, one object in each line.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Also submitted runs that have ended.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also show submitted runs that have ended.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it every second; in a terminal: ropewalk top.")] = False,
 ) -> None:
-    """Show the running programs, pools and others, their processes, and runs that were submitted from here.
+    """Show what runs (programs, pools and others), its processes, and the runs submitted from here.
 
-    Exit code 1 if a launcher does not answer, 2 if there is nothing of that name.
+    Exit code 1 if a launcher does not answer, 2 if nothing has that name.
     """
     console = Console(highlight=False)
     if watch and console.is_terminal and not as_json and program is None:

@@ -24,13 +24,15 @@ _MOST_LOOKS = 5
 
 
 def report(
-    what: Annotated[str, typer.Argument(help="What runs: name or pid. Or a run or a search: id, its beginning, name.")],
+    what: Annotated[
+        str, typer.Argument(help="Name or pid of what runs; or id, its beginning, or name of a run or search.")
+    ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file (default: NAME-report.html here).")
+        Path | None, typer.Option("--output", "-o", help="File to write (default: NAME-report.html in this folder).")
     ] = None,
     record_s: Annotated[
         float,
-        typer.Option("--record", metavar="SECONDS", min=0.0, help="Record what runs for this time, or until Ctrl-C."),
+        typer.Option("--record", metavar="SECONDS", min=0.0, help="Record for this time, or until Ctrl-C."),
     ] = 2.0,
     store: Annotated[
         str | None, typer.Option("--store", help="Path of a store, or its URL (default: ROPEWALK_STORE).")
@@ -39,7 +41,7 @@ def report(
 ) -> None:
     """Write one HTML file with the pictures of the page, which needs neither a server nor a network.
 
-    Exit code 2 if nothing is called so, 1 if the file cannot be made.
+    Exit code 2 if nothing has that name, 1 if the file cannot be written.
     """
     from ropewalk.page.echarts_script import EChartsUnknown, echarts_script
     from ropewalk.page.report import WrittenReport

@@ -53,7 +53,7 @@ def run(
     ranks: placing.Ranks = None,
     max_restarts: placing.MaxRestarts = None,
     dry_run: placing.DryRun = False,
-    page: Annotated[bool, typer.Option("--page", help="Serve a page of what runs, as `ropewalk page` does.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Serve the page, as `ropewalk page` does.")] = False,
 ) -> None:
     """Run a Python script whose pools and programs use the engine, number of workers and mode given here.
 
@@ -133,8 +133,15 @@ class RunCommand(TyperCommand):
                 name = ctx.info_name
                 raise placing.refusal(
                     name,
-                    f"there is no option {option} of ropewalk {name}; options of the script stand behind --, as in "
+                    f"there is no option {option} of ropewalk {name}; options of the script go after --, as in "
                     f"ropewalk {name} FILE -- {option} ... (see ropewalk {name} --help)",
+                ) from None
+            if isinstance(option, str) and "requires an argument" in str(error):
+                name = ctx.info_name
+                raise placing.refusal(
+                    name,
+                    f"{option} of ropewalk {name} needs a value; an option of the script with this name stands behind "
+                    f"--, as in ropewalk {name} FILE -- {option}",
                 ) from None
             raise
 

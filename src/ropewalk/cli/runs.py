@@ -61,23 +61,33 @@ _FORMATS = ("csv", "jsonl", "json")
 
 @app.command("list")
 def list_runs(
-    project: Annotated[str | None, typer.Option("--project", "-p", help="Only of this project.")] = None,
-    state: Annotated[list[str] | None, typer.Option("--state", help="Only in this state; may be repeated.")] = None,
-    kind: Annotated[str | None, typer.Option("--kind", help="Only of this kind, such as trial.")] = None,
-    parent: Annotated[str | None, typer.Option("--parent", help="Only those that belong to this run.")] = None,
-    label: Annotated[list[str] | None, typer.Option("--label", help="Only with this label; may be repeated.")] = None,
-    text: Annotated[str | None, typer.Option("--text", help="Only with this text in names, settings, causes.")] = None,
-    metric: Annotated[list[str] | None, typer.Option("--metric", "-m", help="A column with its last value.")] = None,
+    project: Annotated[str | None, typer.Option("--project", "-p", help="Only runs of this project.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Only runs in this state; may be repeated.")
+    ] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="Only runs of this kind, such as trial.")] = None,
+    parent: Annotated[str | None, typer.Option("--parent", help="Only runs that belong to this one.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", help="Only runs with this label; may be repeated.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="Only runs with this text in name, settings or cause.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", "-m", help="Add a column with its last value.")
+    ] = None,
     order: Annotated[str, typer.Option("--order", help="created, changed, name, project or state; - reverses.")] = (
         "-created"
     ),
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many to show at most.")] = 50,
-    archived: Annotated[bool, typer.Option("--archived", help="Those that are archived.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="All: trials of searches and archived ones, too.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of runs to show.")] = 50,
+    archived: Annotated[bool, typer.Option("--archived", help="Only archived runs.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All runs, including trials of searches and archived ones.")
+    ] = False,
     as_json: AsJson = False,
     store: Store = None,
 ) -> None:
-    """List runs, the newest first; trials of a search only if they are asked for."""
+    """List runs, the newest first; trials of a search only on request."""
     try:
         with opened(store) as runs:
             found = runs.runs(
@@ -132,7 +142,7 @@ def show(run: Ref, as_json: AsJson = False, store: Store = None) -> None:
 def compare(
     runs: Refs,
     group: Annotated[str, typer.Option("--group", help="Group of the metrics.")] = "",
-    everything: Annotated[bool, typer.Option("--all", help="Settings in which they do not differ, too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also settings that do not differ.")] = False,
     as_json: AsJson = False,
     store: Store = None,
 ) -> None:
@@ -153,10 +163,10 @@ def export(
     runs: Refs,
     form: Annotated[str, typer.Option("--format", help="csv or jsonl (points), or json (all but points).")] = "csv",
     group: Annotated[str | None, typer.Option("--group", help="Only metrics of this group.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file (default: print it).")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write (default: print).")] = None,
     store: Store = None,
 ) -> None:
-    """Export the metrics of runs, one line for each point, or all else that is known of them."""
+    """Export the metrics of runs, one line for each point, or everything else that is known about them."""
     if form not in _FORMATS:
         raise failure(f"--format is one of {', '.join(_FORMATS)}, not {form!r}", 2)
     with opened(store) as opened_store:
@@ -176,7 +186,7 @@ def archive(
     as_json: AsJson = False,
     store: Store = None,
 ) -> None:
-    """Leave runs out of lists, and those that belong to them; nothing is deleted."""
+    """Hide runs, and those that belong to them, from lists; nothing is deleted."""
     with opened(store) as opened_store:
         found = _found(opened_store, runs)
         for run in found:
@@ -191,7 +201,7 @@ def delete(
     as_json: AsJson = False,
     store: Store = None,
 ) -> None:
-    """Delete runs with their artifacts and checkpoints, and those that belong to them, such as trials of a search."""
+    """Delete runs with their artifacts and checkpoints, and runs that belong to them, such as trials of a search."""
     with opened(store) as opened_store:
         found = _found(opened_store, runs)
         if not yes:

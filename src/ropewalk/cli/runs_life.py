@@ -32,15 +32,15 @@ if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
 _ANSWER_S = 5.0
 """Seconds within which the process of a run answers, which looks for requests every half second."""
 
-_Wait = Annotated[float, typer.Option("--wait", min=0.0, metavar="SECONDS", help="How long to wait until it has.")]
+_Wait = Annotated[
+    float, typer.Option("--wait", min=0.0, metavar="SECONDS", help="How long to wait until it has happened.")
+]
 _Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting to replace; may be repeated.")
 ]
 _Step = Annotated[float | None, typer.Option("--from", metavar="STEP", help="The checkpoint (default: the newest).")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the command, and do not run it.")]
-_Trust = Annotated[
-    bool, typer.Option("--trust-store", help="Run a command that a database names, which others may have written.")
-]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the command without running it.")]
+_Trust = Annotated[bool, typer.Option("--trust-store", help="Run a command from a database to which others may write.")]
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------

@@ -27,16 +27,16 @@ _UNDER_WAY = ("queued", "running")
 def logs(
     run: Ref,
     attempt: Annotated[
-        int | None, typer.Option("--attempt", min=1, help="Of this attempt (default: all).", show_default=False)
+        int | None, typer.Option("--attempt", min=1, help="Only this attempt (default: all).", show_default=False)
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends, or Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last lines of each attempt.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the run ends, or Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of last lines of each attempt.")] = 50,
     as_json: AsJson = False,
     store: Store = None,
 ) -> None:
     """Show the last output of a run, and follow it; with --json, each line is an object.
 
-    The processes of a trial keep their output. The output of a script is wherever it was started.
+    The output of a trial's processes is kept. The output of a script is wherever it was started.
     """
     with opened(store) as runs, contextlib.ExitStack() as files:
         found = runs.run(run)

@@ -35,11 +35,11 @@ class ModeChoice(StrEnum):
 def search(
     function: Annotated[str, typer.Argument(metavar="FILE.py:FUNCTION", help="train(run, **hyperparameters).")],
     space: Annotated[Path, typer.Option(help="TOML file with the hyperparameters and their distributions.")],
-    metric: Annotated[list[str], typer.Option(help="What run.log calls it; may be repeated for several objectives.")],
+    metric: Annotated[list[str], typer.Option(help="Its name in run.log; may be repeated for several objectives.")],
     mode: Annotated[
         list[ModeChoice] | None, typer.Option(help="max (the default) or min, once or for each metric.")
     ] = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="How many; not needed for a grid.")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Number of trials; not needed for a grid.")] = None,
     sampler: Annotated[
         str,
         typer.Option(help='random, grid, sobol, tpe, cmaes, ...; with options: "tpe n_startup_trials=20".'),
@@ -51,14 +51,15 @@ def search(
     at_once: Annotated[
         int | None, typer.Option("--at-once", min=1, help="Trials at a time (default: the usable CPUs).")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the search (default: that of the function).")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the search (default: the function's).")] = None,
     project: Annotated[str | None, typer.Option(help="Project in the store of runs (default: the name).")] = None,
-    seed: Annotated[int, typer.Option(help="Source of all randomness.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
     time_limit: Annotated[
-        float | None, typer.Option("--time-limit", metavar="SECONDS", help="Pause all trials after this time, and end.")
+        float | None,
+        typer.Option("--time-limit", metavar="SECONDS", help="Pause all trials after this time, and exit."),
     ] = None,
     begin_anew: Annotated[
-        bool, typer.Option("--begin-anew", help="Begin a new search, whatever the store has of this name.")
+        bool, typer.Option("--begin-anew", help="Begin a new search, even if the store has one of this name.")
     ] = False,
     engine: placing.Engine = None,
     option: placing.Options = None,
@@ -73,9 +74,8 @@ def search(
 ) -> None:
     """Search for hyperparameters of a training function: many trials, kept in the store of runs.
 
-    Ctrl-C pauses all trials; the same command goes on, also after this process was killed; so does a complete search
-    with more --trials. Exit code 1 if the search
-    fails, 2 for wrong usage, 130 after Ctrl-C.
+    Ctrl-C pauses all trials. The same command resumes the search, even after this process was killed, and with more
+    --trials also a complete search. Exit code 1 if the search fails, 2 for wrong usage, 130 after Ctrl-C.
     """
     placed = placing.place_or_refuse(
         "search", engine=engine, option=option, workers=None, cpus=cpus, gpus=gpus, memory=memory, hosts=hosts,

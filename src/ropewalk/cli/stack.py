@@ -20,14 +20,16 @@ def stack(
     program: Annotated[
         str | None,
         typer.Argument(
-            help="Name of the program, the beginning of it, or the launcher's pid (default: the only one).",
+            help="Name of the program, its beginning, or the launcher's pid (default: the only program).",
             show_default=False,
         ),
     ] = None,
     node: Annotated[
         str | None, typer.Argument(help="A node, or a replica such as actor.3 (default: all).", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: an object of stacks by replica.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: an object with the stacks of each replica.")
+    ] = False,
 ) -> None:
     """Print the Python stack of every node of a running program, without stopping it."""
     launcher = choose_launcher(program)

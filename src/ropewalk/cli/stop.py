@@ -28,16 +28,20 @@ def stop(
     program: Annotated[str, typer.Argument(help="Name or pid of a program or pool, or id of a submitted run.")],
     grace: Annotated[
         float | None,
-        typer.Option(min=0.0, metavar="SECONDS", help="What nodes get before they are killed (default: its own)."),
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="Time for nodes to end before they are killed (default: the program's own).",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print its last view as JSON.")] = False,
     engine: Annotated[
-        str | None, typer.Option(help="For a run by the id that its jobs bear: the engine that has them.")
+        str | None, typer.Option(help="The engine, if you name a run by the id in its jobs' names.")
     ] = None,
 ) -> None:
     """Stop a running program or a submitted run, and wait until it has ended.
 
-    The id of a run whose launcher is gone (ropewalk doctor --leftovers lists them) ends its jobs.
+    With the id of a run whose launcher is gone (ropewalk doctor --leftovers lists them), end its jobs.
 
     Exit code 1 if a node failed, or if it is not known to have ended.
     """

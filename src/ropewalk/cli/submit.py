@@ -55,12 +55,12 @@ def submit(
     ranks: placing.Ranks = None,
     max_restarts: placing.MaxRestarts = None,
     launcher_restarts: Annotated[
-        int, typer.Option(min=0, help="How often the launcher starts again after it was killed; see docs/engines.md.")
+        int, typer.Option(min=0, help="How many times the launcher restarts after it was killed; see docs/engines.md.")
     ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was submitted as JSON.")] = False,
     dry_run: placing.DryRun = False,
 ) -> None:
-    """Run a script without this terminal: on a cluster, the script itself becomes a job of it.
+    """Run a script without this terminal; on a cluster, the script itself becomes a job.
 
     Prints the id of the run, for `ropewalk ps`, `logs -f`, `attach` and `stop`:
 

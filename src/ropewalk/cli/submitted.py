@@ -76,7 +76,7 @@ def _code(errand: RunSpec, stdin: BinaryIO) -> Generator[RunSpec]:
         if not os.path.isdir(folder):
             folder = str(root)
         if Path(folder).is_relative_to(root):
-            print(f"ropewalk: it runs in {folder}, which is removed in the end: keep results elsewhere", flush=True)
+            print(f"ropewalk: it runs in {folder}, which is removed at the end: keep results elsewhere", flush=True)
         file = remap(errand.file, errand.root, str(root)) if errand.file else None
         yield msgspec.structs.replace(errand, file=file, working_folder=folder)
     finally:

@@ -32,13 +32,14 @@ _MOST_LOOKS = 5
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print everything once, after two looks, and end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print everything once, after two looks, and exit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON.")] = False,
 ) -> None:
-    """Show what runs now, and go on showing it: rates, CPU, memory, silence and failures of each process.
+    """Show what runs and keep the view up to date: rates, CPU, memory, silence and failures of each process.
 
-    Keys: up and down choose, enter goes to the processes of the chosen one and escape back, s sorts, k kills a process
-    or stops what is chosen, after a question, and q ends. Without a terminal, everything is printed once.
+    Keys: up and down select, enter shows the processes of the selected entry, escape goes back, s sorts, k kills
+    the selected process or stops the selected entry after asking, and q quits. Without a terminal, everything is
+    printed once.
 
     Exit code 1 if something does not answer, 130 after Ctrl-C.
     """

@@ -29,7 +29,7 @@ from ropewalk.escaping import escaped
 from ropewalk.page.watcher import Seen
 from ropewalk.quantities import counted, shown_duration, shown_size
 
-NOTHING_RUNS = "nothing of this user runs on this machine"
+NOTHING_RUNS = "this user runs nothing on this machine"
 _STATES = {
     "running": "green", "completed": "green", "idle": "green", "starting": "cyan", "restarting": "yellow",
     "stopping": "yellow", "waiting": "yellow", "paused": "yellow", "failed": "bold red", "lost": "bold red",
@@ -40,6 +40,8 @@ _CHOSEN = "reverse"
 _FEWEST_THINGS = 3
 _CAUSE_LINES = 3
 _FACT_LINES = 2
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+"""In a fact, so that a line ends between two of them."""
 _OTHER_LINES = 4
 """The first line, the last one, and two headings."""
 
@@ -64,7 +66,7 @@ class _Column:
 _THINGS = (
     _Column("name", 16), _Column("kind", 10), _Column("state", 9), _Column("up", 6, right=True),
     _Column("procs", 5, right=True), _Column("done/s", 6, right=True), _Column("cpu", 5, right=True),
-    _Column("memory", 8, right=True), _Column("last failure", 5),
+    _Column("memory", 8, right=True), _Column("last failure", 5, wide=96),
 )  # fmt: skip
 _PROCESSES = (
     _Column("process", 14), _Column("state", 10), _Column("host", 12, wide=110), _Column("pid", 7, True, wide=100),
@@ -210,10 +212,11 @@ def _line(
     """Return a row as one line of a width, with a mark before it that is seen without colours."""
     line = Text("> " if mark else "  ", style=style)
     left = width - 2
-    for column, cell in zip(columns, cells, strict=True):
-        if width < column.wide or left <= 0:
-            continue
-        is_last = column is columns[-1]
+    shown = [pair for pair in zip(columns, cells, strict=True) if width >= pair[0].wide]
+    for column, cell in shown:
+        if left <= 0:
+            break
+        is_last = column is shown[-1][0]
         room = left if is_last else min(column.width, left)
         text = cell.copy() if isinstance(cell, Text) else Text(cell)
         text.truncate(room, overflow="ellipsis")
@@ -243,7 +246,9 @@ def _first_line(things: Sequence[Seen], choice: TopChoice, width: int, now: floa
 
 def _chosen_lines(seen: Seen, width: int) -> list[Text]:
     name = escaped(seen.view.name)
-    first, *more = textwrap.wrap(f"{name}  {_facts(seen)}", width, max_lines=_FACT_LINES, placeholder="…") or [name]
+    whole = f"{name}  {_facts(seen)}".replace(" ", _NO_BREAK).replace(f",{_NO_BREAK}", ", ")
+    wrapped = textwrap.wrap(whole, width, max_lines=_FACT_LINES, placeholder="…")
+    first, *more = [line.replace(_NO_BREAK, " ") for line in wrapped] or [name]
     line = Text(first)
     line.stylize("bold", 0, len(name))
     return [line, *map(Text, more)]
@@ -268,7 +273,7 @@ def _cause_lines(processes: Sequence[ProcessView], choice: TopChoice, width: int
     chosen = next((one for one in processes if one.name == choice.process and choice.in_processes), None)
     if chosen is None or not chosen.last_cause:
         return []
-    text = f"{escaped(chosen.name)} ended last because: {_one_line(chosen.last_cause)}"
+    text = f"{escaped(chosen.name)} last ended because: {_one_line(chosen.last_cause)}"
     lines = textwrap.wrap(text, width, max_lines=_CAUSE_LINES, placeholder="…")
     return [Text(line, style="red") for line in lines]
 
@@ -290,7 +295,7 @@ def _last_line(choice: TopChoice, thing: Seen | None) -> Text:
     if choice.message:
         return Text(escaped(choice.message), style="bold")
     keys = "esc back  k kill" if choice.in_processes else "enter processes  k stop"
-    return Text(f"up/down choose  {keys}  s sort: {choice.sort}  q quit", style="dim")
+    return Text(f"up/down select  {keys}  s sort: {choice.sort}  q quit", style="dim")
 
 
 def _filled(above: list[Text], below: list[Text], size: tuple[int, int]) -> Text:

@@ -63,8 +63,8 @@ class Executor(ProcessPoolExecutor):
         session: a session to share; by default all pools of an engine share one.
         resources: resources of each worker.
         max_deaths: a call that has killed this number of workers in a row fails with `TaskPoisoned`.
-        task_timeout_s: timeout of a call in seconds; a call that runs longer fails with `TaskTimeout`, and its worker
-            is replaced.
+        task_timeout_s: timeout of each call in seconds; a call that runs longer fails with `TaskTimeout`, and its
+            worker is replaced.
         at_most_once: never start a call twice; a call whose worker dies fails with `WorkerLost`.
         preload: modules that workers share from the start ("numpy"); they must not start threads.
         environment: environment variables for the workers, in addition to those of this process when they start.

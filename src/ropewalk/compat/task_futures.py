@@ -131,7 +131,7 @@ class MapJob(PoolJob):
                     raise as_futures_name_it(self._error)
                 left_s = None if deadline is None else deadline - time.monotonic()
                 if left_s is not None and left_s <= 0:
-                    raise TimeoutError(f"{self._num_calls - at} of {self._num_calls} results were not there in time")
+                    raise TimeoutError(f"{self._num_calls - at} of {self._num_calls} results did not arrive in time")
                 self._changed.wait(left_s)
             return self._arrived.pop(at)
 

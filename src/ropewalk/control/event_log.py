@@ -11,10 +11,14 @@ _MOST_EVENTS = 1000
 
 
 class EventLog:
-    """Keeps the last thousand events; any thread may call any method."""
+    """Keeps the last events; any thread may call any method.
 
-    def __init__(self) -> None:
-        self._events: deque[EventView] = deque(maxlen=_MOST_EVENTS)
+    Args:
+        most: number of events that are kept.
+    """
+
+    def __init__(self, most: int = _MOST_EVENTS) -> None:
+        self._events: deque[EventView] = deque(maxlen=most)
 
     def add(self, text: str, kind: str = "", process: str = "") -> None:
         """Add an event of this moment; the arguments are as in `EventView`."""

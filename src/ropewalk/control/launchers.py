@@ -93,7 +93,8 @@ class Launcher:
 
     def __str__(self) -> str:
         kind = "" if self.kind == "program" else f"{self.kind}, "
-        return f"{self.name} ({kind}pid {self.pid})"
+        script = f", {self.announcement.script}" if self.announcement.script else ""  # many a pool is called "pool-1"
+        return f"{self.name} ({kind}pid {self.pid}{script})"
 
     @contextlib.contextmanager
     def connect(self, timeout_s: float = ANSWER_S) -> Generator[LauncherConnection]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 import weakref
@@ -18,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ropewalk.control.process_stacks import of_processes
-from ropewalk.control.server import ControlServer
+from ropewalk.control.server import ControlServer, name_of_script
 from ropewalk.control.target import ControlTarget, new_id
 from ropewalk.control.view import Kind, ProcessView, View
 from ropewalk.processes import bootstrap
@@ -40,7 +39,7 @@ class LoneProcesses(ControlTarget):
         self.id: str = new_id()
         self._session = session
         self._started = time.time()
-        script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
+        script = Path(name_of_script()).stem
         self._name = f"{script}-processes" if script else "processes"
 
     @property

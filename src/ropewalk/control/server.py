@@ -16,6 +16,7 @@ import contextlib
 import itertools
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -141,6 +142,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
         kind: as in `View`; a plain text, as other versions may know other kinds.
         id: as in `View`.
         within: name of the process of a session that is its launcher; "" if its launcher is no such process.
+        script: name of the file that the launcher runs; "" if it runs none.
     """
 
     name: str = msgspec.field(name="program")
@@ -151,9 +153,16 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
     kind: str = "program"
     id: str = ""
     within: str = ""
+    script: str = ""
 
     def __repr__(self) -> str:
         return f"<Announcement of {self.kind} {self.name!r}, pid {self.pid}, at {self.address}>"
+
+
+def name_of_script() -> str:
+    """Return the name of the file that this process runs, such as "train.py"; "" if it runs none."""
+    first = sys.argv[0] if sys.argv else ""
+    return "" if first in ("", "-c", "-m") else Path(first).name
 
 
 # --- the server -------------------------------------------------------------------------------------------------------
@@ -211,6 +220,7 @@ class ControlServer:
             kind=self._target.kind,
             id=self._target.id,
             within=bootstrap.current.name if bootstrap.current else "",
+            script=name_of_script(),
         )
         try:
             write_new_file(self.file, [msgspec.json.encode(announcement)], durable=False)

@@ -64,8 +64,8 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         at: Unix time in seconds; 0 if it is not known.
-        kind: "death", "restart", "join", "leave", "retry", "preemption", "checkpoint", "plan", "scale", or "" for
-            others.
+        kind: "death", "restart", "replacement" (as planned), "join", "leave", "retry", "preemption", "checkpoint",
+            "plan", "scale", or "" for others.
         text: what happened, with its cause.
         process: name of the process, if it is about one.
     """

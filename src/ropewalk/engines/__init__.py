@@ -58,5 +58,7 @@ def make_engine(name: str, options: Mapping[str, object] | None = None) -> Engin
     engine = made(options or {})
     if not isinstance(engine, Engine):
         place = known_engines()[name]
-        raise EngineError(f"the engine {name!r} ({place}) made {engine!r}, which is no ropewalk.engines.engine.Engine")
+        raise EngineError(
+            f"the engine {name!r} ({place}) made {engine!r}, which is not a ropewalk.engines.engine.Engine"
+        )
     return engine

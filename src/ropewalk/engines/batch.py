@@ -169,7 +169,9 @@ class BatchEngine(Engine):
             time.sleep(_PAUSE_S)
         ids = self._read_ids(printed, count)
         if ids is None:
-            raise EngineError(f"{self.submit_command} was to print the id of a job, and printed {printed[:200]!r}")
+            raise EngineError(
+                f"{self.submit_command} should have printed the id of a job, but printed {printed[:200]!r}"
+            )
         return ids
 
     def _taken(self, name: str) -> list[str]:

@@ -132,8 +132,8 @@ class DockerEngine(Engine):
         if self.options.pull == "always" or not self.daemon.has_image(image):
             if self.options.pull == "never":
                 raise EngineError(
-                    f"the daemon at {self.daemon.host} has no image {image!r}, and the option pull=never forbids to"
-                    f" fetch it: `docker pull {image}` or `docker build -t {image} .` puts it there"
+                    f"the daemon at {self.daemon.host} has no image {image!r}, and the option pull=never forbids "
+                    f"fetching it: `docker pull {image}` or `docker build -t {image} .` puts it there"
                 )
             self.daemon.pull(image)
 

@@ -68,7 +68,7 @@ def _clock(text: str) -> EngineFinding:
     try:
         theirs = datetime.datetime.fromisoformat(text[:19] + "+00:00").timestamp()
     except ValueError:
-        return EngineFinding("clock", True, "the daemon does not tell its time")
+        return EngineFinding("clock", True, "the daemon does not report its time")
     skew_s = time.time() - theirs
     ok = abs(skew_s) < _MOST_SKEW_S
     detail = f"{abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the daemon's"
@@ -158,5 +158,5 @@ def _left(daemon: Daemon) -> Iterator[EngineFinding]:
         found = daemon.api.containers(all=True, filters=label)
     over = [each["Id"][:12] for each in found if not containers.is_alive(each["State"])]
     detail = f"{len(found) - len(over)} containers run, {len(over)} have ended"
-    hint = "; `ropewalk doctor --leftovers --engine docker` says of whom, and removes them" if over else ""
+    hint = "; `ropewalk doctor --leftovers --engine docker` says whose they are, and removes them" if over else ""
     yield EngineFinding("containers of runs", True, detail + hint)

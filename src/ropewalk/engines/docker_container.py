@@ -180,7 +180,7 @@ def end_status(inspected: Mapping[str, Any]) -> JobStatus:
         return JobStatus(
             JobState.ENDED,
             code,
-            "killed with SIGKILL: by docker kill or stop, by its own hand, or by the host for want of memory",
+            "killed with SIGKILL: by docker kill or stop, by itself, or by the host for lack of memory",
         )
     if state.get("Error"):
         return JobStatus(JobState.ENDED, code, str(state["Error"]))

@@ -35,12 +35,12 @@ _NEXT_STEPS = (
     ),
     (
         r"invalid bind address|unsupported|invalid host|error while fetching server api version.*(url|scheme)|scheme",
-        "the daemon's address {host} is none: DOCKER_HOST and the option host are written unix:///PATH, tcp://IP:PORT"
+        "the daemon's address {host} is not valid: DOCKER_HOST and the option host are written unix:///PATH, tcp://IP:PORT"
         " or ssh://USER@HOST",
     ),
     (
         r"timed out|timeout|no route to host|network is unreachable|name or service not known",
-        "the daemon at {host} did not answer: try `docker version`, and look at the network in between",
+        "the daemon at {host} did not answer: try `docker version`, and check the network in between",
     ),
     (
         r"certificate|tlsv1|ssl",

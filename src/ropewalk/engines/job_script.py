@@ -83,7 +83,7 @@ def _hand_over(engine: str, spec: JobSpec, folder: str, number: str) -> list[str
 def _exports(environment: dict[str, str]) -> list[str]:
     for name, value in environment.items():
         if not _NAME.fullmatch(name) or "\0" in value:
-            raise ValueError(f"the variable {name!r}, or its value, is nothing that a shell can set")
+            raise ValueError(f"the variable {name!r}, or its value, cannot be set by a shell")
     return [f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items())]
 
 

@@ -348,7 +348,7 @@ def _decoded(response: Any) -> Manifest:
     try:
         answer: Manifest = json.loads(response.data)
     except (ValueError, RecursionError) as error:
-        raise ApiError(f"the server's answer is no JSON: {response.data[:200]!r}", status=502) from error
+        raise ApiError(f"the server's answer is not JSON: {response.data[:200]!r}", status=502) from error
     return answer
 
 

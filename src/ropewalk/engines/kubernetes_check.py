@@ -48,7 +48,7 @@ def _rights(api: KubernetesApi, options: KubernetesOptions) -> Iterator[EngineFi
     yield EngineFinding(
         f"rights in namespace {api.namespace}",
         not missing,
-        f"missing: {', '.join(missing)}; apply deploy/kubernetes/rbac.yaml or ask who administrates it"
+        f"missing: {', '.join(missing)}; apply deploy/kubernetes/rbac.yaml or ask its administrator"
         if missing
         else "pods, their logs and Secrets",
     )
@@ -75,7 +75,7 @@ def _pods_are_accepted(api: KubernetesApi, options: KubernetesOptions) -> Iterat
 def _nodes(api: KubernetesApi, options: KubernetesOptions) -> Iterator[EngineFinding]:
     if not all(_may(api, verb, resource) for verb, resource in NICE_RIGHTS):
         size = f"{options.per_pod} processes" if options.per_pod else "1 process; the option per_pod changes it"
-        yield EngineFinding("nodes", True, f"we may not look at them, so a pod hosts {size}")
+        yield EngineFinding("nodes", True, f"we may not list them, so a pod hosts {size}")
         return
     nodes = nodes_for(options, retrying(api.list_nodes, _PATIENCE_S))
     cpus, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)

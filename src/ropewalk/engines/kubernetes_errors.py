@@ -7,7 +7,7 @@ from ropewalk.errors import EngineError
 
 _DENIED = (
     "an admission policy of the cluster, named above, refuses such pods: change what it names (labels, annotations, "
-    "image, run_as_non_root, ...; `--dry-run` shows what is sent), or ask whoever administrates the cluster"
+    "image, run_as_non_root, ...; `--dry-run` shows what is sent), or ask the cluster's administrator"
 )
 _FORBIDDEN = (
     (
@@ -22,11 +22,12 @@ _FORBIDDEN = (
     ),
     (
         "must specify",
-        "the namespace has a quota that wants every pod to say how much it needs: ask for memory too, as in memory=4G",
+        "the namespace has a quota that requires every pod to say how much it needs: ask for memory too, as in "
+        "memory=4G",
     ),
     (
         "violates podsecurity",
-        "the namespace wants a stricter pod: set the options run_as_non_root=true and run_as_user=NUMBER, "
+        "the namespace requires a stricter pod: set the options run_as_non_root=true and run_as_user=NUMBER, "
         "and leave out host volumes and capabilities",
     ),
     (
@@ -37,7 +38,7 @@ _FORBIDDEN = (
     ("no priorityclass", "set the option priority_class to one of `kubectl get priorityclasses`"),
     (
         '" in api group "',
-        "these rights are missing: apply deploy/kubernetes/rbac.yaml in the namespace or ask who administrates it; "
+        "these rights are missing: apply deploy/kubernetes/rbac.yaml in the namespace or ask its administrator; "
         "`kubectl -n {namespace} auth can-i --list` shows yours",
     ),
 )
@@ -63,7 +64,7 @@ def _next_step(error: ApiError, api: KubernetesApi) -> str:
     said = str(error).lower()
     if error.reason == DISTRUST:
         return (
-            "the certificate of the API server is none that the kubeconfig trusts: check its certificate-authority, "
+            "the certificate of the API server is not one that the kubeconfig trusts: check its certificate-authority, "
             "and whether somebody stands in between"
         )
     if error.status == 0:
@@ -90,5 +91,5 @@ def _next_step(error: ApiError, api: KubernetesApi) -> str:
     if error.status == 429:
         return "it is overloaded and was asked several times: try again later"
     if error.status >= 500:
-        return "it failed several times: try again later, and tell the cluster's administrator if it stays so"
+        return "it failed several times: try again later, and tell the cluster's administrator if this continues"
     return "`--dry-run` shows what is sent"

@@ -92,7 +92,9 @@ class KubernetesOptions:
         for option, table in (("labels", self.labels), ("node_selector", self.node_selector)):
             for key, value in table.items():
                 if not _KEY.fullmatch(key) or not _LABEL.fullmatch(value):
-                    raise ValueError(f"{option} has {key}={value!r}, which is no label: 63 letters, digits, - _ . each")
+                    raise ValueError(
+                        f"{option} has {key}={value!r}, which is not a label: 63 letters, digits, - _ . each"
+                    )
         for key in self.annotations:
             if not _KEY.fullmatch(key):
                 raise ValueError(

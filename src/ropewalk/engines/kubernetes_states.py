@@ -21,7 +21,7 @@ _ADVICE = {
     "InvalidImageName": "check the option image",
     "CreateContainerConfigError": "a Secret or ConfigMap of the option volumes is missing, or run_as_non_root meets "
     "an image whose user is root: set run_as_user",
-    "OOMKilled": "it used more memory than it asked for: ask for more, or keep fewer things",
+    "OOMKilled": "it used more memory than it asked for: ask for more, or use less",
     "Evicted": "its node ran out of something: ask for as much memory as it uses",
     "Unschedulable": "compare what it asks for, node_selector and tolerations with `kubectl describe nodes`",
 }

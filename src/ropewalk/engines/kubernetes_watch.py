@@ -154,7 +154,7 @@ class PodWatch:
                 if broken.progressed:
                     pause_s = _FIRST_PAUSE_S
                 error, version = broken.error, broken.version
-                logger.debug("the watch of pods is taken up again", extra={"status": error.status, "why": str(error)})
+                logger.debug("the watch of pods is resumed", extra={"status": error.status, "why": str(error)})
                 self._sleep(max(pause_s * random.uniform(0.5, 1), error.retry_after_s or 0))
                 pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
 

@@ -36,7 +36,7 @@ BHOSTS_FIELDS = "host_name status max"
 
 _COMMANDS = ClusterCommands(
     missing=(
-        "run the launcher where the commands of LSF are (a login node, or inside of a job), and source the profile.lsf "
+        "run the launcher where the commands of LSF are (a login node, or inside a job), and source the profile.lsf "
         "of the cluster first"
     ),
     silent="are LSF's daemons up (lsid, badmin showstatus)?",
@@ -206,7 +206,7 @@ def _records(text: str) -> list[dict[str, Any]]:
     with records_of("a command of LSF with -json"):
         records: list[dict[str, Any]] = json.loads(text, strict=False)["RECORDS"]
         if not all(isinstance(record, dict) for record in records):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError("a record is no table")
+            raise TypeError("a record is not a table")
         return records
 
 

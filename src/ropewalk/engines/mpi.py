@@ -236,7 +236,7 @@ class MpiEngine(Engine):
         if share < 1:
             raise EngineError(
                 f"a process of {process.cpus:g} CPUs is more than this machine has ({usable_cpus()}), and mpiexec does "
-                "not tell of the others; say how many fit into one rank with the option processes_per_rank"
+                "not say how large the others are; say how many fit into one rank with the option processes_per_rank"
             )
         return share
 
@@ -273,7 +273,7 @@ class MpiEngine(Engine):
         ours = f"Python {sys.version_info.major}.{sys.version_info.minor} with ropewalk {VERSION}"
         other = [f"{host} has {versions}" for host, versions in ranks if versions != ours]
         where = ", ".join(sorted({host for host, _ in ranks}))
-        words = f"and here it is {ours}: the same is needed" if other else f"started on {where}; {ours}, as here"
+        words = f"and here it is {ours}: both must be the same" if other else f"started on {where}; {ours}, as here"
         return EngineFinding("ranks", not other, "; ".join([*other, words]))
 
     def close(self) -> None:

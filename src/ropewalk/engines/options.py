@@ -160,7 +160,7 @@ def _table(value: object) -> dict[str, str]:
             return {name.strip(): text.strip() for name, _, text in pairs}
     if isinstance(value, Mapping) and all(isinstance(each, str) for each in (*value, *value.values())):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         return dict(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    raise ValueError("a table of texts, as in a=1,b=2")
+    raise ValueError("a table of strings, as in a=1,b=2")
 
 
 _READERS: dict[object, Any] = {

@@ -31,7 +31,7 @@ from ropewalk.engines.resources import HostCapacity
 from ropewalk.errors import EngineError
 
 _COMMANDS = ClusterCommands(
-    missing="run the launcher where the commands of PBS are (a login node, or inside of a job), or load their module",
+    missing="run the launcher where the commands of PBS are (a login node, or inside a job), or load their module",
     silent="is the PBS server up (qstat -B)?",
     away="the PBS server does not answer, qstat -B tells more",
     passing=(

@@ -182,7 +182,7 @@ class RayEngine(Engine):
                 True,
                 "RAY_USE_TLS=1"
                 if tls
-                else "off: who can read this network can take over the cluster. RAY_USE_TLS=1 switches it on",
+                else "off: anyone who can read this network can take over the cluster. RAY_USE_TLS=1 switches it on",
             ),
         ]
 

@@ -30,8 +30,8 @@ def check_cluster(
     missing = [command for command in _COMMANDS if shutil.which(command) is None]
     if missing:
         advice = (
-            f"not on the PATH: {', '.join(missing)}. Run the launcher on a login node of the cluster or inside of a "
-            "job, load Slurm's module, or install the commands (Debian: apt install slurm-client)"
+            f"not on the PATH: {', '.join(missing)}. Run the launcher on a login node of the cluster or inside a job, "
+            "load Slurm's module, or install the commands (Debian: apt install slurm-client)"
         )
         return [EngineFinding("commands of Slurm", False, advice), folder.check()]
     findings = [EngineFinding("commands of Slurm", True, os.path.dirname(shutil.which("sbatch") or ""))]
@@ -67,7 +67,7 @@ def _clock(timeout_s: float) -> EngineFinding:
     ok, words = _said(["scontrol", "show", "config"], timeout_s)
     match = re.search(r"as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", words)
     if not ok or not match:
-        return EngineFinding("clock", ok, "the controller does not tell its time" if ok else words)
+        return EngineFinding("clock", ok, "the controller does not report its time" if ok else words)
     skew_s = datetime.fromisoformat(match[1]).timestamp() - time.time()
     if abs(skew_s) <= _MOST_SKEW_S:
         return EngineFinding("clock", True, f"{abs(skew_s):.0f} s from the controller's")

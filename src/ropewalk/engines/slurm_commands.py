@@ -34,7 +34,7 @@ _ADVICE = (
 
 SLURM = ClusterCommands(
     missing=(
-        "run the launcher where Slurm's commands are (a login node, or inside of a job), load their module, or install "
+        "run the launcher where Slurm's commands are (a login node, or inside a job), load their module, or install "
         "them (Debian: apt install slurm-client)"
     ),
     silent="is slurmctld up (scontrol ping)?",

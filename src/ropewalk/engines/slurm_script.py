@@ -96,7 +96,7 @@ class SlurmOptions:
     def __post_init__(self) -> None:
         refuse_control_characters(vars(self))
         if "\\" in self.folder:
-            raise ValueError(f"folder must hold no backslash, which Slurm would take for its own, not {self.folder!r}")
+            raise ValueError(f"folder must hold no backslash, which Slurm would interpret itself, not {self.folder!r}")
         if self.inside not in ("auto", "submit"):
             raise ValueError(f"inside must be auto or submit, not {self.inside!r}")
         if self.time:

@@ -356,7 +356,7 @@ class SshEngine(Engine):
         """Log why hosts are not used, once for each, unless no host is left, which is an error."""
         if any(not connection.gone for connection in self._connections.values()):
             for entry in failures.keys() - self._told:
-                logger.warning("going on without the host %s: %s", entry, failures[entry])
+                logger.warning("continuing without the host %s: %s", entry, failures[entry])
             self._told |= failures.keys()
 
 

@@ -32,7 +32,7 @@ from ropewalk.exchange.traffic import ring_bytes
 
 
 class AllGather(LanedExchange):
-    """Averages gradients that travel as messages of a compressor.
+    """Averages gradients that are sent as messages of a compressor.
 
     Args:
         compressor: a compressor or its name.
@@ -54,7 +54,7 @@ class AllGather(LanedExchange):
     ) -> None:
         super().__init__(make_compressor(compressor), **options)
         if mode not in ("auto", *Mode):
-            raise ExchangeInvalid(f"mode={mode!r} is no way to travel; choose auto, {', '.join(Mode)}")
+            raise ExchangeInvalid(f"mode={mode!r} is not a mode; choose auto, {', '.join(Mode)}")
         self._mode = None if mode == "auto" else Mode(mode)
         self._probe_every = probe_every
         self._crossovers: dict[int, Crossover] = {}

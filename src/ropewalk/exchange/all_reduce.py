@@ -35,7 +35,7 @@ class AllReduce(LanedExchange):
         if not made.summable:
             raise ExchangeInvalid(
                 f"payloads of {made.name!r} cannot be summed on the way, so no all-reduce can carry them; use "
-                f"AllGather({made.name!r}), where every member hears all payloads, or "
+                f"AllGather({made.name!r}), where every member gets all payloads, or "
                 f"ParameterServer(..., compressor={made.name!r})"
             )
         super().__init__(made, **options)

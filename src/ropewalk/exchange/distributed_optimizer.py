@@ -59,12 +59,12 @@ class DistributedOptimizer(Optimizer):
 
     Args:
         optimizer: the optimizer of torch to wrap, on parameters of this process.
-        exchange: how gradients travel: an exchange, a compressor, or the name of one. It is bound at the first step.
+        exchange: how gradients are exchanged: an exchange, a compressor, or the name of one, bound at the first step.
         named_parameters: the parameters and their names, the same on every member, such as `model.named_parameters()`.
             None: the names that the optimizer knows, else "group.position".
         group: the members: some of the processes (a process set) or all; None: all of torch.distributed.
-        backward_passes_per_step: number of backward passes whose gradients are summed locally before they travel. As in
-            plain torch, divide the loss by this number for a mean.
+        backward_passes_per_step: number of backward passes whose gradients are summed locally before the exchange. As
+            in plain torch, divide the loss by this number for a mean.
         grad_scaler: the scaler that scales the loss, so that compressors keep their state in unscaled gradients.
         partial: leave parameters without a name alone: they stay local, or belong to another DistributedOptimizer that
             wraps this one, such as experts that are averaged over a smaller group.
@@ -151,13 +151,13 @@ class DistributedOptimizer(Optimizer):
         return self._take_step()
 
     def synchronize(self) -> None:
-        """Exchange gradients that have not travelled yet: after `no_sync`, too few passes, or no backward at all.
+        """Exchange gradients that have not been sent yet: after `no_sync`, too few passes, or no backward at all.
 
         Raises:
             RuntimeError: the previous backward ended with an error; call `zero_grad` first.
         """
         if self._backward.active and self._open is None:
-            raise RuntimeError("the backward before ended with an error; call zero_grad() before the next one")
+            raise RuntimeError("the previous backward ended with an error; call zero_grad() before the next one")
         if self._open is not None:
             self._finish()
         elif self._local or not self._averaged:
@@ -173,7 +173,7 @@ class DistributedOptimizer(Optimizer):
 
     @contextlib.contextmanager
     def no_sync(self) -> Generator[None]:
-        """Add up gradients locally in this context; the next backward outside of it exchanges the sum."""
+        """Add up gradients locally in this context; the next backward outside it exchanges the sum."""
         before, self._syncs = self._syncs, False
         try:
             yield

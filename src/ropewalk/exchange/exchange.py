@@ -109,7 +109,7 @@ class Exchange(abc.ABC):
 
     @abc.abstractmethod
     def ready(self, name: str, grad: Tensor) -> Work:
-        """Report that a parameter's gradient is complete; the exchange replaces it by the mean, in place.
+        """Report that a parameter's gradient is complete; the exchange replaces it with the mean, in place.
 
         Args:
             name: the parameter's name, as bound.
@@ -138,7 +138,7 @@ class Exchange(abc.ABC):
 
     @abc.abstractmethod
     def abort(self, epoch: int) -> None:
-        """Take the step back: drop its buckets and restore the state from before `begin`; from any thread.
+        """Undo the step: drop its buckets and restore the state from before `begin`; from any thread.
 
         Args:
             epoch: epoch of the group in which the step began; an abort of an older epoch does nothing.

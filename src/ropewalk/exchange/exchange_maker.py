@@ -38,7 +38,7 @@ def make_exchange(wanted: str | Compressor | Exchange) -> Exchange:
         return wanted
     if not isinstance(wanted, str | Compressor):
         raise ExchangeInvalid(
-            f"{wanted!r} is no exchange, no compressor and no name of one; AllReduce() is the plainest"
+            f"{wanted!r} is neither an exchange, nor a compressor, nor the name of one; AllReduce() is the plainest"
         )
     compressor = make_compressor(wanted)
     return AllReduce(compressor) if compressor.summable else AllGather(compressor)

@@ -168,7 +168,7 @@ class DescentMonitor:
             raise DescentViolated(
                 f"round {self.num_rounds}: V is {potential:.10g}, and after {self._potential:.10g} in the round before "
                 f"the proof allows {self._allowed:.10g} at most; the smoothness ({self.smoothness:.4g}) or another "
-                f"constant is wrong, a member was missing, or what is applied is not what the members said",
+                f"constant is wrong, a member was missing, or what was applied is not what the members sent",
                 round=self.num_rounds,
                 potential=potential,
                 allowed=self._allowed,

@@ -34,7 +34,7 @@ def check_policy(policy: str) -> NanPolicy:
         ExchangeInvalid: there is no such policy.
     """
     if policy not in get_args(NanPolicy):
-        raise ExchangeInvalid(f"nan={policy!r} is no policy; choose one of {', '.join(get_args(NanPolicy))}")
+        raise ExchangeInvalid(f"nan={policy!r} is not a policy; choose one of {', '.join(get_args(NanPolicy))}")
     return cast(NanPolicy, policy)
 
 

@@ -13,7 +13,7 @@ from nicegui import ui
 from ropewalk.escaping import escaped
 from ropewalk.page.style import Option
 
-_NOTHING = "nothing yet"
+_NOTHING = "no data yet"
 
 
 class Chart:
@@ -24,6 +24,7 @@ class Chart:
         height: in pixels.
         option: the first one; without one it says that there is nothing yet.
         waiting: what it says instead, until it is told to show something.
+        nothing: what it says while there is nothing to show.
         rows: returns what is saved as CSV, the head first; by default the points of the option.
     """
 
@@ -32,19 +33,21 @@ class Chart:
         title: str,
         height: int,
         option: Option | None = None,
-        waiting: str = _NOTHING,
+        waiting: str = "",
+        nothing: str = _NOTHING,
         rows: Callable[[], Sequence[Sequence[object]]] | None = None,
     ) -> None:
         self._title = title
         self._rows = rows
+        self._words = nothing
         self._height = height
         self._shown: Option | None = None
         with ui.element("div").classes("relative-position w-full"):
             self.element = ui.echart({}).style(f"height:{height}px").classes("w-full")
             self.element.props["tabindex"], self.element.props["role"] = "0", "img"  # keys zoom, see frame.py
             self.element.props["aria-label"] = escaped(title)
-            self._nothing = ui.label(waiting).classes("muted absolute-center")
-            with ui.row().classes("absolute-top-right q-gutter-none"):
+            self._nothing = ui.label(waiting or nothing).classes("muted absolute-center text-center")
+            with ui.row().classes("rw-save"):
                 for icon, what, save in (("image", "PNG", self._save_png), ("table_view", "CSV", self._save_csv)):
                     words = f'flat round dense size="xs" title="save as {what}" aria-label="save as {what}"'
                     ui.button(icon=icon, on_click=save).props(words).classes("muted")
@@ -58,7 +61,7 @@ class Chart:
 
     def show(self, option: Option) -> None:
         """Show an option in place of the last one; an empty one shows that there is nothing yet."""
-        self._nothing.set_text(_NOTHING)
+        self._nothing.set_text(self._words)
         if option == self._shown:
             return
         self._shown = option or None

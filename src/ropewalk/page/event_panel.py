@@ -10,7 +10,7 @@ from ropewalk.control.view import EventView, View
 from ropewalk.escaping import escaped
 from ropewalk.page.browser import call_browser, remember_entries
 from ropewalk.page.chart import Chart
-from ropewalk.page.frame import panel
+from ropewalk.page.frame import Panel
 from ropewalk.page.pictures.timeline import PICTURE, timeline, timeline_height
 from ropewalk.page.style import Style
 from ropewalk.page.watcher import Seen
@@ -35,7 +35,7 @@ class EventPanel:
         self._last: tuple[EventView, ...] = ()
         self._drawn_at = 0.0
         self._number = 0
-        with panel(PICTURE.title, help=PICTURE.help) as self._card:
+        with Panel(PICTURE.title, help=PICTURE.help) as self._card:
             self._chart = Chart(f"{seen.view.name} events", PICTURE.height)
             with ui.row().classes("w-full justify-end"):
                 ui.input(placeholder="filter", value=text, on_change=lambda e: self._filter(str(e.value or ""))).props(
@@ -84,14 +84,14 @@ class EventPanel:
 
 
 def new_events(old: tuple[EventView, ...], new: tuple[EventView, ...]) -> tuple[EventView, ...]:
-    """Return the events that follow the last of the old ones; all, if that is not among the new ones any more."""
+    """Return the events that follow the last of the old ones, by their times if that is not kept any more."""
     if not old:
         return new
     last = old[-1]
     for index in range(len(new) - 1, -1, -1):
         if new[index] == last:
             return new[index + 1 :]
-    return new
+    return tuple(event for event in new if event.at >= last.at)
 
 
 def timeline_data(view: View) -> dict[str, Any]:

@@ -42,7 +42,13 @@ function ropewalkTheme() {
 body { font-family: system-ui, sans-serif; font-size: 14px; }
 .mono { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 12px; white-space: pre-wrap; }
 .muted { opacity: 0.7; }
-.panel { border-radius: 6px; border: 1px solid #88888840; }
+.panel { border-radius: 6px; border: 1px solid #88888840; padding: 8px 14px 10px; gap: 6px; min-width: 0; }
+.rw-head { min-height: 32px; gap: 12px; }
+.rw-head > * { flex: none; }
+.rw-head > .text-caption { flex: 0 1 auto; min-width: 0; line-height: 1.3; }
+.rw-save { position: absolute; right: 0; top: -32px; gap: 4px; }  /* in the row of the title, which is above */
+.panel:has(.rw-save) > .rw-head { padding-right: 60px; }
+header .q-btn { color: inherit !important; }
 .nicegui-content { padding: 12px 16px; }
 a.place { color: inherit; text-decoration: none; opacity: 0.75; padding: 4px 8px; border-radius: 4px; }
 a.place[aria-current=page] { opacity: 1; background: #88888833; }
@@ -135,19 +141,28 @@ def page_frame(request: Request, title: str) -> Generator[Visit]:
             'flat round dense aria-label="keys" title="keys (?)"'
         ).style(f"color:{style.text}")
     _listen_to_keys()
-    with ui.column().classes("w-full q-gutter-y-sm").style("max-width: 1800px"):
+    with ui.column().classes("w-full").style("max-width: 1800px; gap: 12px"):
         yield visit
 
 
-def panel(title: str, *, help: str = "") -> ui.card:
-    """A card with a title; use it with `with`."""
-    card = ui.card().classes("w-full panel q-pa-sm").props("flat")
-    with card:
-        with ui.row().classes("items-baseline w-full"):
+class Panel(ui.card):
+    """A card with a title; use it with `with`.
+
+    Args:
+        title: what it shows.
+        help: how to read it, beside the title.
+
+    Attributes:
+        head: the row of the title, for what stands at its right end.
+    """
+
+    def __init__(self, title: str, *, help: str = "") -> None:
+        super().__init__()
+        self.classes("w-full panel").props("flat")
+        with self, ui.row().classes("items-center w-full no-wrap rw-head") as self.head:
             ui.label(title).classes("text-subtitle2 text-bold")
             if help:
                 ui.label(help).classes("text-caption muted")
-    return card
 
 
 def _show_keys() -> None:
@@ -199,4 +214,4 @@ def _listen_to_keys() -> None:
     )
 
 
-__all__ = ["PLACES", "Visit", "page_frame", "panel", "visit_of"]
+__all__ = ["PLACES", "Panel", "Visit", "page_frame", "visit_of"]

@@ -69,7 +69,9 @@ class _Board:
             for head in _HEADS:
                 ui.label(head).classes("rw-number" if head in _HEADS[2:] else "")
         self._live = ui.element("div").classes("rw-things")
-        self._ended_title = ui.label("Ended").classes("text-subtitle2 q-mt-md")
+        with ui.row().classes("items-baseline q-mt-md") as self._ended_title:
+            ui.label("Ended").classes("text-subtitle2 text-bold")
+            ui.label("in the last hour; last state kept").classes("rw-small")
         self._ended = ui.element("div").classes("rw-things")
         self._empty = _empty()
 
@@ -79,7 +81,7 @@ class _Board:
         for id in set(self._rows) - {seen.view.id for seen in things}:
             self._rows.pop(id).delete()
         live = [seen for seen in things if not has_ended(seen)]
-        ended = [seen for seen in things if has_ended(seen)]
+        ended = sorted((seen for seen in things if has_ended(seen)), key=lambda seen: seen.view.at, reverse=True)
         for home, those in ((self._live, live), (self._ended, ended)):
             by_id = {seen.view.id: seen for seen in those}
             for place, (view, depth) in enumerate(below_wholes([seen.view for seen in those])):
@@ -114,7 +116,6 @@ class _ThingRow:
     def __init__(self, id: str) -> None:
         self.totals: Totals | None = None
         self._look = ""
-        self._is_silent = True
         self._root = ui.element("div").classes("rw-thing")
         self._place: tuple[int, int] | None = None
         with self._root:
@@ -155,20 +156,19 @@ class _ThingRow:
         state = shown_state(seen)
         self._name.set_text(escaped(view.name) or view.id)
         words = [view.kind, escaped(state), shown_duration(_whole(view.at - view.started))]
+        if has_ended(seen) and not seen.problem:
+            words[2:] = [f"ran {words[2]}", f"ended {shown_duration(_whole(age_s))} ago"]
         self._kind.set_text(" · ".join(words))
         self._set_look(look_of(seen), ended=has_ended(seen), depth=depth)
         _set_width(self._bar, view.progress)
         self._track.set_visibility(view.progress is not None)
         self._left.set_text(progress_words(seen))
-        self._up.set_text(f"{sums.up}/{sums.processes}" if sums.processes else "")
+        self._up.set_text(f"{sums.up}/{sums.processes}" if sums.processes and not has_ended(seen) else "")
         self._cpu.set_text(f"{sums.cores:.1f} cores" if sums.cores is not None and seen.is_live else "")
         self._memory.set_text(shown_size(sums.memory_bytes) if sums.memory_bytes else "")
         self._rate.set_text(f"{shown_number(sums.rate)} {sums.rate_of}/s".replace(" /s", "/s") if sums.rate else "")
         self._curve.set_content(small_curve(sums.rates, visit.style.colors[0], 90) if sums.rate else "")
-        _set_words(self._problem, problem_words(seen, age_s))
-        if self._is_silent != bool(seen.problem):
-            self._is_silent = bool(seen.problem)
-            self._problem.classes(replace=f"{'rw-problem' if seen.problem else 'rw-small'} rw-wide")
+        _set_words(self._problem, problem_words(seen, age_s) if seen.problem else "")
         _set_words(self._failure, f"last failure: {escaped(view.last_failure)}" if view.last_failure else "")
 
     def set_visible(self, visible: bool) -> None:

@@ -20,6 +20,7 @@ class Picture:
         height: in pixels.
         help: one sentence on how to read it.
         wide: whether it takes the whole width.
+        waiting: what has not happened yet while there is nothing to show; after "no data yet: ".
     """
 
     panel: str
@@ -28,6 +29,12 @@ class Picture:
     height: int = 280
     help: str = ""
     wide: bool = False
+    waiting: str = ""
+
+    @property
+    def nothing(self) -> str:
+        """What stands in place of the picture while there is nothing to show."""
+        return f"no data yet: {self.waiting}" if self.waiting else "no data yet"
 
 
 __all__ = ["Picture"]

@@ -9,11 +9,12 @@ from nicegui import ui
 
 from ropewalk.escaping import escaped
 from ropewalk.page.browser import call_browser, remember_entries
-from ropewalk.page.frame import panel
+from ropewalk.page.frame import Panel
 from ropewalk.page.process_rows import Row, changes, process_rows
 from ropewalk.page.watcher import Seen
 from ropewalk.quantities import counted
 
+_HEAD_PX = 30
 _ROW_PX = 27
 _MOST_ROWS = 14
 """Rows that are seen at once; more are scrolled."""
@@ -32,9 +33,9 @@ class ProcessPanel:
 
     def __init__(self, seen: Seen, text: str = "", *, is_pool: bool = False) -> None:
         self._rows: dict[str, Row] = {}
-        with panel("Processes") as self._card:
-            with ui.row().classes("items-center w-full"):
-                self._counts = ui.label().classes("rw-small")
+        with Panel("Processes") as self._card:
+            with self._card.head:
+                self._counts = ui.label().classes("rw-small ellipsis").style("flex: 0 1 auto; min-width: 0")
                 if is_pool:
                     words = f"tasks and deaths of pool {escaped(seen.view.name)}"
                     ui.link(words, f"/now/{seen.view.id}").classes("rw-small")
@@ -76,7 +77,7 @@ class ProcessPanel:
             return
         self._num_shown = num_shown
         self._overview.set_visibility(num_processes > 1)
-        self._frame.style(replace=f"height:{_ROW_PX * (2 + num_shown)}px")
+        self._frame.style(replace=f"height:{_HEAD_PX + _ROW_PX * num_shown + 2}px")
 
     def _filter(self, text: str) -> None:
         call_browser("filter", self._grid.id, text)
@@ -120,15 +121,15 @@ def _options(seen: Seen) -> dict[str, Any]:
         {"headerName": "host", "field": "host", "width": 96, "hide": True},
         {"headerName": group, "field": "group", "width": 100, "hide": True},
         {"headerName": "state", "field": "state", "width": 116, ":cellRenderer": "ropewalk.cells.state"},
-        {"headerName": "doing", "field": "doing", "minWidth": 100, "flex": 1},
+        {"headerName": "doing", "field": "doing", "minWidth": 90, "flex": 1},
         _number("for", "doing_s", 66, formatter="duration"),
-        _number("CPU", "cpu", 84, renderer="cpu"),
-        _number("memory", "memory", 92, renderer="memory"),
+        _number("CPU", "cpu", 76, renderer="cpu"),
+        _number("memory", "memory", 84, renderer="memory"),
         _number("restarts", "restarts", 74, renderer="restarts"),
-        {"headerName": "last end", "field": "cause", "minWidth": 130, "flex": 2,
+        {"headerName": "last end", "field": "cause", "minWidth": 100, "flex": 2,
          ":cellRenderer": "ropewalk.cells.cause"},
-        _number("silent", "silent_s", 64, renderer="silent"),
-        _number("waiting", "waiting", 74, formatter="count", hide=seen.view.kind != "program"),
+        _number("silent", "silent_s", 64, renderer="silent", hide=True),
+        _number("waiting", "waiting", 70, formatter="count", hide=seen.view.kind != "program"),
         _number(done, "done", 80, formatter="count"),
         _number(f"{done}/s", "rate", 76, formatter="rate"),
         _number("pid", "pid", 76),
@@ -138,7 +139,7 @@ def _options(seen: Seen) -> dict[str, Any]:
         "rowData": [],
         "defaultColDef": {"sortable": True, "resizable": True, "suppressHeaderMenuButton": True},
         "rowHeight": _ROW_PX,
-        "headerHeight": 30,
+        "headerHeight": _HEAD_PX,
         "context": {"most": 1},
         "animateRows": False,
         "suppressCellFocus": False,

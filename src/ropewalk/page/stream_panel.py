@@ -6,6 +6,7 @@ zoom ──▶ stands still ──▶ the bars of that part, in its own resoluti
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -15,13 +16,14 @@ from nicegui.events import GenericEventArguments
 from ropewalk.control.view import ProcessView
 from ropewalk.page.browser import call_browser
 from ropewalk.page.chart import Chart
-from ropewalk.page.frame import panel
+from ropewalk.page.frame import Panel
 from ropewalk.page.pictures.stream import PICTURE, RUNNING, WINDOW_S, StreamWindow
 from ropewalk.page.style import Style
 from ropewalk.page.task_bars import MOST_BARS, Task
 from ropewalk.page.watcher import Seen
 
 _WINDOWS = {10: "10 s", 30: "30 s", 120: "2 min", 600: "10 min"}
+_ZOOM = "Ctrl and wheel, the bar, or + and - zoom; zoomed, it stands still."
 _ANEW_S = 120.0
 """The whole picture is made anew this often: rows, colours and resolution fit what is there now."""
 _SETTLED_S = 10.0
@@ -49,24 +51,25 @@ class StreamPanel:
         self._seen = seen
         height = _height(seen)
         self._stream = StreamWindow(0.0, 0.0, height, live=True)
-        with panel(PICTURE.title, help=PICTURE.help):
-            with ui.row().classes("items-center q-gutter-x-sm"):
+        with Panel(PICTURE.title, help=PICTURE.help) as card:
+            with card.head:
+                ui.space()
                 self._choice = ui.toggle(_WINDOWS, value=int(WINDOW_S), on_change=lambda e: self._choose(e.value))
                 self._choice.props('dense no-caps unelevated size="sm" toggle-color=primary')
                 self._button = ui.button("Pause", icon="pause", on_click=self._toggle).props(
                     "flat dense no-caps size=sm"
                 )
-                self._note = ui.label("Ctrl and wheel, or the bar below, zoom; zoomed, it stands still").classes(
-                    "rw-small"
-                )
-            self._chart = Chart(f"{seen.view.name} tasks", height, rows=self._rows)
+                self._button.style("min-width: 72px")
+            self._chart = Chart(f"{seen.view.name} tasks", height, nothing=PICTURE.nothing, rows=self._rows)
             self._chart.element.on("chart:datazoom", self._zoom, ["start", "end", "batch"], throttle=0.4,
                                    leading_events=False)  # fmt: skip
+            self._note = ui.label(_ZOOM).classes("rw-small")
 
     def show(self, seen: Seen) -> None:
         """Show what is new, unless it stands still."""
         self._seen = seen
         data = seen.panels.get("stream")
+        self._note.set_text(self._words(seen))
         if data is None or not self._live:
             return
         tasks = cast("Sequence[Task]", data.get("tasks", ()))
@@ -82,6 +85,13 @@ class StreamPanel:
         self._num_bars += sum(map(len, items.values()))
         items[RUNNING] = self._stream.running_items(running)
         self._send({"begin": self._stream.begin, "end": now, "items": items, "whole": [RUNNING]})
+
+    def _words(self, seen: Seen) -> str:
+        """Return why the window begins without a task, while it does, and else how to zoom."""
+        tasks = cast("Sequence[Task]", seen.panels.get("stream", {}).get("tasks", ()))
+        if not self._live or not tasks or float(tasks[0][2]) <= seen.view.at - self._window_s:
+            return _ZOOM
+        return f"Tasks are recorded while this is open: since {time.strftime('%H:%M:%S', time.localtime(tasks[0][2]))}."
 
     def _rows(self) -> list[list[object]]:
         """Return all tasks that are known, with the head of a table."""

@@ -16,7 +16,7 @@ from ropewalk.page.browser import add_now_head, call_browser
 from ropewalk.page.call_rates import CallRates
 from ropewalk.page.chart import Chart
 from ropewalk.page.event_panel import EventPanel
-from ropewalk.page.frame import Visit, page_frame, panel
+from ropewalk.page.frame import Panel, Visit, page_frame
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures import pictures_of
 from ropewalk.page.pictures.graph import graph_height
@@ -68,7 +68,7 @@ class _ThingPage:
         self._parts: _ThingParts | None = None
         self._first_look = watcher.num_looks
         self._waiting = ui.label("Looking for it…").classes("muted")
-        self._content = ui.column().classes("w-full q-gutter-y-sm")
+        self._content = ui.column().classes("w-full").style("gap: 12px")
         visit.when_gone(self._close)
 
     async def refresh(self) -> None:
@@ -133,7 +133,7 @@ class _ThingParts:
                     if picture.panel == "stream":
                         self._stream = StreamPanel(seen, visit.style)
                     else:
-                        with panel(picture.title, help=picture.help):
+                        with Panel(picture.title, help=picture.help):
                             self._charts.append(_LiveChart(seen, picture, visit))
         self._events = EventPanel(seen, visit.style, given.get("events", ""))
         ui.on("rw_process", self._open)
@@ -177,7 +177,7 @@ class _LiveChart:
         self._visit = visit
         self._last: Mapping[str, Any] | None = None
         self._rates = CallRates() if picture.panel == "graph" else None
-        self._chart = Chart(f"{seen.view.name} {picture.title}", picture.height)
+        self._chart = Chart(f"{seen.view.name} {picture.title}", picture.height, nothing=picture.nothing)
 
     def show(self, seen: Seen) -> None:
         """Draw the data, if it is new."""

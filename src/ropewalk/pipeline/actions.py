@@ -94,7 +94,8 @@ class Action:
         match = _CODE.fullmatch(code)
         if match is None:
             raise ScheduleInvalid(
-                f"{code!r} is no action; they look like F0:3v2, B0:3, S0:3>1/relu, R1:3<0/relu, A0v2/replicas, U0v2",
+                f"{code!r} is not an action; they look like F0:3v2, B0:3, S0:3>1/relu, R1:3<0/relu, A0v2/replicas, "
+                "U0v2",
                 action=code,
             )
         found = match.groupdict()

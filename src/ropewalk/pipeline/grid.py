@@ -89,7 +89,7 @@ def parse_grid(text: str) -> dict[PlanWorker, list[Action]]:
             match = re.fullmatch(r"([FBIWC])(?:(\d+):)?(\d+)", cell)
             if match is None:
                 raise ScheduleInvalid(
-                    f"{cell!r} is no cell of a grid; they look like F0, B2:0 or ..", worker=str(worker)
+                    f"{cell!r} is not a cell of a grid; they look like F0, B2:0 or ..", worker=str(worker)
                 )
             kind, stage, micro_batch = match.groups()
             action = Action(ActionKind(kind), int(stage or worker.group), worker.replica, int(micro_batch))
@@ -124,7 +124,7 @@ def _rows(text: str) -> Iterator[tuple[PlanWorker, str]]:
             continue
         match = re.fullmatch(r"\s*worker (\d+)(?:\.(\d+))?\s*\|(.*)", line)
         if match is None:
-            raise ScheduleInvalid(f"{line!r} is no row of a worker; they look like 'worker 0 | F0 F1 ..'")
+            raise ScheduleInvalid(f"{line!r} is not a row of a worker; they look like 'worker 0 | F0 F1 ..'")
         yield PlanWorker(int(match[1]), int(match[2] or 0)), match[3].strip()
 
 

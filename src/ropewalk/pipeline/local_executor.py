@@ -85,7 +85,7 @@ class LocalExecutor:
         exchange: makes the exchange that averages the gradients of one replica of a stage with those of the others,
             or the name of a compressor; None: gradients are summed uncompressed.
         options: gradient clipping, the NaN policy and autocast; None: none of these.
-        slots: most values that a link between two workers holds; None: no limit.
+        slots: the largest number of values that a link between two workers holds; None: no limit.
 
     Raises:
         PlanInvalid: the plan's stages are not those of this model.
@@ -122,7 +122,7 @@ class LocalExecutor:
         if not self.graph.model.training:
             raise ValueError(
                 f"{type(self.graph.model).__name__} is in evaluation mode as a whole, and an executor trains; call "
-                f"model.train() first, and then eval() on those of its modules that shall stay in evaluation"
+                f"model.train() first, and then eval() on those of its modules that should stay in evaluation"
             )
         make = OptimizerMaker(optimizer, lr_schedule, lr_scale)
         options = TrainingOptions() if options is None else options
@@ -217,7 +217,7 @@ class LocalExecutor:
 
     @user_frames_only
     def finish(self, metrics: StepMetrics) -> None:
-        """Go on until the metrics of a step are complete; drain the pipeline only if that is necessary.
+        """Continue until the metrics of a step are complete; drain the pipeline only if necessary.
 
         Args:
             metrics: what `step` returned.
@@ -298,7 +298,7 @@ class LocalExecutor:
         return filled(self.graph.model, {**state["parameters"], **state["buffers"]})
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a new executor needs to go on from here; drains the pipeline first.
+        """Return all that a new executor needs to continue from here; drains the pipeline first.
 
         Returns:
             The newest "parameters" and "buffers", the state of the "optimizer" with its "options" and, if there is an
@@ -310,7 +310,7 @@ class LocalExecutor:
         return {**taken(self.stages(), self._rates), "num_steps": self.num_steps, "seed": self._seed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from the state that `state_dict` returned, here or in another executor; drains the pipeline first.
+        """Continue from the state that `state_dict` returned, here or in another executor; drains the pipeline first.
 
         The plan and the schedule may differ from those of the state. As in PyTorch, the options of the optimizer are
         taken from the state, and so is the seed.
@@ -389,7 +389,7 @@ class LocalExecutor:
         where, error = self._failure
         raise LocalExecutorFailed(
             f"this executor failed {where} with {type(error).__name__}: {error}. Its micro-batches are half done, and "
-            f"some stages may have updated; make a new LocalExecutor, and load what its state_dict gave before",
+            f"some stages may have updated; make a new LocalExecutor, and load what its state_dict returned before",
             step=self.num_steps,
         ) from error
 
@@ -435,7 +435,7 @@ class LocalExecutor:
                  for worker, action in waiting]  # fmt: skip
         worker, action = waiting[0]
         raise ScheduleInvalid(
-            f"nobody can go on: {'; '.join(lines)}. The schedule's actions do not fit together; "
+            f"no worker can continue: {'; '.join(lines)}. The schedule's actions do not fit together; "
             f"`ropewalk.pipeline.verify` finds the first that breaks a rule",
             action=str(action),
             worker=str(worker),

@@ -79,7 +79,7 @@ def plan(
         cuts: the last operator of each stage except the last one, or a mapping from operators to stages; the
             partitioner is then "fixed".
         leaf_modules: for a module: submodules that tracing treats as one operator each (see `trace`).
-        repeats: how often the profiler measures each operator.
+        repeats: how many times the profiler measures each operator.
 
     Returns:
         The plan; `plan.prediction` has the predicted times and memory.

@@ -215,7 +215,7 @@ def assemble(profile: Profile, stages: Sequence[Stage], *, schedule: str, micro_
     for stage in stages:
         for id in stage.operators:
             if id not in profile.by_id:
-                raise PlanInvalid(f"stage {stage.id} has {id!r}, which is no operator of the profile")
+                raise PlanInvalid(f"stage {stage.id} has {id!r}, which is not an operator of the profile")
             if id in stage_of:
                 raise PlanInvalid(f"operator {id!r} is in stage {stage_of[id]} and in stage {stage.id}")
             stage_of[id] = stage.id

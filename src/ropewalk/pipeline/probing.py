@@ -112,7 +112,7 @@ def _round_s(message: bytes, to: IO[bytes], back: IO[bytes], before: Callable[[]
         before()
         to.write(message)
         if back.read(1) != message:
-            raise TopologyInvalid("the process that was to echo messages has ended; could Python be started here?")
+            raise TopologyInvalid("the process that should echo messages has ended; can Python be started here?")
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds[2:])  # the first two include page faults
 

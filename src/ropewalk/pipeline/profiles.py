@@ -232,12 +232,10 @@ def _check(profile: Profile) -> None:
     for source, target in profile.edges:
         for end in (source, target):
             if end not in seen:
-                raise ProfileInvalid(f"the edge {source!r} -> {target!r} names {end!r}, which is no operator")
+                raise ProfileInvalid(f"the edge {source!r} -> {target!r} names {end!r}, which is not an operator")
     if _topological(profile.operators, profile.edges) is None:
         circle = _circle(profile)
-        raise ProfileInvalid(
-            f"the edges go round in a circle: {' -> '.join(circle)}; an operator cannot wait for itself"
-        )
+        raise ProfileInvalid(f"the edges form a cycle: {' -> '.join(circle)}; an operator cannot wait for itself")
 
 
 def _check_numbers(operator: Operator) -> None:

@@ -148,7 +148,7 @@ def load_topology(path: str | Path) -> Topology:
     except OSError as error:
         raise TopologyInvalid(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise TopologyInvalid(f"{path} is no topology: {error}") from error
+        raise TopologyInvalid(f"{path} is not a topology: {error}") from error
 
 
 def _kind_of(kinds: list[_DeviceSection], num_devices: int) -> tuple[int, ...]:

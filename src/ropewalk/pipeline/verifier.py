@@ -46,7 +46,7 @@ def verify(
     *,
     num_micro_batches: int | None = None,
 ) -> None:
-    """Prove that action lists, from an empty pipeline to an empty pipeline, keep every law.
+    """Prove that action lists, from an empty pipeline to an empty pipeline, obey every law.
 
     Args:
         plan: the plan that the lists belong to.

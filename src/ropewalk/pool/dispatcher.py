@@ -267,7 +267,7 @@ class Dispatcher:
 
     def events(self) -> tuple[EventView, ...]:
         """Return what has happened to its workers and hosts, oldest first."""
-        return self.history.log.views()
+        return self.history.views()
 
     def stream_since(self, cursor: int) -> dict[str, Any]:
         """Return the rows of the task stream after a cursor, and record it from now on for a while."""
@@ -389,6 +389,8 @@ class Dispatcher:
         self.tasks.count_off_dropped()
         self._assign()
         if self._table.exhausted(worker.id):
+            if self._table.is_used_up(worker.id) and not (worker.stopping or self.workers.take_no_more):
+                self.history.replaced(worker.name, self._options.units_per_worker or 0)
             self.workers.stop(worker)
         elif not self._table.num_items(worker.id):
             self._watch.recall()
@@ -400,6 +402,8 @@ class Dispatcher:
         death = self.tasks.died(worker, exited)
         if worker.stopping or worker.host_leaves:  # as planned
             self.workers.scaling.gone(worker.rank)
+            if not self.workers.take_no_more:
+                mark_end(self._session.output_file(worker.name), f"{worker.name} ended as planned")
         else:
             self.history.died(worker.name, death)
             cause = death.record.describe()

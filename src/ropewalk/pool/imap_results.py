@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from ropewalk.pool.result_batch import RaisedEntry, ResultBatch
 from ropewalk.pool.results import PoolJob
+from ropewalk.user_frames import user_frames_only
 
 T = TypeVar("T")
 
@@ -153,9 +154,7 @@ class IMapIterator(Generic[T]):
     def __iter__(self) -> IMapIterator[T]:
         return self
 
-    def __next__(self) -> T:
-        return self.next()
-
+    @user_frames_only
     def next(self, timeout: float | None = None) -> T:
         """Return the next result.
 
@@ -176,6 +175,8 @@ class IMapIterator(Generic[T]):
         if type(entry) is RaisedEntry:
             raise entry.error
         return entry
+
+    __next__ = next
 
     def __del__(self) -> None:
         self._on_dropped()

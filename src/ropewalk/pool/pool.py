@@ -46,6 +46,7 @@ from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased, session_of
 from ropewalk.transport.serialization import dumps_code
+from ropewalk.user_frames import user_frames_only
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -72,7 +73,7 @@ class Pool:
         [1, 1, 2, 6, 24]
 
     Args:
-        processes: the number of workers; by default `ROPEWALK_WORKERS`, or else the number of CPUs that this process
+        processes: the number of workers; by default `ROPEWALK_WORKERS`, otherwise the number of CPUs that this process
             may use (inside a worker, the CPUs of that worker). For an elastic pool, the number of workers at the start;
             by default `min_processes`.
         initializer: called in each worker before its first task.
@@ -89,13 +90,13 @@ class Pool:
         task_timeout_s: seconds; a task that runs longer fails with `TaskTimeout`, and its worker is replaced. None sets
             no limit.
         at_most_once: never start a task twice: a task whose worker dies fails with `WorkerLost`.
-        min_processes: the smallest number of workers, to which the pool shrinks when there has been less to do for
-            `idle_s`; by default `processes`, or 1 if that is not given.
+        min_processes: the smallest number of workers, to which the pool shrinks after `idle_s` with less work; by
+            default `processes`, or 1 if that is not given.
         max_processes: the largest number of workers, to which the pool grows when work waits; by default `processes`,
             or the number of CPUs. A pool with neither `min_processes` nor `max_processes` changes its size by `resize`
             only. On a cluster an elastic pool asks for whole agents, and gives them back when none of their workers is
             needed.
-        idle_s: seconds for which there has to be less to do before an elastic pool shrinks.
+        idle_s: seconds for which an elastic pool must have less work before it shrinks.
         preload: names of modules that the workers share from the start, such as "numpy"; the modules must not start
             threads.
         environment: variables for the workers, on top of those that this process has when the workers start.
@@ -108,6 +109,7 @@ class Pool:
         StartFailed: no worker can be started with this engine.
     """
 
+    @user_frames_only
     def __init__(
         self,
         processes: int | None = None,
@@ -172,6 +174,7 @@ class Pool:
 
     # One call
 
+    @user_frames_only
     def apply(self, func: Callable[..., T], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> T:
         """Run `func(*args, **kwds)` in a worker and return its value.
 
@@ -222,6 +225,7 @@ class Pool:
 
     # Many calls
 
+    @user_frames_only
     def map(
         self,
         func: Callable[[S], T],
@@ -273,6 +277,7 @@ class Pool:
         """
         return self._map(func, iterable, CallKind.ONE, chunksize, callback, error_callback, seed)
 
+    @user_frames_only
     def starmap(
         self,
         func: Callable[..., T],
@@ -411,7 +416,7 @@ class Pool:
     """Another name of `resize`, which the executors of `ropewalk.population` call."""
 
     def view(self, panels: Mapping[str, int] | None = None) -> View:
-        """What the page and reports show of the pool now.
+        """What the page and reports show about the pool now.
 
         Args:
             panels: names of the pictures whose data is wanted; see `ropewalk.control.view.Observable`.
@@ -508,7 +513,7 @@ class Pool:
     def start_job(
         self, job: PoolJob, func: Callable[..., Any], cut: Iterable[Sequence[Any]], kind: int, seed: int | None = None
     ) -> None:
-        """Run `func` for items that were cut into units; the job is told of the results (see `PoolJob`).
+        """Run `func` for items that were cut into units; the job is told the results (see `PoolJob`).
 
         Args:
             job: the job that gets the results.

@@ -24,6 +24,7 @@ from ropewalk.pool.result_batch import RaisedEntry, ResultBatch
 from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred, may_serve
 from ropewalk.quantities import counted
 from ropewalk.transport.loop_with_guests import LoopWithGuests
+from ropewalk.user_frames import user_frames_only
 
 T = TypeVar("T")
 
@@ -147,6 +148,7 @@ class AsyncResult(PoolJob, Generic[T]):
         if not self._done and self._there.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             self._there.release()
 
+    @user_frames_only
     def get(self, timeout: float | None = None) -> T:
         """Return the value of the call, or raise its exception.
 

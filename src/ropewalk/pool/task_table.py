@@ -409,6 +409,11 @@ class TaskTable:
         worker = self._workers.get(id)
         return worker is not None and not worker.num_items and (worker.draining or worker.units_left == 0)
 
+    def is_used_up(self, id: str) -> bool:
+        """Return whether a worker was given as many units as one may run."""
+        worker = self._workers.get(id)
+        return worker is not None and worker.units_left == 0
+
     def current_task(self, id: str) -> tuple[TaskUnit, int] | None:
         """Return the oldest item that a worker holds, which by the messages so far is the one it is in."""
         worker = self._workers.get(id)

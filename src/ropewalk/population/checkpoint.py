@@ -21,7 +21,7 @@ _PATTERN = "generation-*.state"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
-    """Where and how often a run is saved.
+    """Where and in which generations a run is saved.
 
     Args:
         folder: the folder of the checkpoints, created for this user alone if missing; other users must not be able to

@@ -67,7 +67,7 @@ class RunResult(Generic[A]):
     """Name of the fitness function."""
 
     def view(self, panels: dict[str, int] | None = None) -> View:
-        """Return what the page and reports show of the run, now that it has ended.
+        """Return what the page and reports show about the run, now that it has ended.
 
         Args:
             panels: names of the panels whose data is wanted, with cursors; see `ropewalk.control.view.Observable`.
@@ -194,7 +194,7 @@ def evaluate(
         workers: adapts the number of workers to the number of candidates: `WorkerAutoscaler(least, most)`.
         seed: seed of the evaluations; defaults to the algorithm's seed, or 0.
         track: True, or the name of a project: rows, failed evaluations, deaths of workers and checkpoints are kept as a
-            run, in the current one of this process or in one of its own; see `ropewalk.tracking`.
+            run: the current run of this process, or a new one; see `ropewalk.tracking`.
 
     Returns:
         The result of the run.

@@ -73,6 +73,6 @@ def _number(value: Any) -> float:
     if getattr(value, "size", 0) == 1 or getattr(value, "numel", lambda: 0)() == 1:
         return float(value.item())  # an array or tensor with one element
     raise TypeError(
-        f"a fitness function returned {value!r:.80} of type {type(value).__name__}; return a number to be made large, "
+        f"a fitness function returned {value!r:.80} of type {type(value).__name__}; return a number to maximise, "
         "or ropewalk.population.Outcome(fitness, behaviour=..., steps=...)"
     )

@@ -95,6 +95,6 @@ def check_names(who: str, names: Iterable[str]) -> None:
     taken = RESERVED.intersection(names)
     if taken:
         raise ValueError(
-            f"{who} called {', '.join(sorted(taken))}, which are columns of every run; call them otherwise (taken are "
+            f"{who} called {', '.join(sorted(taken))}, which are columns of every run; use other names (taken: "
             f"{', '.join(sorted(RESERVED))})"
         )

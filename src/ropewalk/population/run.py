@@ -206,7 +206,7 @@ class EvaluationLoop:
         if not self.rows and self.num_evaluations > _MANY_GENERATIONS * max(self._algorithm.population, 16):
             raise RuntimeError(
                 f"{type(self._algorithm).__name__} was told of {self.num_evaluations} evaluations and its `generation` "
-                f"is still {self._algorithm.generation}; count it up in `tell` when a generation is complete"
+                f"is still {self._algorithm.generation}; increment it in `tell` when a generation is complete"
             )
 
     def _drop(self, tickets: Sequence[Ticket]) -> None:

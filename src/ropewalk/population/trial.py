@@ -14,7 +14,7 @@ _SEED_BITS = 31
 
 
 class Trial:
-    """The context of one evaluation, the same whenever, wherever and however often its candidate is evaluated.
+    """The context of one evaluation, the same whenever, wherever and however many times its candidate is evaluated.
 
     Args:
         seed: 64-bit seed; the seeds of different evaluations are independent.
@@ -44,7 +44,7 @@ class Trial:
 
     @property
     def common_seed(self) -> int:
-        """A seed from 0 to 2**31 - 1 that all candidates of a generation have in common, and the next one not.
+        """A seed from 0 to 2**31 - 1 that all candidates of a generation share; the next generation has another.
 
         With common random numbers, candidates are compared on the same episodes, so that luck decides less about their
         ranks (Glasserman, Yao: Some guidelines and guarantees for common random numbers, 1992). It is the seed of all

@@ -110,7 +110,7 @@ def _too_large(project: Project, entries: Iterable[ProjectEntry], size_bytes: in
     replaces = "" if ignore_file.exists() or not (project.root / ".gitignore").exists() else ", in place of .gitignore"
     return CodeRefused(
         f"the code of the project {project.root} has {_shown(size_bytes)} in {len(files)} files, more than the setting "
-        f"code_limit of {_shown(limit_bytes)}. The largest: {largest}. Name what is no code in {ignore_file} (one "
+        f"code_limit of {_shown(limit_bytes)}. The largest: {largest}. Name what is not code in {ignore_file} (one "
         f'pattern in each line, as in .gitignore{replaces}), set code = "shared" if all hosts see this folder, or '
         "raise code_limit"
     )
@@ -254,7 +254,7 @@ def _extract(archive: _Inflating, folder: Path, stopped: Callable[[], bool]) -> 
     while (info := _next_header(archive)) is not None:
         num_members += 1
         if stopped():
-            raise CodeRefused("a bundle of code was not unpacked to its end: it is needed no more")
+            raise CodeRefused("a bundle of code was not unpacked to its end: it is no longer needed")
         if num_members > MAX_FILES:
             raise CodeRefused(f"a bundle of code is refused: it has more than {MAX_FILES:,} files and folders")
         name = _inside(info.name)

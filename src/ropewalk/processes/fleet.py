@@ -28,7 +28,7 @@ from ropewalk.processes.agent_bootstrap import AgentBootstrap
 from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.engine_client import EngineClient
 from ropewalk.processes.messages import AgentUp, Ping, Pong, ShutdownMessage
-from ropewalk.processes.sizing import Share, described, fits, shares, shares_of_places, too_many
+from ropewalk.processes.sizing import Share, described, fits, shares, shares_of_places, suits, too_many
 from ropewalk.settings import Settings
 from ropewalk.supervision.liveness import Lease, Liveness
 from ropewalk.supervision.restart import GiveUp, RestartBudget, StartAgain
@@ -165,24 +165,47 @@ class Fleet:
         if coming:
             even = math.ceil(total / (len(ready) + coming))
             candidates = [agent for agent in ready if len(agent.processes) < even]
-        agent = beside or next((agent for agent in candidates if self._fits(agent, resources)), None)
+        agent = beside or self._roomy(candidates, resources, wait=bool(coming))
         if agent is None and ready and not coming and not self._may_come(resources):
-            agent = ready[0]  # crowded is better than never
+            agent = next(
+                (agent for agent in ready if _fits(agent, resources)), ready[0]
+            )  # crowded is better than never
         if agent is None:
             return None
-        if not self._fits(agent, resources):
+        if not _fits(agent, resources):
             self._loop.call_later(_CROWD_S, lambda: self._tell_if_crowded(agent))
         agent.processes[id] = resources
         agent.idle_since = None
         return agent
 
-    def _fits(self, agent: AgentRecord, resources: Resources) -> bool:
-        return fits(agent.share, agent.processes.values(), resources, self._per_job)
+    def _roomy(self, agents: Sequence[AgentRecord], resources: Resources, *, wait: bool) -> AgentRecord | None:
+        """Return the first agent that has room for a process, if there is one.
+
+        Each agent comes for processes of one kind, which would have no place if others took theirs. So a process goes
+        to another kind's agent only if none of its own kind is coming.
+
+        Args:
+            agents: the ones that are up.
+            resources: what the process asks for.
+            wait: whether agents are coming.
+        """
+        own = (agent for agent in agents if agent.share.kind == resources)
+        if agent := next((agent for agent in own if _fits(agent, resources)), None):
+            return agent
+        if wait and any(share.kind == resources for share in self._coming()):
+            return None
+        others = (agent for agent in agents if suits(agent.share, resources))
+        return next((agent for agent in others if _fits(agent, resources)), None)
+
+    def _coming(self) -> list[Share]:
+        """Return the shares of the agents that are being started."""
+        starting = [agent.share for agent in list(self.agents.values()) if not agent.pid and not agent.draining]
+        return starting + self._submitting
 
     def _tell_if_crowded(self, agent: AgentRecord) -> None:
         """Report that more runs on a host than it has room for; once for each time that it becomes crowded."""
         *others, last = agent.processes.values() or (None,)
-        is_crowded = last is not None and not fits(agent.share, others, last, self._per_job)
+        is_crowded = last is not None and not fits(agent.share, others, last)
         if is_crowded and not agent.is_crowded and agent.id in self.agents:
             room = f"room for {agent.share.slots} of {described(agent.share.kind)}"
             self._crew.on_happened(
@@ -205,9 +228,8 @@ class Fleet:
             self.prepare(unknown, lambda problem: self._want_again(waiting, problem))
             return
         waiting = waiting or [self._default]
-        agents = list(self.agents.values())
-        coming = [agent.share for agent in agents if not agent.pid and not agent.draining] + self._submitting
-        now = len(agents) + len(self._submitting) - sum(bool(agent.draining) for agent in agents)
+        coming = self._coming()
+        now = self._num_agents()
         if self._desk.places:
             free = self._free(self._desk.places)
             wanted = shares_of_places(waiting, self._per_job, coming, hosts=hosts, free=free, now=now)
@@ -265,10 +287,16 @@ class Fleet:
             return True
         if self._here or time.monotonic() < self._paused_until:
             return False
+        if (hosts := self._home.settings.hosts) is not None:
+            return self._num_agents() < hosts
         if self._desk.places:  # also when an idle agent is given back, or a lost one has not ended yet
             idle = any(agent.draining or not (agent.processes or agent.services) for agent in agents)
             return idle or any(room.holds(resources) for room in self._free(self._desk.places).values())
-        return self._most is None or sum(not agent.draining for agent in agents) < self._most
+        return self._most is None or self._num_agents() < self._most
+
+    def _num_agents(self) -> int:
+        """Return how many agents there are or will be, without those that are leaving."""
+        return len(self._submitting) + sum(not agent.draining for agent in list(self.agents.values()))
 
     # Submission
 
@@ -503,6 +531,10 @@ class Fleet:
             if agent.pid:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(agent.pid, signal.SIGKILL)
+
+
+def _fits(agent: AgentRecord, resources: Resources) -> bool:
+    return fits(agent.share, agent.processes.values(), resources)
 
 
 def _is_of(agent: AgentRecord, address: str) -> bool:

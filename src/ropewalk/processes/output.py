@@ -25,6 +25,7 @@ from typing import TextIO
 
 from ropewalk.escaping import escaped, escaped_line
 from ropewalk.trusted_files import make_folder, open_to_append
+from ropewalk.user_frames import stacks_text
 
 logger = logging.getLogger(__name__)
 
@@ -149,7 +150,7 @@ class Console:
             if entry is None:
                 return
             who, text, is_error, on_shown = entry
-            if text:
+            if text := stacks_text(text):
                 target = sys.stderr if is_error else sys.stdout
                 with contextlib.suppress(Exception):  # a closed or foreign stdout must not stop the run
                     for piece in in_pieces(prefixed(who, text, colour=_is_terminal(target)) if who else text):

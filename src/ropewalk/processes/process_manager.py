@@ -153,7 +153,7 @@ class ProcessManager:
     def check(self) -> None:
         """Raise `StartFailed` if there can be no processes any more."""
         if self.failure:
-            raise StartFailed(f"this session gives no processes any more: {self.failure}") from self.failure
+            raise StartFailed(f"this session starts no more processes: {self.failure}") from self.failure
 
     def start(self, spec: ProcessSpec, owner: Owner) -> str:
         """Ask for a process; returns its id at once. The owner is told what becomes of it.
@@ -165,7 +165,8 @@ class ProcessManager:
         if is_importing():
             raise RuntimeError(
                 f"{spec.name} was to be started while this process imports the script of the one that started it; that "
-                "would begin its work again: put what starts processes and pools under `if __name__ == '__main__':`"
+                "would begin its work again: put the code that starts processes and pools under "
+                "`if __name__ == '__main__':`"
             )
         # Unique at the agent: sessions of several processes may share it, and their pools may have the same names.
         id = f"{spec.name}#{os.getpid()}-{next(_numbers)}{self._beginning.id_end}"

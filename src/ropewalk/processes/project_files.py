@@ -119,7 +119,7 @@ def list_files(project: Project) -> Listing:
         entries = list(walk.entries_of("", IgnoreRules(), name))
     except RecursionError:
         raise CodeRefused(
-            f"the project {project.root} has folders in folders hundreds deep, below {walk.deepest[:100]}; name them "
+            f"the project {project.root} has folders nested hundreds deep, below {walk.deepest[:100]}; name them "
             f"in {project.root / IGNORE_FILE}, or remove them"
         ) from None
     return Listing(tuple(entries), tuple(walk.left_out))
@@ -174,7 +174,7 @@ class _Walk:
                     return file.read()
         except OSError as error:
             raise unreadable(Path(path), error) from error
-        self.left_out.append(f"the rules in {os.path.join(folder, name)} (it is no file)")
+        self.left_out.append(f"the rules in {os.path.join(folder, name)} (it is not a file)")
         return ""
 
     def _is_wanted(self, entry: os.DirEntry[str]) -> bool:
@@ -190,8 +190,8 @@ class _Walk:
         if self._num_seen > MAX_FILES:
             most = ", ".join(f"{folder} {number:,}" for folder, number in self._num_in.most_common(_NUM_SHOWN))
             raise CodeRefused(
-                f"the project {self._root} has more than {MAX_FILES:,} files and folders, which is no code alone. Most "
-                f"of those seen so far are in: {most or 'the folder itself'}. Name folders of data and results in "
+                f"the project {self._root} has more than {MAX_FILES:,} files and folders, which is more than code. "
+                f"Most of those seen so far are in: {most or 'the folder itself'}. Name folders of data and results in "
                 f"{os.path.join(self._root, IGNORE_FILE)} (one pattern in each line, as in .gitignore), or set "
                 'code = "shared" if all hosts see this folder'
             )

@@ -157,7 +157,7 @@ class RecordRelay:
         seen()
         if not self._warned and records.data:
             self._warned = True
-            logger.warning("%s on %s wrote records of a run that nobody here keeps", records.id, agent.label)
+            logger.warning("%s on %s wrote records of a run that is not kept here", records.id, agent.label)
 
     def _takes(self, handler: Handler, batch: RecordBatch) -> bool:
         try:

@@ -174,7 +174,7 @@ class Session:
         return [agent.pid for agent in self._agents() if agent.pid]
 
     def ways(self) -> list[RelayRoute]:
-        """Return the pairs of hosts that reach each other only through a relay, and the relay of each."""
+        """Return the pairs of hosts that reach each other only through a relay, and the relay of each pair."""
         return self._ways.known() if self._ways else []
 
     def close(self) -> None:
@@ -210,7 +210,7 @@ class Session:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it cannot give processes any more."""
+        """Whether it can no longer start processes."""
         return self._opened and self.processes.failure is not None
 
     @property
@@ -311,7 +311,7 @@ class Session:
         return Path(self.settings.logs or self.folder / "output")
 
     def when_closed(self, call: Callable[[], object]) -> None:
-        """Have a call made, once, when the session has ended."""
+        """Arrange for a call to be made, once, when the session has ended."""
         with self._lock:
             if not self._closed:
                 self._when_closed.append(call)

@@ -41,14 +41,26 @@ class Share:
         return Resources(self.kind.cpus * n, self.kind.gpus * n, memory * n if memory else None)
 
 
-def fits(share: Share, hosted: Iterable[Resources], another: Resources, per_job: PerJob) -> bool:
-    """Return whether a share has room for another process beside those that it hosts."""
+def fits(share: Share, hosted: Iterable[Resources], another: Resources) -> bool:
+    """Return whether a share has room for another process beside those that it hosts.
+
+    Where its job names no memory, as much as the engine gives by itself, memory is not counted.
+    """
     if share.slots is None:
         return True
-    whole = per_job.get(share.kind) or share.slots
-    room = share.slots / whole
-    used = sum(_part(each, per_job, whole) for each in (*hosted, another))
-    return used <= room + _ROUNDING
+    processes = [*hosted, another]
+    room = share.resources
+    cpus, gpus = sum(each.cpus for each in processes), sum(each.gpus for each in processes)
+    memory = sum(each.memory_bytes or 0 for each in processes)
+    return cpus <= room.cpus + _ROUNDING and gpus <= room.gpus and memory <= (room.memory_bytes or memory)
+
+
+def suits(share: Share, process: Resources) -> bool:
+    """Return whether a process may use the room of a share that was made for processes of another kind.
+
+    One without GPUs leaves those that are there to the processes that need them.
+    """
+    return share.slots is None or bool(share.kind.gpus) == bool(process.gpus)
 
 
 def shares(
@@ -215,7 +227,3 @@ def _at_most(count: int, limit: int | None) -> int:
 
 def _size(kind: Resources) -> tuple[int, float, int]:
     return kind.gpus, kind.cpus, kind.memory_bytes or 0
-
-
-def _part(kind: Resources, per_job: PerJob, whole: int) -> float:
-    return 1 / (per_job.get(kind) or whole)

@@ -37,7 +37,7 @@ def launch(
     here = settings.current(engine=engine, mode=mode)
     chosen: Mode = "threads" if here.mode == "threads" else "processes"
     if chosen == "processes" and not copy:
-        raise ValueError('copy=False needs mode="threads": what travels between processes is always copied')
+        raise ValueError('copy=False needs mode="threads": values sent between processes are always copied')
     program.validate(chosen, engine=engine, copy=copy)
     specs = program.specs
     packed = PackedProgram(specs if chosen == "processes" else ())

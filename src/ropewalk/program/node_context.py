@@ -297,7 +297,7 @@ def stopping() -> bool:
 def wait_for_stop(timeout_s: float | None = None) -> bool:
     """Wait until the node is asked to end.
 
-    A service whose `run` waits here, and a worker that waits here without a timeout, have no end of their own: the
+    A service whose `run` waits here, and a worker that waits here without a timeout, do not end by themselves: the
     program does not wait for them, and stops them when everything else has completed.
 
     Args:

@@ -77,6 +77,7 @@ def main(context: ProcessContext) -> None:
         say(UnitEnded(start.name, start.nodes[0].name, failure_of(error, __name__)))
     _say_farewell(link)
     host.close()
+    signal.signal(signal.SIGTERM, lambda *_: None)  # it is ending: callbacks of atexit would only be torn
     if not well:
         sys.exit(code)
 

@@ -135,9 +135,9 @@ class Program:
             replicas: number of replicas.
             resources: what each replica requests.
             restart: "never" (the default), "on_failure", "always" or a `Restart`.
-            essential: whether the program waits for this node to complete, if it has an end of its own (a worker, or a
+            essential: whether the program waits for this node to complete, if it ends by itself (a worker, or a
                 service with `run`), and fails when it fails and is not restarted; True by default. A node that waits in
-                `rw.wait_for_stop` has no end of its own and never keeps a program alive.
+                `rw.wait_for_stop` does not end by itself and never keeps a program alive.
             environment: environment variables for its process.
             checkpoint_s: seconds between checkpoints of a service that has `state_dict` and `load_state_dict`, whether
                 or not it is called. By default it is saved after calls, for at most a twentieth of its time.
@@ -293,7 +293,7 @@ class Program:
             ValueError: the format is not one of these.
         """
         if format not in _FORMATS:
-            raise ValueError(f"the graph can be had as {', '.join(_FORMATS)}, not {format!r}")
+            raise ValueError(f"the graph is available as {', '.join(_FORMATS)}, not {format!r}")
         self._unlaunched.is_used()
         return _FORMATS[format](self._drawn())
 
@@ -346,12 +346,13 @@ class Program:
                 happens between processes. With False the callee gets the caller's own objects, and nothing needs to be
                 picklable; this hides errors that would occur with processes.
             track: True, or the name of a project: the graph, the table of nodes, deaths with their causes and the end
-                are kept as a run, in the current one of this process or in one of its own. Code of nodes finds it by
+                are kept as a run: the current run of this process, or a new one. Code in nodes gets it from
                 `ropewalk.tracking.current_run()`.
             shown_as: what `ropewalk ps` and the page show in its place, such as the trainer whose processes these are;
                 by default the program itself.
-            checkpoint: a folder, in which the states of services outlive the program: the same call, after the launcher
-                was killed too, goes on with them. Nobody removes it. None: states are kept for restarts within the run.
+            checkpoint: a folder in which the states of services outlive the program: the same call resumes from them,
+                even after the launcher was killed. It is never removed. None: states are kept only for restarts within
+                the run.
 
         Returns:
             The running program.

@@ -19,8 +19,8 @@ class Restart:
     Every failure counts, including those of a node that had been ready, as in Erlang's restart intensity: more than
     `max_restarts` failures within `window_s` are a crash loop, and the node has failed, with the cause of the first
     failure. The first restart is immediate, so that a killed service answers again soon; the wait before each further
-    restart within the window is twice as long as the previous one. It is no failure when a replica's host is about to
-    be taken away: the replica is asked to end and restarts on another host, whatever the policy.
+    restart within the window is twice as long as the previous one. It does not count as a failure when a replica's host
+    is about to be taken away: the replica is asked to end and restarts on another host, whatever the policy.
 
     Example:
         >>> Restart("on_failure", max_restarts=3, strategy="together").policy

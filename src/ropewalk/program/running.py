@@ -45,6 +45,7 @@ from ropewalk.tracking.observed_run import UNOBSERVED, ObservedRun
 from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.loop_with_deputies import LoopWithDeputies
+from ropewalk.user_frames import user_frames_only
 
 T = TypeVar("T")
 
@@ -141,6 +142,7 @@ class RunningProgram(ControlTarget):
 
     # Waiting and ending
 
+    @user_frames_only
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the program has ended: its finite nodes have completed, it was stopped, or it failed.
 
@@ -225,7 +227,7 @@ class RunningProgram(ControlTarget):
                 raise ValueError(f"{spec} has {least} to {most} ranks, and cannot be scaled to {replicas}")
         elif most is not None:
             raise ValueError(
-                f"{spec} is {spec.node.num_replicas} processes that know of each other, and cannot be scaled to "
+                f"{spec} is {spec.node.num_replicas} processes that form a group, and cannot be scaled to "
                 f"{replicas}; launch the program anew with another size"
             )
         self._call(lambda: self._conductor.scale(unit, replicas))
@@ -262,7 +264,7 @@ class RunningProgram(ControlTarget):
         self._kill(self._spec(name).unit, replica)
 
     def client(self, name: str, *, on_lost: OnLost = "raise") -> Any:
-        """Return a client of a service, for code outside of the program.
+        """Return a client of a service, for code outside the program.
 
         Args:
             name: the node's name.
@@ -282,7 +284,7 @@ class RunningProgram(ControlTarget):
     # Looking at it
 
     def view(self, panels: Mapping[str, int] | None = None) -> View:
-        """What the page and `ropewalk ps` show of the program now.
+        """What the page and `ropewalk ps` show about the program now.
 
         Args:
             panels: names of the pictures whose data is wanted; see `ropewalk.control.view.Observable`.

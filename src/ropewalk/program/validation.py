@@ -131,7 +131,7 @@ def _handles(program: Program, spec: NodeSpec) -> Iterator[str]:
         if vertex.program is not None and vertex.program is not program:
             yield f"{argument} is a handle to {handle.name!r} of another program, which runs for itself"
         elif not known and handle.name not in program.declared:
-            yield f"{argument} is a handle to {handle.name!r}, which is no node of this program"
+            yield f"{argument} is a handle to {handle.name!r}, which is not a node of this program"
         elif known and handle.methods is None:
             target = vertex.node
             kind = f"a {target.kind}, which" if target is not None else "a node that"

@@ -61,6 +61,7 @@ with _lazy:
     from ropewalk.rl.learners.targets import TargetCopy as TargetCopy
     from ropewalk.rl.logs.csv_file import CSVLogger as CSVLogger
     from ropewalk.rl.logs.memory import MemoryLogger as MemoryLogger
+    from ropewalk.rl.logs.tensorboard import TensorBoardLogger as TensorBoardLogger
     from ropewalk.rl.logs.terminal import TerminalLogger as TerminalLogger
     from ropewalk.rl.networks.concatenate import Concatenate as Concatenate
     from ropewalk.rl.networks.impala_cnn import ImpalaCNN as ImpalaCNN

@@ -168,9 +168,9 @@ def read_decisions(path: Path | str, experiment: str) -> tuple[int, list[Event]]
                 event: Event = json.loads(line)
                 events.append([str(event[0]), *event[1:]])
             except (ValueError, LookupError, TypeError) as error:
-                raise ValueError(f"{path} is no log of decisions: line {number} is {line[:80]!r}") from error
+                raise ValueError(f"{path} is not a log of decisions: line {number} is {line[:80]!r}") from error
     if not events or events[0][0] != "begin":
-        raise ValueError(f"{path} is no log of decisions: it does not say what it begins with")
+        raise ValueError(f"{path} is not a log of decisions: it does not say what it begins with")
     _, recorded, groups = events[0]
     if recorded != experiment:
         raise ValueError(f"{path} is the log of another experiment:\n  {recorded}\nand this one is\n  {experiment}")

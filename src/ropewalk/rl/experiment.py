@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import numbers
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from ropewalk.rl.actors.evaluator import MAX_STEPS
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
@@ -14,9 +15,11 @@ from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous_actor import GROUPS_OF_REMOTE_ACTOR
 from ropewalk.rl.distributed import ProcessCounts, build_program, drive_program
 from ropewalk.rl.environments.environment import EnvironmentFactory
+from ropewalk.rl.environments.mistakes import check_takes_a_seed
 from ropewalk.rl.in_process import run_in_process
 from ropewalk.rl.logs.logger import Log, as_logger
 from ropewalk.rl.observing import observe, with_rows
+from ropewalk.rl.other_names import refuse_unknown
 from ropewalk.rl.repeating import repeat
 from ropewalk.rl.result import ExperimentResult
 from ropewalk.tracking.observed_run import Track
@@ -33,8 +36,8 @@ class Evaluation:
     """When and how the policy is evaluated, without exploration, beside the training.
 
     Args:
-        every_steps: environment steps between evaluations in one process; evaluators of a program evaluate the newest
-            weights all the time.
+        every_steps: environment steps between evaluations. In a program nobody waits for an evaluation: if steps go by
+            faster than evaluators can play, they leave some out, and go on with the newest weights.
         episodes: of an evaluation.
         stop_at: the experiment ends, before its steps are done, once the mean score of an evaluation is at least this;
             None: it does not. In a program the steps until then depend on when evaluators find the time.
@@ -70,11 +73,11 @@ class Experiment:
         evaluation: when the policy is evaluated; None: never.
         checkpoint: a folder for checkpoints; a run continues from the newest one in it. None: nothing is kept.
         checkpoint_s: seconds between checkpoints.
-        max_lag: in an asynchronous run, a block that was collected with weights more than this number of updates behind
-            the newest ones when it comes is dropped and counted (`Counters.stale_steps`): its steps are not learned
-            from. Blocks that came in time may wait for their turn: a bound of that is the agent's `max_policy_lag`, or
-            the size of its table. In lock-step `lag` is the bound. None: blocks of any age are taken.
-        record: a file for the decisions of an asynchronous run, from which `repeat` does it again; None: no file.
+        max_lag: in an asynchronous run, a block is dropped and counted (`Counters.stale_steps`) if, when it arrives,
+            its weights are more than this number of updates behind the newest ones: its steps are not learned from.
+            Blocks that arrive in time may still wait for their turn, which the agent's `max_policy_lag` or the size of
+            its table limits. In lock-step `lag` is the limit. None: blocks of any age are taken.
+        record: a file for the decisions of an asynchronous run, from which `repeat` repeats it; None: no file.
         device: of the learner, such as "cuda".
         digest_every: updates between digests of the weights, by which runs are compared; 0 takes none.
     """
@@ -92,6 +95,11 @@ class Experiment:
     record: Path | str | None = None
     device: str = "cpu"
     digest_every: int = 0
+
+    def __new__(cls, *arguments: Any, **settings: Any) -> Self:
+        """Refuse unknown settings, with the names that those of other libraries have here."""
+        refuse_unknown("rl.Experiment", settings, (field.name for field in dataclasses.fields(cls)))
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         self._check_parts()
@@ -115,6 +123,7 @@ class Experiment:
                 "environment makes an environment from a seed: rl.Gymnasium('CartPole-v1'), or a function such as "
                 f"`lambda seed: MyEnv()`; it is {self.environment!r}"
             )
+        check_takes_a_seed(self.environment)
         is_made = hasattr(self.network, "state_dict") and not isinstance(self.network, type)
         if self.network is not None and (not callable(self.network) or is_made):
             raise TypeError(
@@ -139,7 +148,7 @@ class Experiment:
         log: Log = "terminal",
         track: Track = False,
     ) -> ExperimentResult:
-        """Train to the end, and return what came of it.
+        """Train to the end, and return the result.
 
         Ctrl-C and SIGTERM end it, after a last checkpoint if the experiment has a folder for them.
 
@@ -149,16 +158,17 @@ class Experiment:
                 never wait for each other. None: what suits the agent.
             lag: in lock-step, 1 lets actors collect a round while the learner learns from the last one.
             inference: processes that choose actions for all actors, which then hold no network (SEED RL).
-            evaluators: processes that evaluate the newest weights; None: one if there is an `evaluation`.
+            evaluators: processes that evaluate the newest weights, in turn; None: one if there is an `evaluation`.
+                Without an `evaluation` they evaluate all the time.
             learners: processes that learn, each from a share of the actors with a replay of its own; they average their
                 gradients, so an update is worth `learners` batches, and have equal weights. Only with "async".
             engine: where the processes run, such as "slurm"; None: as the settings say.
             log: where progress goes: "terminal", "silent", a `Logger`, or a list of these.
             track: True, or the name of a project: the settings, the rows of the log, deaths and the end are kept as a
-                run, in the current one of this process or in one of its own; see `ropewalk.tracking`.
+                run: the current run of this process, or a new one; see `ropewalk.tracking`.
 
         Raises:
-            ValueError: these settings do not fit each other; said before anything starts.
+            ValueError: these settings do not fit together; raised before anything starts.
             ProgramFailed: a node failed for good.
             NotFinite: experience, a loss or a gradient is NaN or infinite.
             LimiterDeadlock, LimiterStuck: the limiters of replay allow neither inserting nor sampling.
@@ -179,7 +189,7 @@ class Experiment:
 
     @user_frames_only
     def repeat(self, record: Path | str, *, log: Log = "terminal") -> ExperimentResult:
-        """Do an asynchronous run again, in this process, from the record of its decisions: with the same bits.
+        """Repeat an asynchronous run in this process from the record of its decisions, bit for bit.
 
         Args:
             record: the file that `Experiment.record` named.
@@ -267,6 +277,12 @@ class Experiment:
             raise ValueError(
                 f"{actors} actors cannot share {groups} group(s) of environments; say groups={actors} or more in the "
                 "experiment, or use fewer actors"
+            )
+        if self.agent.synchronous and self.agent.items_of_batch(groups) > groups:
+            raise ValueError(
+                f"batch_size={self.agent.batch_size} is a number of blocks, and a round of "
+                f"{type(self.agent).__name__} has one from each of {groups} group(s); leave it out. The batch size of "
+                "other libraries is a number of steps, which minibatches= says here as a number of parts"
             )
         return Assembly(self, groups, lag)
 

@@ -98,7 +98,7 @@ class _InProcessRun:
             self._note(blocks, collected - began, time.perf_counter() - collected)
             if self._evaluation_is_due(before):
                 self._evaluate()
-            self._log.progress(counters, self._rounds.updates.metrics, self._times.limit())
+            self._log.progress(counters, self._rounds.updates.metrics, self._times.of_one_process())
             if self.shown.wants_look:
                 tables = self._rounds.tables
                 self.shown.look(replay_settings(tables.tables), tables.info())
@@ -107,7 +107,7 @@ class _InProcessRun:
             tell_interruption(counters.steps, experiment.steps, experiment.checkpoint)
         interruptions.check()
         self.shown.check_stop()
-        self._log.progress(counters, self._rounds.updates.metrics, self._times.limit(), label="end")
+        self._log.progress(counters, self._rounds.updates.metrics, self._times.of_one_process(), label="end")
 
     def look(self) -> None:
         """Tell a standstill, which is one of the environments here; called by a thread of its own."""

@@ -75,7 +75,7 @@ class TrainingOutcome:
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """What came of an experiment.
+    """The result of an experiment.
 
     Attributes:
         outcome: weights, counters, digests and evaluations.
@@ -164,7 +164,7 @@ class ExperimentResult:
         )
 
     def view(self, panels: dict[str, int] | None = None) -> View:
-        """Return what the page and reports show of the experiment, now that it has ended.
+        """Return what the page and reports show about the experiment, now that it has ended.
 
         Args:
             panels: names of the panels whose data is wanted, with cursors; see `ropewalk.control.view.Observable`.

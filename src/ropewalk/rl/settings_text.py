@@ -65,7 +65,7 @@ def to_json(value: object) -> Json:
         return {"dict": {str(name): to_json(each) for name, each in cast("Mapping[str, object]", value).items()}}
     name = type(value).__name__
     if KNOWN.get(name) is not type(value) or not dataclasses.is_dataclass(value):
-        raise NotSettings(f"{value!r} is no settings of ropewalk.rl")
+        raise NotSettings(f"{value!r} is not a settings object of ropewalk.rl")
     fields = {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     return {"settings": name, **fields}
 
@@ -86,7 +86,7 @@ def from_json(saved: Json) -> Any:
         return {name: from_json(each) for name, each in entries["dict"].items()}
     name = entries.get("settings")
     if name not in KNOWN:
-        raise ValueError(f"{name!r} is no class of settings; there are {', '.join(sorted(KNOWN))}")
+        raise ValueError(f"{name!r} is not a settings class; there are {', '.join(sorted(KNOWN))}")
     fields = {key: from_json(each) for key, each in entries.items() if key != "settings"}
     try:
         return KNOWN[name](**fields)

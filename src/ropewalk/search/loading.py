@@ -28,7 +28,7 @@ def load_results(search: str, store: str | Path | None = None) -> SearchResults:
 
     Raises:
         RunNotFound: there is no such run.
-        SearchInvalid: that run is no search.
+        SearchInvalid: that run is not a search.
         StoreError: the store cannot be opened.
     """
     with open_store(store, create=False) as opened:
@@ -39,7 +39,7 @@ def read_results(store: RunStore, search: str) -> SearchResults:
     """Return the trials of a search from a store that is open; as `load_results`."""
     row = store.run(search)
     if row.kind != "search":
-        raise SearchInvalid(f"run {row.name!r} ({row.id}) is a {row.kind}, and no search")
+        raise SearchInvalid(f"run {row.name!r} ({row.id}) is a {row.kind}, not a search")
     if PopulationTraining.__name__ in str(row.config["scheduler"]):
         return _members(store, row)
     lines = lines_of(store, row.id)

@@ -191,7 +191,7 @@ class SearchResults(Sequence[TrialResult]):
         return pandas.DataFrame.from_records(self.to_records())
 
     def view(self, panels: dict[str, int] | None = None) -> View:
-        """Return what the page and reports show of the search, now that it has ended.
+        """Return what the page and reports show about the search, now that it has ended.
 
         Args:
             panels: names of the panels whose data is wanted, with cursors; see `ropewalk.control.view.Observable`.

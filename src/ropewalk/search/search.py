@@ -68,8 +68,8 @@ _HEARTBEAT_S = 20.0
 class Search:
     """A search over hyperparameters: trials of one function, in workers of a pool, kept in a store of runs.
 
-    A search that was interrupted, by Ctrl-C or by the death of its launcher, goes on when the same command is run
-    again: nothing that was done is done again, and trials continue from their checkpoints.
+    A search that was interrupted, by Ctrl-C or by the death of its launcher, resumes when the same command is run
+    again: no finished work is repeated, and trials continue from their checkpoints.
 
     Args:
         train: `train(run, **hyperparameters)`. It logs the metric with `run.log`, and returns None, or the metric, or a
@@ -94,15 +94,15 @@ class Search:
         folder: folder of the runs' checkpoints and artifacts, which every host must see at the same path; None: beside
             the store.
         seed: source of all randomness.
-        max_restarts: how often a trial may fail in the same way without getting further in between.
+        max_restarts: how many times a trial may fail in the same way without progress in between.
         start_with: configurations of the first trials, as mappings of the space's form.
         time_limit_s: seconds after which trials pause, and the search ends.
         silent_s: seconds without a report after which a trial is killed; None: no limit.
-        log_policies: what follows from words in the causes of failures.
+        log_policies: what to do about words in the causes of failures.
         checkpoints: which checkpoints of a trial are written and kept; None: one for each step, of which the newest
             and the best are kept.
-        resume: go on with the search of the same name and settings that is unfinished, or that is complete and has had
-            fewer than `trials`; False always begins anew.
+        resume: continue the search of the same name and settings if it is unfinished, or complete with fewer than
+            `trials`; False always begins anew.
         trials_in: "workers" of a pool; or "threads" of this process, for trials whose `Trainer` or `Program` needs
             several hosts.
         preload: modules that the workers share from the start, such as "torch".
@@ -210,7 +210,7 @@ class Search:
 
     @user_frames_only
     def run(self) -> SearchResults:
-        """Run the search, or go on with it, and return when it is complete, or its time is over.
+        """Run or resume the search, and return when it is complete or its time is over.
 
         Returns:
             The table of its trials.
@@ -220,7 +220,7 @@ class Search:
             SearchInvalid: an unfinished search of this name has other settings.
             StoreError: the store cannot be opened.
             SystemExit: `ropewalk runs fork`, `continue` or `rerun` has run this command for one trial, which is done.
-            KeyboardInterrupt: after Ctrl-C, when all trials have paused; the same command goes on.
+            KeyboardInterrupt: after Ctrl-C, when all trials have paused; the same command resumes.
         """
         relaunch = take_relaunch(os.environ, of_search=True)
         if relaunch.trial:
@@ -265,7 +265,7 @@ class Search:
         state, why = records.PAUSED, ""
         try:
             with contextlib.closing(self._places(writer, keeper.run)) as places:
-                running = SearchRun(book, places, keeper, self._limits, make_task, progress.update)
+                running = SearchRun(book, places, keeper, self._limits, make_task, progress.update, progress.note)
                 running.run()
             why = running.why_stopping
             state = records.PAUSED if why else records.DONE
@@ -380,7 +380,7 @@ class Search:
         return self._store
 
     def view(self, panels: dict[str, int] | None = None) -> View:
-        """Return what the page and reports show of the search, once it has run; see `SearchResults.view`."""
+        """Return what the page and reports show about the search, once it has run; see `SearchResults.view`."""
         return self.results().view(panels)
 
     def plot(self, path: str | Path | None = None) -> Any:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ropewalk.errors import SearchFailed
 from ropewalk.last_line import last_line
 from ropewalk.processes.interrupts import interrupts_deferred
+from ropewalk.quantities import counted
 from ropewalk.search.book import SearchBook
 from ropewalk.search.instructions import Begin, Broken, Instruction, StopTrial
 from ropewalk.search.places import (
@@ -85,6 +86,7 @@ class SearchRun:
         limits: limits of time, and policies.
         make_task: makes the task of an attempt.
         show: called after every change.
+        note: prints a sentence for whoever waits for the search.
         clock: seconds, for limits.
     """
 
@@ -96,10 +98,11 @@ class SearchRun:
         limits: SearchLimits,
         make_task: Callable[[Begin], TrialTask],
         show: Callable[[], object] = lambda: None,
+        note: Callable[[str], object] = lambda text: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.book, self._places, self._keeper, self._limits = book, places, keeper, limits
-        self._make_task, self._show, self._clock = make_task, show, clock
+        self._make_task, self._show, self._note, self._clock = make_task, show, note, clock
         self._under_way: dict[int, _UnderWay] = {}
         self._began = self._looked = clock()
         self._kill_at: float | None = None
@@ -335,6 +338,7 @@ class SearchRun:
                 del self._under_way[trial]
                 self.book.paused(trial, self.book.trials[trial].step)
                 self._keeper.changed(self.book.trials[trial])
+        self._note(_waiting_in_words(why, len(self._under_way)))
 
     def _kill(self, attempt: _UnderWay, why: str) -> None:
         attempt.killed_for = why
@@ -397,6 +401,14 @@ class SearchRun:
                 self._kill_at = self._clock()
             case other:
                 self._keeper.answer(request, False, f"a search can be paused, stopped and killed, not {other!r}")
+
+
+def _waiting_in_words(why: str, num: int) -> str:
+    if not num:
+        return f"{why}: no trial has begun, so the search ends its processes"
+    again = "; Ctrl-C again kills them now, and they go on from their last checkpoints" if why == "Ctrl-C" else ""
+    trials = counted(num, "trial")
+    return f"{why}: waits up to {GRACE_S:g} s for {trials} to reach the next step and write a checkpoint{again}"
 
 
 def _not_finite_in_words(trial: int, step: float, values: Mapping[str, float]) -> str:

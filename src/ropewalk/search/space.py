@@ -42,7 +42,7 @@ class SearchSpace:
         parameters: names to distributions (`Uniform`, `LogUniform`, `Integers`, `Choice`, or any object with `draw` and
             `perturb`), constants, nested mappings, and `When` for hyperparameters that are active only if others have
             certain values.
-        constraints: functions of the nested configuration that return whether it may be tried; a text is read as an
+        constraints: functions of the nested configuration that return whether it may be tried; a string is read as an
             `Expression`, such as "layers * width <= 2048".
 
     Attributes:
@@ -159,7 +159,7 @@ class SearchSpace:
         base: Mapping[str, Any] | None = None,
         suggested: Mapping[str, Distribution] | None = None,
     ) -> dict[str, Any]:
-        """Check a configuration that a person gave, and convert texts in it, as of `--set rate=1e-4`.
+        """Check a configuration given by a person, and convert strings in it, as for `--set rate=1e-4`.
 
         Args:
             values: values by dotted name, or nested.

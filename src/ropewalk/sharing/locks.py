@@ -159,7 +159,7 @@ class _Acquirable(Synchronizer):
 
 
 class Lock(_Acquirable):
-    """A lock, which any thread may release. If its owner dies, it becomes free, and the next owner logs the death.
+    """A lock, which any thread may release. If its owner dies, it is released, and the next owner logs the death.
 
     Args:
         session: the session of its run; by default that of this process.
@@ -193,7 +193,7 @@ class Lock(_Acquirable):
         return self._ask("locked")
 
     def holder(self) -> str:
-        """Return the description of its present owner; "" if there is none."""
+        """Return a description of its current owner; "" if there is none."""
         return self._ask_depot("holder")
 
     def __repr__(self) -> str:
@@ -266,7 +266,7 @@ class Semaphore(_Acquirable):
         return add(calls, 1)
 
     def get_value(self) -> int:
-        """Return the present count."""
+        """Return the current count."""
         return self._ask("get_value")
 
     def __repr__(self) -> str:
@@ -280,7 +280,7 @@ class Semaphore(_Acquirable):
 
 
 class BoundedSemaphore(Semaphore):
-    """A semaphore that cannot be released more often than it was acquired.
+    """A semaphore that cannot be released more times than it was acquired.
 
     Args:
         value: the initial count, and the highest.

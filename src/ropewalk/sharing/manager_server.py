@@ -149,7 +149,7 @@ class ManagerServer:
             target = int(id, 16)
             exhibit, stored = self.exhibits.get(target), self.depot.stored.get(target)
             if exhibit is None:
-                raise PeerLost(f"object {id} of {self.token.manager} is gone, because nobody referred to it", peer="")
+                raise PeerLost(f"object {id} of {self.token.manager} is gone, because nothing referred to it", peer="")
             if stored and ticket:
                 stored.kept.arrive(ticket, time.monotonic())
         return exhibit

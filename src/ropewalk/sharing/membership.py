@@ -189,7 +189,7 @@ class SharingMember:
             show_processes(session)
             return address
         except TransportError as error:
-            raise PeerLost(f"no depot can be had: {error}", peer="the agent of this host") from error
+            raise PeerLost(f"no depot is available: {error}", peer="the agent of this host") from error
 
     def let_go(self, address: str, target: int) -> None:
         """Record that this process has no handle of an object any more."""

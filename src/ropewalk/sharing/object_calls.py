@@ -104,7 +104,7 @@ class _Where(ReplicaResolver):
 
     def wait_for_move(self, connection: ServiceRoute, reason: str) -> None:
         raise PeerLost(
-            f"the {self.words} is gone: its manager has it no more, because nobody referred to it",
+            f"the {self.words} is gone: its manager no longer has it, because nothing referred to it",
             peer=self._reference.address,
         )
 

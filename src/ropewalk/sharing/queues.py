@@ -200,7 +200,7 @@ class Queue(SharedObject):
         self._settle()
 
     def cancel_join_thread(self) -> None:
-        """Do nothing: items were sent by `put` already, and not in a thread that would have to be waited for."""
+        """Do nothing: `put` has already sent the items, so there is no thread to wait for."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._reference.target} at {self._reference.address.partition('|')[0]}>"
@@ -221,7 +221,7 @@ class JoinableQueue(Queue):
         """Mark one item that was taken as processed.
 
         Raises:
-            ValueError: it was called more often than items were put.
+            ValueError: it was called more times than items were put.
         """
         self._ask("task_done")
 

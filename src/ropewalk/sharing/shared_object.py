@@ -186,7 +186,7 @@ class SharedObject:
     def _lost(self, error: Lost | NotServed, conversation: RpcConnection) -> PeerLost:
         reference = self._reference
         if isinstance(error, NotServed):
-            why = "its depot has it no more, because nobody referred to it"
+            why = "its depot no longer has it, because nothing referred to it"
         else:
             why = f"nobody answers at {shown(reference.address)} any more: {conversation.closed or error}"
         return PeerLost(f"the {reference.label} is gone: {why}", peer=reference.address)

@@ -72,7 +72,7 @@ class Condition(Synchronizer):
         self._lock.__exit__(kind, error, traceback)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Release the lock, wait until notified, and acquire the lock again as often as it was owned.
+        """Release the lock, wait until notified, and acquire the lock again as many times as it was owned.
 
         Args:
             timeout: seconds to wait at most for a notification; None waits for ever.
@@ -176,7 +176,7 @@ class Event(Synchronizer):
         return calls is not None and not calls.connection.closed and put(calls, is_set)
 
     def set(self) -> None:
-        """Set the flag. All waiting threads go on, even if it is cleared immediately afterwards."""
+        """Set the flag. All waiting threads continue, even if it is cleared immediately afterwards."""
         if not self._put(True):
             calls = self._calls_here()
             calls.set_event() if calls else self._ask("set")
@@ -219,8 +219,8 @@ class Barrier(Synchronizer):
 
     Args:
         parties: the number of parties.
-        action: called by one party when all have arrived, before they go on.
-        timeout: seconds to wait at most where `wait` is given no timeout.
+        action: called by one party when all have arrived, before they continue.
+        timeout: seconds to wait at most if `wait` is given no timeout.
         session: the session of its run; by default that of this process.
         ctx: a context whose session is used instead; a context of multiprocessing has no effect.
 

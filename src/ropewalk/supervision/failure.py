@@ -12,6 +12,7 @@ from signal import Signals
 
 from ropewalk.escaping import escaped, escaped_line
 from ropewalk.quantities import shown_duration
+from ropewalk.user_frames import stacks_text
 
 _MEANING = {
     Signals.SIGSEGV: "segmentation fault",
@@ -21,14 +22,10 @@ _MEANING = {
     Signals.SIGILL: "illegal instruction",
 }
 """The usual explanations of these signals: with the number alone, a user has to search for its meaning."""
-_OF_EVERY_STACK = re.compile(
-    r'\s*File "([^"]*/ropewalk/(pool|processes)/[^"]*|<frozen runpy>)", line \d+ in '
-    r"|Extension modules: |Current thread 0x[0-9a-f]+ \(most recent call first\):"
-)
-"""The outermost frames of every stack that a crash prints (faulthandler), long enough to push out the user's own
-frames."""
-_STACK_LINE = re.compile(r'File "(?:[^"]*/)?([^"/]+)", line (\d+) in ')
-"""A line of such a stack. The folder of the file is long and could push everything else out of the line."""
+_THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):")
+"""The heading of a thread in the stacks that a crash prints (faulthandler)."""
+_STACK_LINE = re.compile(r'File "(?:[^"]*/)?([^"/]+)", line (\d+),? in ')
+"""A line of such a stack, or of a traceback. Folders are long, and could push everything else out of the line."""
 _SHOWN_CHARACTERS = 300
 """Characters of the last output shown by `describe`; the whole output stays in the record."""
 
@@ -137,9 +134,8 @@ def _signal_name(number: int) -> str:
 def _one_line(output: str) -> str:
     """Return the end of an output as one line without control characters."""
     # Cut before cleaning: only the end is shown, and megabytes may have been kept.
-    ends = output[-32 * _SHOWN_CHARACTERS :].replace("\r", "\n").split("\n")  # progress bars write over themselves
+    kept = stacks_text(output[-32 * _SHOWN_CHARACTERS :])  # our frames would push out those of the user
+    ends = kept.replace("\r", "\n").split("\n")  # progress bars write over themselves
     lines = [escaped_line(line, colours=False).strip() for line in ends]
-    shown = " | ".join(
-        _STACK_LINE.sub(r"\1:\2 in ", line) for line in lines if line and not _OF_EVERY_STACK.match(line)
-    )
+    shown = " | ".join(_STACK_LINE.sub(r"\1:\2 in ", line) for line in lines if line and not _THREAD.match(line))
     return shown if len(shown) <= _SHOWN_CHARACTERS else "..." + shown[-_SHOWN_CHARACTERS:]

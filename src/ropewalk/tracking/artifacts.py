@@ -108,7 +108,7 @@ def _keep(
 def _checked(name: str) -> str:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
-        raise ValueError(f"{name!r} is no name of a file in a run: it is relative, and has no '..'")
+        raise ValueError(f"{name!r} is not a name for a file in a run: it is relative, and has no '..'")
     return name
 
 

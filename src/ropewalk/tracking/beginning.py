@@ -50,13 +50,13 @@ def track(
     """Begin a run, and return it; use it in `with`, whose end ends it, or call `run.finish()`.
 
     An exception that leaves `with` makes the run failed, with its traceback; Ctrl-C and SIGTERM make it stopped.
-    If the script was started by `ropewalk runs continue` or `fork`, the run goes on, or begins with that checkpoint.
+    If the script was started by `ropewalk runs continue` or `fork`, the run resumes, or begins with that checkpoint.
 
     Args:
-        project: a name for what belongs together; None: that of the script.
+        project: a name that groups runs; None: that of the script.
         config: hyperparameters and other settings. Read them from `run.config`: `ropewalk runs fork --set` changes
             them there.
-        name: a name for people; None: one is made up.
+        name: a readable name; None: one is made up.
         labels: labels by which it is found.
         notes: a first remark.
         folder: the run gets a folder in this one, named by its id, for checkpoints, artifacts and images; None: beside
@@ -68,7 +68,7 @@ def track(
         checkpoints: which checkpoints `run.checkpoint` writes and keeps; None: the newest one.
 
     Raises:
-        RunOpen: this process has a run already; or the run that is to go on is running.
+        RunOpen: this process already has a run; or the run that should continue is running.
         StoreError: the store cannot be opened.
         ModuleNotFoundError: a sink needs a package that is not installed.
         SettingsError: the variables of `ropewalk runs fork` name a setting that the configuration does not have.
@@ -230,7 +230,7 @@ def _identity(
         if earlier.state == RUNNING:
             owner = f" in process {earlier.owner.pid} on {earlier.owner.host}" if earlier.owner else ""
             raise RunOpen(
-                f"the run {earlier.name} ({earlier.id}) is to go on here, and is running{owner}; pause or stop it "
+                f"the run {earlier.name} ({earlier.id}) should continue here, but is running{owner}; pause or stop it "
                 f"first: ropewalk runs pause {earlier.id}",
                 run=earlier.id,
             )

@@ -15,7 +15,7 @@ _current: tuple[int, Run] | None = None
 def current_run() -> Run | None:
     """Return the run that this process writes, wherever in the code this is called; None if there is none.
 
-    Workers of pools and nodes of programs that were started during a run write that run.
+    Workers of pools and nodes of programs that were started during a run write to that run.
     """
     if _current is not None and _current[0] == os.getpid():
         return _current[1]

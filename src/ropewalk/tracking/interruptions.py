@@ -37,7 +37,7 @@ class RunInterrupted(SystemExit):
 
 
 class RunPaused(RunInterrupted):
-    """The run pauses; it goes on from its newest checkpoint when it is continued.
+    """The run pauses; it resumes from its newest checkpoint when it is continued.
 
     Attributes:
         checkpoint_step: the step of that checkpoint; 0 if there is none.

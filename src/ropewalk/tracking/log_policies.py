@@ -33,7 +33,7 @@ class LogPolicy:
             object.__setattr__(self, "_compiled", re.compile(self.pattern))
         except re.error as error:
             raise ValueError(
-                f"the pattern {self.pattern!r} of a log policy is no regular expression: {error}"
+                f"the pattern {self.pattern!r} of a log policy is not a regular expression: {error}"
             ) from None
         if self.label is None and not self.no_retry and not self.exclude_host:
             raise ValueError(

@@ -183,7 +183,7 @@ class Run:
     ) -> None:
         """Keep a file, or all files of a folder, in the folder of the run.
 
-        A full disk is no error: training goes on, and a warning says that the file was not kept.
+        A full disk is not an error: training goes on, and a warning says that the file was not kept.
 
         Args:
             path: the file or folder.
@@ -247,11 +247,11 @@ class Run:
     def checkpoint(self, state: Any, *, step: float | None = None, score: float | None = None) -> bool:
         """Write a checkpoint, if the policy says so, if a pause is due, or if this is the last step.
 
-        A full disk is no error: training goes on, and a warning says that this checkpoint was not written.
+        A full disk is not an error: training goes on, and a warning says that this checkpoint was not written.
 
         Args:
-            state: what is needed to go on: a tree of tensors, arrays, numbers, texts, None, lists, tuples and
-                dictionaries; objects with a `state_dict` stand for it. Or a function without arguments that returns
+            state: what is needed to resume: a tree of tensors, arrays, numbers, strings, None, lists, tuples and
+                dictionaries; objects with a `state_dict` are saved by it. Or a function without arguments that returns
                 one, which is called only if a checkpoint is written.
             step: the step after which it was taken. None: the step of `steps`.
             score: value of the metric by which the best checkpoint is found. None: the one that was logged last.
@@ -275,7 +275,7 @@ class Run:
         return self._checkpoints.write(at, state, score)
 
     def restore(self, step: float | None = None) -> Restored | None:
-        """Return the newest checkpoint that is whole: of this run, or of the one from which it was forked.
+        """Return the newest intact checkpoint, of this run or of the one from which it was forked.
 
         `steps` continues after it.
 
@@ -315,7 +315,7 @@ class Run:
 
         Args:
             state: "done", "failed", "stopped" or "paused".
-            why: the cause, if it does not speak for itself.
+            why: the cause, if the state alone does not explain it.
         """
         with self._finishing:
             if self._is_finished:

@@ -155,7 +155,7 @@ def decode_tree(encoded: Any, read: Callable[[str], TensorBytes]) -> Any:
         case {"$tensor": str(name), "of": "numpy"}:
             return _to_numpy(read(name), name)
         case _ if any(key.startswith("$") for key in known):
-            raise MalformedTree(f"{known!r:.80} is no value that was saved")
+            raise MalformedTree(f"{known!r:.80} is not a value that was saved")
         case _:
             return {key: decode_tree(item, read) for key, item in known.items()}
 

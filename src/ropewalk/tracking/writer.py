@@ -283,7 +283,7 @@ class StoreWriter:
         if not self._has_warned_child:
             self._has_warned_child = True
             _log.warning(
-                "process %d was forked from one that writes a run, and does not write it too: what it logs is ignored. "
+                "process %d was forked from one that writes a run, and does not write to it: what it logs is ignored. "
                 "Return values to the parent and log them there, or use a pool of Ropewalk, whose processes can log",
                 os.getpid(),
             )

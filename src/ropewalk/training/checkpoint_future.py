@@ -74,7 +74,7 @@ class CheckpointFuture:
             self._is_told = self._result.done()
 
     def when_written(self, call: Callable[[Path], object]) -> None:
-        """Have a call made with the folder once the checkpoint is complete; not if it fails. From any thread."""
+        """Arrange for a call with the folder once the checkpoint is complete; none if it fails. From any thread."""
 
         def done(result: Future[Path]) -> None:
             if result.exception() is None:

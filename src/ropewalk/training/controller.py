@@ -320,8 +320,11 @@ class Controller:
 
     def _count_deaths(self, lost: SeatsLost) -> None:
         self._num_deaths += lost is not _NOBODY
+        goes_on = self._num_deaths <= self._timeouts.max_deaths and self._points.pace is not None
         for seat, cause in lost.seats.items():
-            self._note(f"{self._deployment.name_of(seat)} was lost: {cause}")
+            is_last = seat == next(reversed(lost.seats))
+            follows = f"; {self._retained}" if goes_on and is_last else ""
+            self._note(f"{self._deployment.name_of(seat)} was lost: {cause}{follows}")
             self.history.death(self.events[-1], f"{STAGES}.{seat}")
         if self._num_deaths > self._timeouts.max_deaths:
             self._end(lost, f"{self._num_deaths} losses came in a row without a step done between them")

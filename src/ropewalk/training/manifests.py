@@ -219,11 +219,11 @@ def _open(path: Path) -> BufferedReader:
         descriptor = os.open(path, _NOFOLLOW)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG):  # a link, a socket, a name that is too long
-            raise damaged(path, f"it is no file ({error.strerror})") from error
+            raise damaged(path, f"it is not a file ({error.strerror})") from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise damaged(path, "it is no file")
+        raise damaged(path, "it is not a file")
     return open(descriptor, "rb")
 
 

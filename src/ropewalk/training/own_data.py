@@ -57,7 +57,7 @@ class OwnData:
         if self._takes_shard and shard.micro_batches % shard.replicas:
             raise PlanInvalid(
                 f"{shard.micro_batches} micro-batches cannot be shared out evenly among {shard.replicas} replicas that "
-                f"read shards; take a multiple of {shard.replicas}, or leave out the argument shard"
+                f"read shards; use a multiple of {shard.replicas}, or leave out the argument shard"
             )
         self._batches: Iterator[tuple[Any, Any]] = iter(())
         self._next_step = -1

@@ -134,7 +134,7 @@ def decode(encoded: Any, read: Callable[[str], Tensor]) -> Any:
             return _DICTS[mark](dict(_pair(item, read) for item in cast(list[Any], value)))
         case _:
             pass
-    raise Malformed(f"{{{mark!r}: {value!r:.80}}} is no value that was saved")
+    raise Malformed(f"{{{mark!r}: {value!r:.80}}} is not a value that was saved")
 
 
 def _turned(tensor: Tensor, order: Any) -> Tensor:

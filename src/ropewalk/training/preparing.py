@@ -66,12 +66,12 @@ def see(
     if not graph.model.training:
         raise ValueError(
             f"{type(graph.model).__name__} is in evaluation mode as a whole, and a trainer trains; call "
-            f"model.train() first, and then eval() on those of its modules that shall stay in evaluation"
+            f"model.train() first, and then eval() on those of its modules that should stay in evaluation"
         )
     if not any(parameter.requires_grad for parameter in graph.parameters.values()):
         raise ValueError(
             f"{type(graph.model).__name__} has no parameter that can be trained: {len(graph.parameters)} "
-            f"parameters, and none of them requires a gradient; call requires_grad_() on those that shall learn"
+            f"parameters, and none of them requires a gradient; call requires_grad_() on those that should learn"
         )
     return graph, source
 

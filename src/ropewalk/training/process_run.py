@@ -272,7 +272,7 @@ def _committed(writing: Writing, parts: Mapping[PlanWorker, Future[PartRecord]],
         return writing.commit([future.result() for future in parts.values()], facts)
     except ServiceLost as error:
         raise StageLost(
-            f"a process died while its part of the checkpoint was written ({error}); checkpoints before it are whole",
+            f"a process died while its part of the checkpoint was written ({error}); earlier checkpoints are intact",
             cause=error.cause,
         ) from error
     finally:

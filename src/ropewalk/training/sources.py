@@ -213,7 +213,7 @@ def _named_in(index: Path) -> list[Path]:
         with _open(index) as file:
             named = msgspec.json.decode(file.read(_MOST_HEAD_BYTES), type=_Index).weight_map.values()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise PlanInvalid(f"{index} is no index of safetensors files: {error}; get it again") from error
+        raise PlanInvalid(f"{index} is not an index of safetensors files: {error}; get it again") from error
     for name in named:
         parts = PureWindowsPath(name).parts
         if (
@@ -232,16 +232,16 @@ def _head(path: Path) -> dict[str, TensorRecord]:
     with _open(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes < 8:
-            raise PlanInvalid(f"{path} is no safetensors file: it has {size_bytes} bytes; get it again")
+            raise PlanInvalid(f"{path} is not a safetensors file: it has {size_bytes} bytes; get it again")
         (length,) = struct.unpack("<Q", file.read(8))
         if length > _MOST_HEAD_BYTES:
             raise PlanInvalid(
-                f"{path} is no safetensors file: its head would have {length} bytes, and the format allows "
+                f"{path} is not a safetensors file: its head would have {length} bytes, and the format allows "
                 f"{_MOST_HEAD_BYTES}; get it again"
             )
         if length > size_bytes - 8:
             raise PlanInvalid(
-                f"{path} is no safetensors file, or not whole: its head would have {length} bytes, and the file has "
+                f"{path} is not a safetensors file, or not whole: its head would have {length} bytes, and the file has "
                 f"{size_bytes}; get it again"
             )
         content = file.read(length)
@@ -250,7 +250,9 @@ def _head(path: Path) -> dict[str, TensorRecord]:
         head.pop("__metadata__", None)
         entries = {name: msgspec.json.decode(raw, type=_Entry) for name, raw in head.items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise PlanInvalid(f"{path} is no safetensors file: its head cannot be read: {error}; get it again") from error
+        raise PlanInvalid(
+            f"{path} is not a safetensors file: its head cannot be read: {error}; get it again"
+        ) from error
     records = {name: _record(path, name, entry, 8 + length, size_bytes) for name, entry in entries.items()}
     end, before = 0, ""
     for name, record in sorted(records.items(), key=lambda item: (item[1].begin, item[1].size_bytes)):
@@ -266,7 +268,7 @@ def _open(path: Path) -> BufferedReader:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise PlanInvalid(f"{path} is no file; name files of the safetensors format, or their folder")
+        raise PlanInvalid(f"{path} is not a file; name files of the safetensors format, or their folder")
     return open(descriptor, "rb")
 
 

@@ -54,13 +54,13 @@ class StageDeployment:
         """Start the processes, and wait until all are there.
 
         Raises:
-            StageLost: some did not come up within `timeout_s` seconds.
+            StageLost: some did not start within `timeout_s` seconds.
         """
         self._fleet.start()
         missing = self._fleet.take_seats(range(self._fleet.num), timeout_s)
         if missing:
             raise StageLost(
-                f"{len(missing)} of {self._fleet.num} processes did not come up within {timeout_s:g} s; "
+                f"{len(missing)} of {self._fleet.num} processes did not start within {timeout_s:g} s; "
                 f"the first is number {min(missing)}: {missing[min(missing)]}",
                 cause=missing[min(missing)],
             )
@@ -69,7 +69,7 @@ class StageDeployment:
         """Have at least `num` processes.
 
         Raises:
-            StageLost: they did not come up within `timeout_s` seconds; there are as many as before.
+            StageLost: they did not start within `timeout_s` seconds; there are as many as before.
         """
         before = self._fleet.num
         if num <= before:
@@ -79,7 +79,7 @@ class StageDeployment:
         if len(self._fleet.present) < num:
             self._fleet.scale(before)
             raise StageLost(
-                f"{num} processes are needed, and {len(missing)} did not come up within {timeout_s:g} s "
+                f"{num} processes are needed, and {len(missing)} did not start within {timeout_s:g} s "
                 f"({next(iter(missing.values()), 'it is not known why')}); training stays as it was"
             )
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from ropewalk.calls.client import Client
 from ropewalk.control.target import ControlTarget
-from ropewalk.errors import ExchangeAborted, ProgramStopped, ServiceLost, StageLost, StageStalled
+from ropewalk.errors import ExchangeAborted, ProgramInvalid, ProgramStopped, ServiceLost, StageLost, StageStalled
 from ropewalk.exchange.elastic.silence import Silence
 from ropewalk.exchange.groups.watched_worker import cause_of, ping, watch_end
 from ropewalk.processes.notifier import Notifier
@@ -31,6 +31,7 @@ from ropewalk.training.assignment import Presence, TrainingConfig
 from ropewalk.training.stage_process import StageProcess
 from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer_options import ProcessOptions
+from ropewalk.transport.serialization import dumps_code
 
 K = TypeVar("K")
 
@@ -77,6 +78,7 @@ class StageFleet:
         shown_as: ControlTarget | None = None,
     ) -> None:
         self.num = num
+        self._training = training
         self._shown_as = shown_as
         self._track = track
         data = training.data
@@ -112,13 +114,17 @@ class StageFleet:
         """Start all processes; returns before they are up."""
         # Never threads, whatever the mode of programs: torch has one random generator for all threads of a process, and
         # one thread count. For a debugger there is `inline`.
-        self._running = self._program.launch(
-            "processes",
-            self._processes.engine,
-            session=self._processes.session,
-            track=self._track,
-            shown_as=self._shown_as,
-        )
+        try:
+            self._running = self._program.launch(
+                "processes",
+                self._processes.engine,
+                session=self._processes.session,
+                track=self._track,
+                shown_as=self._shown_as,
+            )
+        except ProgramInvalid:
+            _check_sendable(self._training)  # which knows the names that the user has given
+            raise
         self._clients = self._running.client(STAGES)
 
     def close(self, grace_s: float | None = None) -> None:
@@ -358,3 +364,16 @@ class StageFleet:
     def _name_at(self, seat: int) -> str:
         presence = self.present.get(seat)
         return f"seat {seat}" if presence is None else presence.name
+
+
+def _check_sendable(training: TrainingConfig) -> None:
+    """Raise `NotPicklable` for an argument of the trainer that cannot be sent to its processes."""
+    arguments = {
+        "loss_fn": training.loss.function,
+        "optimizer": training.optimizers.make_optimizer,
+        "lr_schedule": training.optimizers.lr_schedule,
+        "exchange": training.exchange,
+        "data": training.data,
+    }
+    for name, value in arguments.items():
+        dumps_code(value, what=name)

@@ -198,7 +198,7 @@ class StageProcess(WatchedWorker):
             injection.visit("stage.before_saving", part)
         copied, self._copy = self._copy, {}
         if not copied:
-            raise StageLost("the process that had copied what is to be saved is gone; checkpoints before it are whole")
+            raise StageLost("the process that had copied the state is gone; earlier checkpoints are intact")
         return write_part(folder, part, copied)
 
     @concurrent(2)
@@ -349,7 +349,7 @@ class StageProcess(WatchedWorker):
             try:
                 crew.links.connect(endpoints, {worker: one_way(self._peers[seats[worker]]) for worker in endpoints})
             except PeerLost as error:  # the controller learns of the loss by itself
-                raise ExchangeAborted(f"a worker is gone that was to be met: {error}", epoch=epoch) from error
+                raise ExchangeAborted(f"a worker that was to be connected is gone: {error}", epoch=epoch) from error
 
     def _admit(self, admission: Admission, done: Future[AdmissionOutcome]) -> None:
         if (crew := self._crew_of(admission.epoch, done)) is None:
@@ -390,7 +390,7 @@ class StageProcess(WatchedWorker):
     @property
     def _crew_here(self) -> StageRuntime:
         if self._crew is None:
-            raise ExchangeAborted("this process is no worker just now", epoch=self._epoch)
+            raise ExchangeAborted("this process is not a worker just now", epoch=self._epoch)
         return self._crew
 
     def _stop(self) -> None:

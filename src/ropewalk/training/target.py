@@ -52,6 +52,7 @@ class TrainerTarget(ControlTarget):
         self._run: TrainingRun | None = None
         self._tracked = ""
         self._state = "starting"
+        self._began = time.time()
         self._lock = threading.Lock()
         """Of what follows, which looks share."""
         self._samples: StageSamples | None = None
@@ -137,7 +138,7 @@ class TrainerTarget(ControlTarget):
     def _moment(self, panels: Mapping[str, int]) -> TrainerMoment:
         run, at = self._run, time.time()
         if run is None or self._samples is None:
-            return TrainerMoment(self.name, self.id, os.getpid(), self._state, at, time.monotonic())
+            return TrainerMoment(self.name, self.id, os.getpid(), self._state, at, time.monotonic(), self._began)
         is_live = self._state == "running"
         timed = self._samples.look() if is_live else self._samples.newest()
         plan, schedule = run.plan, run.schedule
@@ -155,6 +156,7 @@ class TrainerTarget(ControlTarget):
             self._state,
             at,
             time.monotonic(),
+            self._began,
             history=run.history,
             plan=plan,
             schedule=schedule.name,

@@ -12,12 +12,12 @@ class TrainerTimeouts(WatchTimeouts):
     """How long a trainer waits, in seconds, and how many deaths it survives.
 
     Attributes:
-        replace_s: until a process that died is replaced; then training goes on with fewer. If it cannot, it waits for
+        replace_s: until a process that died is replaced; then training continues with fewer. If it cannot, it waits for
             `start_s`.
-        copy_s: after a recovery, until snapshots that only one process keeps are copied to another one; if that takes
-            longer, work goes on meanwhile.
+        copy_s: after a recovery, until snapshots that only one process keeps are copied to another; if that takes
+            longer, training continues meanwhile.
         max_deaths: deaths in a row, without a step done between them, that training survives.
-        max_restarts: how often one process may be restarted within a minute.
+        max_restarts: how many times one process may be restarted within a minute.
     """
 
     quiet_s: float = 2.0

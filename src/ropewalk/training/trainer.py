@@ -83,8 +83,8 @@ class Trainer:
             micro-batch, and planned for that many processes of this kind, as stages, replicas or both, whichever is
             fastest and fits into the memory given in `resources`, or else into each process's share of this machine's
             memory. None: one process.
-        schedule: a name or an object; None: the plan's. With a number of devices, the schedule gets as many stages as
-            it has for them.
+        schedule: a name or an object; None: the plan's. With a number of devices, there are as many stages as the
+            schedule makes for them.
         micro_batches: the number per step; None: the plan's.
         example_inputs: the model's inputs, as a tuple, so that all processes can start before the first step.
         exchange: how the gradients of a stage's replicas are averaged: a function that makes the exchange of one
@@ -96,8 +96,8 @@ class Trainer:
         lr_schedule: makes the learning rate schedule of a stage's optimizer; counted in the stage's updates.
         lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
         clip_norm: gradients are scaled so that the norm of all of them together is at most this.
-        nan: what NaN or infinity in gradients does to an update: "pass" (the first loss that is not finite is told in
-            a warning), "raise" or "skip".
+        nan: what happens to an update whose gradients have NaN or infinity: "pass" (a warning reports the first loss
+            that is not finite), "raise" or "skip".
         accumulate: the number of steps per update; an update averages over all their samples.
         autocast: the dtype in which forwards compute where that is safe, such as `torch.bfloat16`.
         data: gives mini-batches to the processes that need inputs or labels, so that they do not pass through this
@@ -116,9 +116,10 @@ class Trainer:
             `ropewalk top` and the line of `progress` then show the share that is done, and the time left. It limits
             nothing.
         track: True, or the name of a project: the plan, losses, deaths, checkpoints, the last report and the end are
-            kept as a run, in the current one of this process or in one of its own; see `ropewalk.tracking`.
+            kept as a run: the current run of this process, or a new one; see `ropewalk.tracking`.
     """
 
+    @user_frames_only
     def __init__(
         self,
         model: Model,
@@ -289,12 +290,12 @@ class Trainer:
         if self._observer.is_on and self._run is not None:
             self._observer.look(self._run.events)
 
-    def _tell_of_exchange(self, loaded: str) -> None:
-        """Say what a state of the training does not have, if this trainer would use it."""
-        if self._under_way.has_exchange and keeps_state(self._setup.exchange):
+    def _tell_of_exchange(self, why: str) -> None:
+        """Say that what the compressor of an exchange had kept back is gone, if it keeps something."""
+        if keeps_state(self._setup.exchange):
             self._warn(
-                f"the exchange between replicas begins anew: {loaded} has nothing of what its compressor had kept "
-                f"back, since that belongs to one replica of one plan"
+                f"the exchange between replicas begins anew: {why} what its compressor had kept back, since that "
+                f"belongs to one replica of one plan"
             )
 
     def _warn(self, text: str) -> None:
@@ -341,12 +342,12 @@ class Trainer:
 
     @user_frames_only
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a trainer with any plan needs to go on from here, by the model's names; drains first."""
+        """Return all that a trainer with any plan needs to continue from here, by the model's names; drains first."""
         return self._under_way.state_dict()
 
     @user_frames_only
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where `state_dict` was called, under any plan; drains first.
+        """Continue from the state that `state_dict` returned, under any plan; drains first.
 
         Args:
             state: the result of `state_dict`, from a trainer with any plan.
@@ -355,7 +356,8 @@ class Trainer:
             ValueError: the state belongs to another model.
         """
         self._under_way.load_state_dict(state)
-        self._tell_of_exchange("a state")
+        if self._under_way.has_exchange:
+            self._tell_of_exchange("a state has nothing of")
 
     @user_frames_only
     def save(self, folder: str | Path, *, keep: int | None = 2) -> CheckpointFuture:
@@ -376,7 +378,7 @@ class Trainer:
 
     @user_frames_only
     def load(self, folder: str | Path) -> None:
-        """Go on from the newest checkpoint in a folder (or from the given checkpoint), under any plan; drains first.
+        """Resume from the newest checkpoint in a folder (or from the given checkpoint), under any plan; drains first.
 
         Args:
             folder: the folder that was given to `save`, or one checkpoint in it.
@@ -387,7 +389,8 @@ class Trainer:
             ValueError: the checkpoint belongs to another model.
         """
         self._under_way.load(Path(folder))
-        self._tell_of_exchange("a checkpoint")
+        if self._under_way.has_exchange:
+            self._tell_of_exchange("a checkpoint has nothing of")
 
     @user_frames_only
     def to_module(self) -> nn.Module:
@@ -407,6 +410,8 @@ class Trainer:
     def resize(self, stage: int, replicas: int) -> None:
         """Change the number of replicas of a stage; drains first.
 
+        What the compressor of an `exchange` has kept back is dropped, with a warning: it belongs to one replica.
+
         Args:
             stage: the index of the stage.
             replicas: the number of replicas that it has afterwards, at least 1.
@@ -415,13 +420,16 @@ class Trainer:
             PlanInvalid: there is no such stage, or fewer than one replica is asked for.
             ScheduleInvalid: the schedule cannot run the new plan.
         """
+        had_exchange = self._under_way.has_exchange
         self._under_way.resize(stage, replicas)
+        if had_exchange:
+            self._tell_of_exchange("`resize` drops")
 
     # --- observing ----------------------------------------------------------------------------------------------------
 
     @property
     def events(self) -> tuple[str, ...]:
-        """Events that a user should know of, such as deaths, oldest first; available after the end, too."""
+        """Events that a user should know about, such as deaths, oldest first; available after the end, too."""
         return tuple((self._run or self._under_way).events)
 
     def records(self) -> Mapping[PlanWorker, WorkerRecord]:
@@ -454,7 +462,7 @@ class Trainer:
         return measured
 
     def view(self, panels: Mapping[str, int] | None = None) -> View:
-        """Return what `ropewalk ps` and the page show of the trainer now; drains nothing. Any thread may call it.
+        """Return what `ropewalk ps` and the page show about the trainer now; drains nothing. Any thread may call it.
 
         Args:
             panels: names of the panels whose data is wanted, of those that `View.offers` names, each with the cursor

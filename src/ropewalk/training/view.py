@@ -41,6 +41,7 @@ class TrainerMoment:
         state: as in `View`.
         at: Unix time in seconds.
         now_s: the same moment by the clock of the samples.
+        began: Unix time at which it began to start its processes.
         history: of the training; None before it has begun.
         plan: that runs; None before it is known.
         schedule: name of the schedule.
@@ -63,6 +64,7 @@ class TrainerMoment:
     state: str
     at: float
     now_s: float
+    began: float
     history: TrainingHistory | None = None
     plan: Plan | None = None
     schedule: str = ""
@@ -88,7 +90,7 @@ def trainer_view(moment: TrainerMoment) -> View:
         id=moment.id,
         pid=moment.pid,
         state=moment.state,
-        started=moment.at if history is None else history.began,
+        started=moment.began,
         at=moment.at,
         run=moment.run,
         progress=_progress(moment),

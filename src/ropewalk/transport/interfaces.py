@@ -56,7 +56,7 @@ def choose_advertised(advertise: str | None, towards: Sequence[str]) -> str:
         towards: addresses of some other hosts, where they are known.
 
     Raises:
-        SettingsError: the choice is no address of this host, or it is ambiguous which of several to use.
+        SettingsError: the choice is not an address of this host, or it is ambiguous which of several to use.
     """
     others_are_here = bool(towards) and all(_is_loopback(ip) for ip in towards)
     if advertise is not None:
@@ -88,7 +88,7 @@ def _checked(advertise: str, towards: Sequence[str], others_are_here: bool) -> s
     chosen = str(ipaddress.ip_address(advertise))
     if chosen not in local_ips():
         raise SettingsError(
-            f"advertise={advertise} is no address of this host, which has {_interfaces()}", name="advertise"
+            f"advertise={advertise} is not an address of this host, which has {_interfaces()}", name="advertise"
         )
     if _is_loopback(chosen) and towards and not others_are_here:
         elsewhere = next(ip for ip in towards if not _is_loopback(ip))

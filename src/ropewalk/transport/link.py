@@ -241,7 +241,7 @@ class Link:
         try:
             message = self.codec.decode(frame.header)
         except (ValueError, RecursionError) as error:  # not of this protocol, or nested too deep
-            raise FrameError(f"{self.peer} sent a header that is no message of this link: {error}") from error
+            raise FrameError(f"{self.peer} sent a header that is not a message of this link: {error}") from error
         return Received(message, frame.parts, fds)
 
     def read_ready(self) -> Received | None:

@@ -7,6 +7,7 @@ bounded.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import threading
@@ -150,6 +151,9 @@ def _instance_parts(value: Any) -> Iterator[tuple[str, Any]]:
     parts: list[Any] = list(state) if type(state) is tuple else [state]  # pyright: ignore
     for part in parts:
         yield from _attributes(part)
+    if isinstance(state, list) and dataclasses.is_dataclass(value):  # the state of a frozen one with slots
+        names_of_fields = (field.name for field in dataclasses.fields(value))
+        yield from _attributes(dict(zip(names_of_fields, state, strict=False)))  # pyright: ignore
     names = {id(item): name for name, item in getattr(value, "__dict__", {}).items()}
     fields: tuple[str, ...] = getattr(value, "_fields", ())  # of a named tuple
     for index, item in enumerate(arguments or ()):  # pyright: ignore

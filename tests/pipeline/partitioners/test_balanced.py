@@ -119,7 +119,7 @@ def test_a_device_runs_as_many_cells_as_the_schedule_wants(schedule: str, device
     partition = Balanced().partition(request(profile, 2, schedule))
     assert [stage.devices for stage in partition.stages] == devices
     assert len(Balanced().partition(request(chain(1, 1, 1), 2, schedule)).stages) == 2
-    with pytest.raises(NoPlanFits, match=r"3 is no multiple of that; ask for num_stages=2"):
+    with pytest.raises(NoPlanFits, match=r"3 is not a multiple of that; ask for num_stages=2"):
         Balanced().partition(request(profile, 2, schedule, num_stages=3))
     with pytest.raises(NoPlanFits, match=r"2 stages on each device, and the model has 1 operators"):
         Balanced().partition(request(chain(1), 2, schedule))

@@ -402,7 +402,7 @@ def test_more_stages_than_operators_or_devices_are_refused() -> None:
     with pytest.raises(NoPlanFits, match=r"the model has 2 operators.*num_stages <= 2") as refused:
         request_for(line(1.0, 1.0), 8, num_stages=3)
     assert (refused.value.needed, refused.value.available) == (3, 2)
-    with pytest.raises(NoPlanFits, match="2 devices has 2 places for stages"):
+    with pytest.raises(NoPlanFits, match="2 devices have 2 places for stages"):
         request_for(line(1.0, 1.0, 1.0), 2, num_stages=3)
 
 

@@ -71,7 +71,7 @@ def test_replicas_are_chosen_as_exact_does() -> None:
 @pytest.mark.parametrize(
     ("cuts", "words"),
     [
-        (("mork",), "'mork', which is no operator of the profile; did you mean 'mark'?"),
+        (("mork",), "'mork', which is not an operator of the profile; did you mean 'mark'?"),
         ({"a": 0, "b": 0, "c": 1, "d": 1}, "1 operators have no stage, the first is 'mark'"),
         ({"a": 0, "b": 0, "mark": 0, "c": 2, "d": 2}, "numbered 0, 1, ... without a gap, not [0, 2]"),
         ({"a": 1, "b": 0, "mark": 1, "c": 1, "d": 1}, "a stage may only read from earlier ones"),

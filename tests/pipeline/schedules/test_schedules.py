@@ -279,13 +279,13 @@ def test_each_admission_of_a_step_counts_versions_up() -> None:
 @pytest.mark.parametrize(
     ("name", "replicas", "micro_batches", "said"),
     [
-        ("interleaved", (1, 1, 1), 7, "groups of devices, 3, .* has 7 micro-batches; take a multiple of 3"),
-        ("interleaved", (2, 2), 6, "of 2 replica.* has 6 micro-batches; take a multiple of 4"),
-        ("zb_h2", (1, 1, 1), 4, r"2p - 1 = 5 .* has 4; take micro_batches >= 5"),
-        ("zb_h2", (2, 2), 5, r"2p - 1 = 3 .* has 5; take micro_batches >= 6"),
-        ("zb_v", (1, 1), 3, r"2p = 4 .* has 3; take micro_batches >= 4"),
-        ("pipedream_2bw", (1, 1, 1), 2, r"at least 3 .* has 2; take micro_batches >= 3"),
-        ("pipedream_2bw", (2, 1), 3, r"at least 2 .* 2 replica.* stage 0.* has 3; take micro_batches >= 4"),
+        ("interleaved", (1, 1, 1), 7, "groups of devices, 3, .* has 7 micro-batches; use a multiple of 3"),
+        ("interleaved", (2, 2), 6, "of 2 replica.* has 6 micro-batches; use a multiple of 4"),
+        ("zb_h2", (1, 1, 1), 4, r"2p - 1 = 5 .* has 4; use micro_batches >= 5"),
+        ("zb_h2", (2, 2), 5, r"2p - 1 = 3 .* has 5; use micro_batches >= 6"),
+        ("zb_v", (1, 1), 3, r"2p = 4 .* has 3; use micro_batches >= 4"),
+        ("pipedream_2bw", (1, 1, 1), 2, r"at least 3 .* has 2; use micro_batches >= 3"),
+        ("pipedream_2bw", (2, 1), 3, r"at least 2 .* 2 replica.* stage 0.* has 3; use micro_batches >= 4"),
         ("zb_h1", (1, 2), 4, r"equally many replicas of every stage, and this plan has \[1, 2\]"),
         ("interleaved", (1, 2), 4, "interleaved needs equally many replicas"),
     ],
@@ -302,7 +302,7 @@ def test_options_out_of_range_are_refused() -> None:
     schedule = make_schedule("pipedream", vertical_sync=True)
     with pytest.raises(ScheduleInvalid, match=r"vertical sync needs equally many replicas .* not \[1, 2\]"):
         schedule.check(sample_plan(schedule, (1, 2), 4))
-    with pytest.raises(ScheduleInvalid, match="at least 2 chunks on each worker, not 1; for 1 take one_f_one_b"):
+    with pytest.raises(ScheduleInvalid, match="at least 2 chunks on each worker, not 1; for 1, use one_f_one_b"):
         make_schedule("interleaved", chunks=1)
     for name in ("pipedream", "pipedream_2bw", "zb_h2", "zb_v"):
         with pytest.raises(ScheduleInvalid, match=f"{name} lets workers step at different times.* leave norm out"):

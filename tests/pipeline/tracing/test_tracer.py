@@ -9,6 +9,7 @@ import traceback
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -456,6 +457,8 @@ def test_inputs_of_another_kind_are_refused_when_they_come() -> None:
         graph(x, True, x)
     with pytest.raises(NotTraceable, match=r"shape \(any, 4\), and is given \(5, 3\)"):
         graph(torch.randn(5, 3), True)
+    with pytest.raises(NotTraceable, match=r"given array\(.*; give it a tensor, as torch\.from_numpy"):
+        graph(np.zeros((5, 4)), True)
 
 
 def test_an_exception_names_its_operator() -> None:

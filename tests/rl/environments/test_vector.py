@@ -205,3 +205,40 @@ def test_wrappers_are_applied_in_their_order_and_arguments_reach_the_environment
 def test_an_unknown_environment_is_named_before_anything_starts() -> None:
     with pytest.raises(gymnasium.error.NameNotFound, match="CartPoole"):
         environment_spec(Gymnasium("CartPoole-v1"))
+
+
+class OfOldGym(Scripted):
+    """Has the interface of Gym before 0.26."""
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset(seed=0)[0]
+
+
+class FourValues(Scripted):
+    def step(self, action: Any) -> Any:
+        return super().step(action)[:4]
+
+
+class Broken(Scripted):
+    def step(self, action: Any) -> Any:
+        first, second = (1, 2, 3)  # type: ignore[misc]
+        raise AssertionError(first, second)
+
+
+@pytest.mark.parametrize(("kind", "is_advised"), [(OfOldGym, True), (FourValues, True), (Broken, False)])
+def test_an_environment_of_old_gym_is_recognised(kind: Any, is_advised: bool) -> None:
+    envs = make_vector(lambda seed: kind("t9"), 1, seed=0)
+    with pytest.raises((TypeError, ValueError)) as caught:
+        envs.reset()
+        envs.step(np.array([0]))
+    notes = "\n".join(caught.value.__notes__)
+    assert "seeded with" in notes
+    assert ("written for Gym before 0.26" in notes) is is_advised
+
+
+def test_an_environment_without_spaces_is_refused_with_what_to_set() -> None:
+    class Bare(gymnasium.Env[Any, Any]):
+        pass
+
+    with pytest.raises(TypeError, match="Bare has no observation_space and no action_space; set both"):
+        environment_spec(lambda seed: Bare())

@@ -130,7 +130,7 @@ class Runs:
         assert [run.id for run in store.runs(states=["running"])] == ["c"]
         assert [run.id for run in store.runs(states=["lost"], limit=1)] == ["d"]
         assert [run.id for run in store.runs(states=["lost", "running"], order="-created", limit=1)] == ["d"]
-        with pytest.raises(ValueError, match=r"'runing' is no state of a run; they are queued, .*, lost"):
+        with pytest.raises(ValueError, match=r"'runing' is not a state of a run; they are queued, .*, lost"):
             store.runs(states=["runing"])
 
     @pytest.mark.parametrize("text", ["DIGITS", "irst", "r1", "relu", "oom", "Night", "100%", "a_b"])

@@ -139,7 +139,7 @@ def test_a_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path
     path = tmp_path / "runs.db"
     path.write_bytes(content)
     path.chmod(0o600)
-    with pytest.raises(StoreCorrupt, match=r"damaged, or no store.* was not changed.* (ROPEWALK_STORE|\.recover)"):
+    with pytest.raises(StoreCorrupt, match=r"damaged or is not a store.* was not changed.* (ROPEWALK_STORE|\.recover)"):
         open_store(path)
     assert path.read_bytes() == content
 
@@ -150,7 +150,7 @@ def test_the_database_of_another_program_is_refused_and_stays_as_it_is(tmp_path:
         connection.execute("CREATE TABLE experiments (id INTEGER)")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(StoreCorrupt, match="no store of Ropewalk: it has tables such as experiments"):
+    with pytest.raises(StoreCorrupt, match="not a Ropewalk store: it has tables such as experiments"):
         open_store(path)
     assert path.read_bytes() == before
 

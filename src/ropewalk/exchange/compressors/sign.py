@@ -57,7 +57,7 @@ class Sign(Memoryless):
 
     def under_error_feedback(self) -> Compressor:
         if self.vote:
-            raise ExchangeInvalid("after a vote nobody knows what became of the own signs; use Sign(vote=False)")
+            raise ExchangeInvalid("after a vote, no member knows what became of its own signs; use Sign(vote=False)")
         return self
 
 

@@ -39,7 +39,7 @@ _LAST_WORDS_S = 1.0
 
 
 class ExchangeTimeouts(WatchTimeouts):
-    """How long an elastic training waits, in seconds; after `start_s` it begins with the workers that have come."""
+    """How long an elastic training waits, in seconds; after `start_s` it begins with the workers that have joined."""
 
 
 Event = Callable[[], list[Instruction]]

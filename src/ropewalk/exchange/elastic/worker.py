@@ -81,7 +81,7 @@ class ElasticWorker:
             RuntimeError: it was called before.
         """
         if self._trainer is not None:
-            raise RuntimeError("a worker has one trainer, and this one has it already")
+            raise RuntimeError("a worker has one trainer, and this worker already has one")
         self._trainer = ElasticTrainer(self._member, model, optimizer, carry=carry)
         return self._trainer
 

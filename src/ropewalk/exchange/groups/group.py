@@ -67,7 +67,7 @@ class Group(abc.ABC):
 
     @abc.abstractmethod
     def all_reduce(self, buffer: Tensor, tag: str) -> Work:
-        """Begin to replace `buffer` by the sum over all members; the group owns the buffer until the work is done.
+        """Begin to replace `buffer` with the sum over all members; the group owns the buffer until the work is done.
 
         The order of additions is the same on every member, so that all hold the same bits.
 
@@ -97,7 +97,7 @@ class Group(abc.ABC):
 
     @abc.abstractmethod
     def broadcast(self, buffer: Tensor, root: int, tag: str) -> None:
-        """Replace `buffer` by that of the member with rank `root`; blocks."""
+        """Replace `buffer` with that of the member with rank `root`; blocks."""
 
     def count_broadcast(self, buffer: Tensor, root: int, tag: str) -> None:
         """Count the bytes of a broadcast in which the root sends to each member."""

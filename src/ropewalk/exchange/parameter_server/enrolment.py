@@ -144,7 +144,7 @@ class Enrolment:
         if isinstance(outcome, Outdated) and outcome.epoch == epoch:
             raise MemberLost(
                 f"server {at} does not count {self.worker!r} among the members of epoch {epoch}; "
-                "all members name the same ones, and who comes back after a change of members regroups",
+                "all members name the same ones, and a worker that comes back after a change of members regroups",
                 members=(self.worker,),
                 epoch=epoch,
             )

@@ -67,7 +67,7 @@ class ServerSettings:
                 "GDSEC(xi=...), where each worker compares with its own last two weights"
             )
         if self.sparse_answers:
-            raise ExchangeInvalid("sums of what was said make the same weights everywhere only with staleness=0")
+            raise ExchangeInvalid("sums of messages give the same weights everywhere only with staleness=0")
 
     @property
     def synchronous(self) -> bool:

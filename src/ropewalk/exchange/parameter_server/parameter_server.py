@@ -113,7 +113,7 @@ class ParameterServer(Exchange):
         self.settings: ServerSettings = ServerSettings(chosen, bound, optimizer, sparse_answers)
         if optimizer is None and getattr(chosen, "xi", None) is not None:
             raise ExchangeInvalid(
-                f"{chosen!r} compares with how far the weights moved, which only a server knows that owns them; give "
+                f"{chosen!r} compares with how far the weights moved, which only a server that owns them knows; give "
                 "it optimizer=ServerSGD(lr, reduction='sum'), or use GD-SEC's averaged form, GDSEC(c=...)"
             )
         self._servers = servers
@@ -273,7 +273,7 @@ class ParameterServer(Exchange):
         is_held = self._screens and len(self._held) < len(self._model.pieces)
         if self._record is not None and is_held and not keys <= self._done:
             raise RuntimeError(
-                "gradients travel when all of them are ready, because each is looked at for NaN before; call wait, or "
+                "gradients travel when all of them are ready, because each is first checked for NaN; call wait, or "
                 'give ParameterServer nan="pass"'
             )
 

@@ -47,7 +47,7 @@ class Weighting:
         unit, total = self._unit(record), record.total_samples
         if total is not None and not total > 0:
             raise ExchangeInvalid(
-                f"step {record.step} has total_samples={total}: somebody must have some; leave it out"
+                f"step {record.step} has total_samples={total}: some member must have samples; leave it out"
             )
         if self.last is not None and unit != self.last:
             raise ExchangeInvalid(

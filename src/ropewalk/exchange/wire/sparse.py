@@ -99,7 +99,7 @@ def unpack_sparse(data: Readable, numel: int, dtype: torch.dtype = torch.float32
         return _unpacked(received, numel, kind)
     except ValueError as error:
         raise MessageCorrupt(
-            f"{received.size} bytes are no message of a bucket with {numel} components: {error}"
+            f"{received.size} bytes are not a message for a bucket with {numel} components: {error}"
         ) from error
 
 

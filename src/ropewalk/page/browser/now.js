@@ -59,7 +59,7 @@ window.ropewalk = (function () {
     restarts: (params) => make("span", params.value ? "rw-text-warn" : "", params.value || ""),
     duration: (params) => duration(params.value),
     count: (params) => (known(params.value) ? params.value.toLocaleString("en-US") : ""),
-    rate: (params) => (known(params.value) ? String(params.value) : ""),
+    rate: (params) => (known(params.value) ? params.value.toLocaleString("en-US") : ""),
     time(params) {
       if (!params.value) return "";
       const at = new Date(1000 * params.value), today = at.toDateString() === new Date().toDateString();
@@ -169,17 +169,19 @@ window.ropewalk = (function () {
       store.rows.delete(name);
       store.tiles.delete(name);
     }
-    context.most = Math.max(1, ...[...store.rows.values()].map((row) => row.memory || 0));
-    const several = (field) => new Set([...store.rows.values()].map((row) => row[field])).size > 1;
+    const rows = [...store.rows.values()];
+    context.most = Math.max(1, ...rows.map((row) => row.memory || 0));
+    const several = (field) => new Set(rows.map((row) => row[field])).size > 1;
     const showColumn = (column, isShown) => {
       if (store[column] === isShown) return;
       store[column] = isShown;
       grid.api.setColumnsVisible([column], isShown);
     };
     showColumn("host", several("host"));
-    showColumn("group", several("group"));
+    showColumn("group", several("group") && rows.some((row) => !row.name.startsWith(row.group))); // else the name says it
+    showColumn("silent_s", store.silent_s || rows.some((row) => row.silent_s >= 2)); // once shown, it stays
     showColumn("pid", !several("group"));
-    if (changes.all) grid.api.setGridOption("rowData", [...store.rows.values()]);
+    if (changes.all) grid.api.setGridOption("rowData", rows);
     else grid.api.applyTransaction({ add, update, remove });
   }
 

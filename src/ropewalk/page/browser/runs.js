@@ -99,6 +99,13 @@
     a.textContent = p.value; a.className = "rw-link";
     return a;
   };
+  T.brush = function (id, intervals) { // shows what was selected by fields, when the picture is drawn
+    var element = getElement(id), chart = element && element.chart, axes = [];
+    if (chart && chart.getModel()) chart.getModel().eachComponent("parallelAxis", a => axes.push(a.id));
+    if (axes.length !== intervals.length) return void setTimeout(() => T.brush(id, intervals), 100);
+    axes.forEach((axis, at) => chart.dispatchAction(
+      {type: "axisAreaSelect", parallelAxisId: axis, intervals: intervals[at]}, {silent: true, flush: true}));
+  };
   T.trial = function (p) {
     var a = document.createElement("a");
     a.href = window.path_prefix + "/runs/" + encodeURIComponent(p.data.run);

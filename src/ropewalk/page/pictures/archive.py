@@ -71,4 +71,5 @@ PICTURE = Picture(
     archive,
     height=420,
     help="Each cell is a kind of behaviour, in the colour of the best solution that behaves so; empty cells have none.",
+    waiting="no generation is done",
 )

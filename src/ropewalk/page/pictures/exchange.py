@@ -69,4 +69,5 @@ PICTURE = Picture(
     exchange,
     height=320,
     help="Before compression: what a dense ring all-reduce would send.",
+    waiting="no gradients were exchanged",
 )

@@ -65,4 +65,5 @@ PICTURE = Picture(
     fitness,
     help="Half of a generation lies in the darker band. A band that closes early means that diversity is lost.",
     wide=True,
+    waiting="no generation is done",
 )

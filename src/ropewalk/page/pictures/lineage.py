@@ -103,4 +103,5 @@ PICTURE = Picture(
     help="An arrow leads from the member that was copied to the one that goes on with its state. Few ancestors early "
     "mean that copying is too greedy.",
     wide=True,
+    waiting="no member was copied",
 )

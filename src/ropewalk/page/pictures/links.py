@@ -53,4 +53,4 @@ def _bars(name: str, values: list[float], color: str) -> Option:
     }
 
 
-PICTURE = Picture("links", "Links between workers", links, height=300)
+PICTURE = Picture("links", "Links between workers", links, height=300, waiting="no step is done")

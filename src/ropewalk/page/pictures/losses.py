@@ -60,4 +60,4 @@ def _points(steps: Sequence[int], values: Sequence[float | None]) -> list[tuple[
     return [(step, math.nan if value is None else value) for step, value in zip(steps, values, strict=True)]
 
 
-PICTURE = Picture("loss", "Loss", losses, height=300)
+PICTURE = Picture("loss", "Loss", losses, height=300, waiting="no step is done")

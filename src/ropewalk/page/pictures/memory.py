@@ -109,4 +109,5 @@ PICTURE = Picture(
     memory,
     height=340,
     help="Planned above held. Others: gradients, activations and cache, which are not known on a CPU.",
+    waiting="no step is done",
 )

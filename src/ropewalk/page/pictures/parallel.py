@@ -56,14 +56,26 @@ def _axis(at: int, name: str, column: Sequence[Any], style: Style, *, may_be_log
         "axisTick": {"lineStyle": {"color": style.muted}},
         "axisLabel": {"color": style.muted},
     }
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in column):
+    kinds = kinds_of(column)
+    if kinds is None:
         numbers = [float(value) for value in column if math.isfinite(value)]
         if may_be_log and is_logarithmic(numbers):
             ends = {"min": _rounded(min(numbers), math.floor), "max": _rounded(max(numbers), math.ceil)}
             return {**words, "type": "log", **ends, "axisLabel": {"color": style.muted, "hideOverlap": True}}
         return {**words, "type": "value", "scale": True}
-    kinds = sorted({_short(str(value)) for value in column})[:_MOST_CATEGORIES]
     return {**words, "type": "category", "data": kinds}
+
+
+def kinds_of(column: Sequence[Any]) -> list[str] | None:
+    """Return the texts on an axis with these values; None if it is an axis of numbers."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in column):
+        return None
+    return sorted({kind_of(value) for value in column})[:_MOST_CATEGORIES]
+
+
+def kind_of(value: Any) -> str:
+    """Return the text of a value on an axis of texts."""
+    return _short(str(value))
 
 
 def _rounded(value: float, towards: Callable[[float], int]) -> float:
@@ -74,7 +86,7 @@ def _rounded(value: float, towards: Callable[[float], int]) -> float:
 
 def _cell(axis: Option, value: Any) -> float | str | None:
     if axis["type"] == "category":
-        return _short(str(value))
+        return kind_of(value)
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
@@ -83,4 +95,4 @@ def _short(text: str) -> str:
     return shown if len(shown) <= 24 else f"{shown[:23]}…"
 
 
-__all__ = ["parallel"]
+__all__ = ["kind_of", "kinds_of", "parallel"]

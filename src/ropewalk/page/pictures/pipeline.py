@@ -221,4 +221,5 @@ PICTURE = Picture(
     height=_HEIGHT,
     help="The last step: planned, or ideal with the measured times, above measured. Ctrl and the wheel zoom.",
     wide=True,
+    waiting="no step is done",
 )

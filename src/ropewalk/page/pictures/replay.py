@@ -106,4 +106,5 @@ PICTURE = Picture(
     replay,
     height=52 + 2 * _HEIGHT + _GAP + 52,
     help="Far above its target, the learner sees the same items too often; far below, experience is left unused.",
+    waiting="nothing was inserted",
 )

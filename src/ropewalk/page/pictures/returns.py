@@ -68,4 +68,5 @@ PICTURE = Picture(
     returns,
     help="Returns are sums of rewards without discount. Training explores, so that evaluations are usually better.",
     wide=True,
+    waiting="no episode has ended",
 )

@@ -164,4 +164,5 @@ PICTURE = Picture(
     height=44 + _SPACE + 52,
     help="How hyperparameters change while the members train; the way of the best state is the schedule to use again.",
     wide=True,
+    waiting="no member has changed",
 )

@@ -58,5 +58,10 @@ def _title(data: Mapping[str, Any], style: Style) -> Option:
 
 
 PICTURE = Picture(
-    "snapshots", "Snapshots", snapshots, height=260, help="After a death, training goes on from the newest whole one."
+    "snapshots",
+    "Snapshots",
+    snapshots,
+    height=260,
+    help="After a death, training goes on from the newest whole one.",
+    waiting="no snapshot was taken",
 )

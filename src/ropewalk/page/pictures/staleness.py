@@ -97,4 +97,5 @@ PICTURE = Picture(
     staleness,
     help="By how much the weights of an actor were behind the newest ones when its block came. A row far to the right "
     "is an actor that is too slow.",
+    waiting="no block has come",
 )

@@ -218,4 +218,5 @@ def _marks(name: str, items: list[dict[str, Any]], symbol: str, color: str, widt
 PICTURE = Picture(
     "stream", "Task stream", stream, height=_HEIGHT, wide=True,
     help="A row for each worker, a bar for each task in the colour of its function; gaps are idle",
+    waiting="no task has run since this is open",
 )  # fmt: skip

@@ -19,8 +19,8 @@ def task_counts(data: Mapping[str, int], style: Style) -> Option:
     return {
         **style.base(),
         "legend": style.legend(),
-        "grid": {"left": 24, "right": 24, "top": 40, "bottom": 28},
-        "xAxis": style.axis(),
+        "grid": {"left": 16, "right": 24, "top": 32, "bottom": 24},
+        "xAxis": style.axis(max="dataMax"),
         "yAxis": {"type": "category", "data": ["tasks"], "show": False},
         "series": [
             {
@@ -37,4 +37,4 @@ def task_counts(data: Mapping[str, int], style: Style) -> Option:
     }
 
 
-PICTURE = Picture("tasks", "Tasks", task_counts, height=120)
+PICTURE = Picture("tasks", "Tasks", task_counts, height=100, waiting="no task was given")

@@ -66,4 +66,5 @@ PICTURE = Picture(
     height=36 + len(_ROWS) * (_HEIGHT + _GAP) + 30,
     help="Above: what actors collect. Below: what learners make of it. The line on top says which side waits.",
     wide=True,
+    waiting="nothing was collected",
 )

@@ -12,13 +12,13 @@ from ropewalk.escaping import escaped
 from ropewalk.page.picture import Picture
 from ropewalk.page.style import Option, Style
 
-KINDS = ("death", "preemption", "retry", "restart", "leave", "join", "scale", "plan", "checkpoint", "")
+KINDS = ("death", "preemption", "retry", "restart", "replacement", "leave", "join", "scale", "plan", "checkpoint", "")
 """Of events, the worst first, in the order of their lanes."""
 OTHER = "other"
 _MARKS = {
     "death": ("bad", "diamond"), "preemption": ("warn", "diamond"), "retry": ("warn", "triangle"),
-    "restart": ("warn", "circle"), "leave": ("muted", "triangle"), "join": ("good", "circle"),
-    "scale": ("good", "rect"), "plan": ("muted", "rect"), "checkpoint": ("good", "pin"),
+    "restart": ("warn", "circle"), "replacement": ("muted", "circle"), "leave": ("muted", "triangle"),
+    "join": ("good", "circle"), "scale": ("good", "rect"), "plan": ("muted", "rect"), "checkpoint": ("good", "pin"),
 }  # fmt: skip
 _LONGEST = 160
 """Characters of an event that its tooltip shows."""
@@ -86,4 +86,12 @@ def timeline_height(data: Mapping[str, Any]) -> int:
     return 56 + 28 * max(1, len(lanes))
 
 
-PICTURE = Picture("events", "Events", timeline, height=200, wide=True, help="Deaths on top; point at a mark to read it")
+PICTURE = Picture(
+    "events",
+    "Events",
+    timeline,
+    height=200,
+    wide=True,
+    help="Deaths on top; point at a mark to read it",
+    waiting="nothing has happened",
+)

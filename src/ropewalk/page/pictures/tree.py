@@ -141,4 +141,5 @@ PICTURE = Picture(
     height=460,
     help="Each environment below its parent; arrows are agents that did better elsewhere than where they had learned.",
     wide=True,
+    waiting="no environment was made",
 )

@@ -86,4 +86,5 @@ PICTURE = Picture(
     help="Curves of the trials that run and the best ones; dashed lines are the budgets at which trials are compared, "
     "with the number of trials that came there, and of those that went on.",
     wide=True,
+    waiting="no trial has reported",
 )

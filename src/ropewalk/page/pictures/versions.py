@@ -77,4 +77,4 @@ def _rows(stages: Sequence[Mapping[str, Any]], style: Style) -> Option:
     return {**axis, "axisTick": {"show": False}, "axisLabel": {"color": style.text, "interval": 0}}
 
 
-PICTURE = Picture("versions", "Versions of weights", versions, height=_HEIGHT)
+PICTURE = Picture("versions", "Versions of weights", versions, height=_HEIGHT, waiting="no step is done")

@@ -12,7 +12,7 @@ from nicegui import ui
 from starlette.requests import Request
 
 from ropewalk.escaping import escaped
-from ropewalk.page.frame import Visit, panel
+from ropewalk.page.frame import Panel, Visit
 from ropewalk.page.runs.curve_data import CurveReader, CurveRun
 from ropewalk.page.runs.curve_panels import CurvePanels, remember, view_of
 from ropewalk.page.runs.layout import plain_table
@@ -70,11 +70,11 @@ async def _draw(reader: StoreReader, points: CurveReader, visit: Visit, read: _C
         for run in runs:
             _chip(run, visit, lambda: refreshes[0]() if refreshes else None, lambda: panels.hidden)
     heads = [lambda run=run: _head(run, visit) for run in runs]
-    with panel("Settings") as card:
-        with ui.row().classes("absolute-top-right q-pa-xs"):
+    with Panel("Settings") as card:
+        with card.head:
+            ui.space()
             switch = ui.switch("equal ones, too").props("dense")
         place = ui.column().classes("w-full")
-    card.classes("relative-position")
 
     def draw_settings() -> None:
         place.clear()
@@ -83,7 +83,7 @@ async def _draw(reader: StoreReader, points: CurveReader, visit: Visit, read: _C
 
     switch.on_value_change(draw_settings)
     draw_settings()
-    with panel(
+    with Panel(
         "Metrics", help="the last value, and the range; the best of each row is bold where less or more is better"
     ):
         _metrics_table(read, heads)

@@ -107,7 +107,7 @@ class CurvePanels:
         self._is_sectioned = self._has_groups = False
         self._controls()
         self._nothing = ui.label("No metric was logged yet.").classes("muted")
-        self._area = ui.column().classes("w-full q-gutter-y-sm")
+        self._area = ui.column().classes("w-full").style("gap: 12px")
 
     # --- controls -----------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class CurvePanels:
             return self._card(key, _HEIGHT, _POINTS)
 
     def _card(self, key: SeriesName, height: int, max_points: int) -> _MetricChart:
-        card = ui.card().classes("panel q-pa-sm curve-card").props("flat").style("min-width: 0; gap: 0")
+        card = ui.card().classes("panel curve-card").props("flat").style("min-width: 0; gap: 0")
         with card:
             with ui.row().classes("items-baseline no-wrap w-full q-gutter-x-sm").style("padding-right: 76px"):
                 words = key[1] if self._is_sectioned or not (key[0] and self._has_groups) else f"{key[0]}/{key[1]}"

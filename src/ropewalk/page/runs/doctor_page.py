@@ -19,7 +19,7 @@ from nicegui import run, ui
 from starlette.requests import Request
 
 from ropewalk.escaping import escaped_lines
-from ropewalk.page.frame import Visit, panel
+from ropewalk.page.frame import Panel, Visit
 from ropewalk.page.runs.layout import plain_table
 from ropewalk.page.runs.notices import runs_frame
 
@@ -105,12 +105,12 @@ def _draw(report: DoctorReport, visit: Visit) -> None:
     ui.label(", ".join(f"{num} {state}" for state, num in counts.items())).classes("text-bold")
     troubles = [one for one in report.findings if one["state"] in ("failed", "warning")]
     if troubles:
-        with panel("What to look at"):
+        with Panel("What to look at"):
             _table(troubles, visit)
     subjects = dict.fromkeys(one["subject"] for one in report.findings)
     with ui.element("div").classes("w-full").style("columns: 520px; column-gap: 10px"):
         for subject in sorted(subjects, key=lambda subject: subject == "settings"):
-            with panel(subject.capitalize()).style("break-inside: avoid; margin-bottom: 10px"):
+            with Panel(subject.capitalize()).style("break-inside: avoid; margin-bottom: 10px"):
                 _table([one for one in report.findings if one["subject"] == subject], visit)
 
 

@@ -44,9 +44,7 @@ def plain_table(
     columns = f"grid-template-columns: {' '.join(widths)}; column-gap: 20px; row-gap: 3px; overflow-x: auto"
     with ui.element("div").classes("w-full relative-position"):
         table = ui.element("div").classes("w-full").style(f"display: grid; {columns}")
-        save_button(lambda: call_browser("saveTable", table.id, len(heads), f"{name}.csv")).classes(
-            "absolute-top-right"
-        )
+        save_button(lambda: call_browser("saveTable", table.id, len(heads), f"{name}.csv")).classes("rw-save")
     with table:
         for at, head in enumerate(heads):
             ui.label(head).classes("muted text-caption").style("text-align: right" if at in right else "")

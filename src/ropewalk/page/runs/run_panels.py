@@ -13,7 +13,7 @@ from nicegui import ui
 
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.escaping import escaped, escaped_lines
-from ropewalk.page.frame import Visit, panel
+from ropewalk.page.frame import Panel, Visit
 from ropewalk.page.runs.layout import plain_table, tiles
 from ropewalk.page.runs.notices import tell
 from ropewalk.page.runs.run_actions import RunAction
@@ -35,13 +35,13 @@ _DECISION = "decision"
 def draw_config(report: RunReport) -> None:
     """Draw the settings of a run and the facts about it."""
     with tiles(420):
-        with panel("Settings"):
+        with Panel("Settings"):
             if report.run.config:
                 rows = [(name, _shown(value)) for name, value in flattened(report.run.config).items()]
                 plain_table("settings", ("name", "value"), rows, grow=1)
             else:
                 ui.label("The run has no settings.").classes("muted")
-        with panel("Code and host"):
+        with Panel("Code and host"):
             short = {name: value for name, value in report.facts.items() if name not in ("packages", "git", "argv")}
             git = cast("dict[str, Any]", report.facts.get("git") or {})
             short |= {f"git {name}": value for name, value in git.items() if name != "diff"}
@@ -66,7 +66,7 @@ def _shown(value: object) -> str:
 def draw_time_line(report: RunReport, visit: Visit) -> None:
     """Draw the attempts of a run with their causes, and its events."""
     style = visit.style
-    with panel("Attempts"):
+    with Panel("Attempts"):
         if not report.attempts:
             ui.label("No process has worked on it yet.").classes("muted")
         for one in reversed(report.attempts):
@@ -84,7 +84,7 @@ def draw_time_line(report: RunReport, visit: Visit) -> None:
                 cause = escaped_lines(one.cause.strip())
                 ui.label(cause).classes("mono").style(f"color:{style.bad}; max-height: 220px; overflow: auto")
     events = [event for event in report.events if event.kind != _DECISION]
-    with panel("Events"):
+    with Panel("Events"):
         if not events:
             ui.label("Nothing happened that is worth a line.").classes("muted")
         rows = [(moment(event.time), event.kind, event.text) for event in reversed(events[-_MOST_EVENTS:])]
@@ -113,7 +113,7 @@ def draw_checkpoints(report: RunReport, pinned: Collection[float], visit: Visit,
         score = "" if one.score is None else f"{one.score:.6g}"
         rows.append((shown_step(one.step), shown_size(one.size_bytes), score, moment(one.time), one.path,
                      _checkpoint_tools(report, one, one.step in pinned, visit, reader, act)))  # fmt: skip
-    with panel(
+    with Panel(
         "Checkpoints", help=f"{len(rows)} kept" + (f", scores {min(scores):.5g} to {max(scores):.5g}" if scores else "")
     ):
         heads = ("step", "size", "score", "written", "folder", "")
@@ -133,7 +133,7 @@ def _checkpoint_tools(
             problem = str(error)
         button.props(remove="loading")
         button.set_text("damaged" if problem else "whole")
-        tell(problem or f"step {shown_step(step)}: each byte is as it was written", is_good=not problem)
+        tell(problem or f"step {shown_step(step)}: every byte is as it was written", is_good=not problem)
 
     def draw() -> None:
         nonlocal button
@@ -182,7 +182,7 @@ def draw_artifacts(report: RunReport) -> None:
          "" if one.step is None else shown_step(one.step), moment(one.time), one.sha256[:12])
         for number, one in reversed(numbered)
     ]  # fmt: skip
-    with panel("Files", help="saved, and never shown as a page"):
+    with Panel("Files", help="saved, and never shown as a page"):
         plain_table("files", ("name", "kind", "size", "step", "time", "sha256"), rows, right=(2, 3))
 
 
@@ -243,7 +243,7 @@ def draw_children(report: RunReport, visit: Visit) -> None:
         link = lambda child=child: ui.link(escaped(child.name), f"/runs/{quote(child.id, safe='')}") and None  # noqa: E731
         how = "" if child.parent_step is None else f"forked at step {shown_step(child.parent_step)}"
         rows.append((link, child.state, child.kind, how, moment(child.created)))
-    with panel("Runs", help=", ".join(f"{num} {state}" for state, num in counts.items())):
+    with Panel("Runs", help=", ".join(f"{num} {state}" for state, num in counts.items())):
         plain_table("runs", ("name", "state", "kind", "", "started"), rows)
 
 

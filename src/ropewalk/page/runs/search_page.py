@@ -20,19 +20,18 @@ from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.actions import NumberedActions
 from ropewalk.page.browser import call_browser
 from ropewalk.page.chart import Chart
-from ropewalk.page.frame import Visit, panel
+from ropewalk.page.frame import Panel, Visit
 from ropewalk.page.pictures.history import history
 from ropewalk.page.pictures.importance import importance
-from ropewalk.page.pictures.parallel import parallel
 from ropewalk.page.pictures.pareto import pareto
 from ropewalk.page.pictures.rungs import rungs
+from ropewalk.page.runs.configuration_panel import ConfigurationPanel
 from ropewalk.page.runs.layout import plain_table, save_button, tiles
 from ropewalk.page.runs.notices import carry_out, runs_frame, show_unreadable
 from ropewalk.page.runs.run_actions import RunAction, perform
 from ropewalk.page.runs.run_header import RunHeader, elapsed, moment
 from ropewalk.page.runs.search_data import (
     history_data,
-    parallel_data,
     pareto_data,
     rungs_data,
     state_counts,
@@ -57,12 +56,6 @@ _IMPORTANCE_EVERY = 8
 """Importances are computed again after this number of further trials, and when the search has ended."""
 
 _OBJECT = re.compile(r"<(?:\w+\.)*(\w+) object[^>]*>")
-
-# The rows of the lines that are brushed; none are if nothing is.
-_BRUSHED = """() => {
-  const s = getElement(%d)?.chart?.getModel()?.getSeries()?.[0];
-  if (s?.getRawIndicesByActiveState) emit(s.getRawIndicesByActiveState("active"));
-}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +163,7 @@ def add_search_pages(reader: StoreReader, actions: NumberedActions) -> None:
                 ui.link("Its page as a run", f"/runs/{quote(id, safe='')}")
             return
         with runs_frame(request, read.report.run.name) as visit:
-            view = _SearchView(reader, searches, actions, visit, read)
+            view = _SearchView(reader, searches, actions, visit, read, request.query_params)
             visit.every(_quietly(view.refresh), _REFRESH_S)
             ui.timer(0.1, _quietly(view.weigh), once=True)  # shown before what computes it is imported
 
@@ -229,7 +222,7 @@ def _draw_list(found: list[tuple[Any, ...]], visit: Visit) -> None:
     for id, name, state, *rest in found:
         link = lambda id=id, name=name: ui.link(escaped(name), f"/search/{quote(id, safe='')}") and None  # noqa: E731
         rows.append([link, lambda state=state: _state(state, visit), *rest])
-    with panel("Searches"):
+    with Panel("Searches"):
         plain_table("searches", heads, rows, right=(5, 9))
 
 
@@ -246,35 +239,34 @@ class _SearchView:
     """The page of one search in one browser tab."""
 
     def __init__(
-        self, reader: StoreReader, searches: SearchReader, actions: NumberedActions, visit: Visit, read: _SearchNow
+        self,
+        reader: StoreReader,
+        searches: SearchReader,
+        actions: NumberedActions,
+        visit: Visit,
+        read: _SearchNow,
+        given: Mapping[str, str],
     ) -> None:
         self._actions = actions
         self._reader, self._searches, self._visit, self._read = reader, searches, visit, read
         self._pulse: tuple[Any, ...] = ()
         self._is_weighed = False
-        self._numbers: list[int] = []
-        self._brushed: set[int] | None = None
         run = read.report.run
         self._header = RunHeader(read.report, visit, self._act)
         ui.link("log, settings and events", f"/runs/{quote(run.id, safe='')}?tab=Settings").style("margin-top: -10px")
         self._summary = ui.label().classes("text-subtitle2")
         with tiles(400):
-            with panel("History", help="each trial, and the best so far"):
+            with Panel("History", help="each trial, and the best so far"):
                 self._history = Chart("history", 280)
-            with panel("Importance", help="PED-ANOVA; by chance below 8 trials"):
+            with Panel("Importance", help="PED-ANOVA; by chance below 8 trials"):
                 self._importance = Chart("importance", 280, waiting="computing…")
-            with panel("Rungs", help="who was promoted") as self._rungs_card:
+            with Panel("Rungs", help="who was promoted") as self._rungs_card:
                 self._rungs = Chart("rungs", 300)
-            with panel("Pareto front", help="no other trial is better in both") as self._pareto_card:
+            with Panel("Pareto front", help="no other trial is better in both") as self._pareto_card:
                 self._pareto = Chart("pareto", 300)
-        with panel("Configurations", help="drag along an axis to select trials; click the axis to select all again"):
-            self._parallel = Chart("configurations", 340)
-        self._parallel.element.on(
-            "chart:axisareaselected", lambda e: self._brush(e.args), js_handler=_BRUSHED % self._parallel.element.id,
-            throttle=0.1, leading_events=False,
-        )  # fmt: skip
-        with panel("Trials") as card:
-            with ui.row().classes("items-center w-full no-wrap"):
+        self._configurations = ConfigurationPanel(visit.style, self._show_rows, given)
+        with Panel("Trials") as card:
+            with card.head:
                 self._chosen = ui.label().classes("text-caption muted")
                 ui.space()
                 save_button(lambda: call_browser("save", self._grid.id, "trials.csv"))
@@ -340,18 +332,12 @@ class _SearchView:
         pairs = pareto_data(read.results)
         self._pareto.show(pareto(pairs, style) if pairs else {})
         self._pareto_card.set_visibility(bool(pairs))
-        data, self._numbers = parallel_data(read.results, read.shares)
-        self._parallel.show(parallel(data, style))
-
-    def _brush(self, given: Any) -> None:
-        chosen = {self._numbers[at] for at in given if isinstance(at, int) and 0 <= at < len(self._numbers)}
-        self._brushed = chosen or None
-        self._show_rows()
+        self._configurations.show(read.results, read.shares)
 
     def _show_rows(self) -> None:
-        rows = trial_rows(self._read.results)
-        chosen = rows if self._brushed is None else [row for row in rows if row["number"] in self._brushed]
-        self._chosen.set_text("" if self._brushed is None else f"{len(chosen)} of {len(rows)} trials are selected")
+        rows, numbers = trial_rows(self._read.results), self._configurations.numbers
+        chosen = rows if numbers is None else [row for row in rows if row["number"] in numbers]
+        self._chosen.set_text("" if numbers is None else f"{len(chosen)} of {len(rows)} trials are selected")
         self._grid.run_grid_method("setGridOption", "rowData", chosen)  # pyright: ignore[reportUnknownMemberType]
 
     async def _act(self, action: RunAction) -> None:

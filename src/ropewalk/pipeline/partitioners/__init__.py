@@ -75,7 +75,7 @@ def make_partitioner(which: str | Partitioner, **options: Any) -> Partitioner:
     """
     if not isinstance(which, str):
         if not callable(getattr(which, "partition", None)):
-            raise PlanInvalid(f"{which!r} is no partitioner: it has no method partition(request)")
+            raise PlanInvalid(f"{which!r} is not a partitioner: it has no method partition(request)")
         if options:
             raise PlanInvalid(f"{which!r} is made already; give {', '.join(sorted(options))} where it is made")
         return which

@@ -123,7 +123,7 @@ def _groups(request: PlanRequest, num_units: int) -> list[int]:
     num_stages = request.num_stages or each * min(num_devices, num_units // each)
     if num_stages % each:
         raise NoPlanFits(
-            f"schedule {schedule.name} runs {each} stages on each device, and {num_stages} is no multiple of that; "
+            f"schedule {schedule.name} runs {each} stages on each device, and {num_stages} is not a multiple of that; "
             f"ask for num_stages={num_stages - num_stages % each or each}",
             needed=num_stages,
             available=num_stages - num_stages % each,

@@ -271,7 +271,8 @@ def plan_within(
     if not tries_all_widths(request):
         bound_s = min(bound_s, simple_bound_s(request)) if cost_model is None else None
         notes = (
-            "of so many devices not every number of replicas was tried; lower_bound_s says how far from the best it is",
+            "with this number of devices, not every number of replicas was tried; lower_bound_s says how far from the "
+            "best the plan may be",
         )
     objection = objection_to(request, found.stages)
     if objection is None or cost_model is not None:

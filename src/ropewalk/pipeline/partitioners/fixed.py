@@ -75,7 +75,7 @@ def stages_of(profile: Profile, cuts: tuple[str, ...] | Mapping[str, int]) -> di
     for id in cuts:
         if id not in profile.by_id:
             hint = did_you_mean(id, profile.by_id)
-            raise PlanInvalid(f"a cut names {id!r}, which is no operator of the profile{hint}")
+            raise PlanInvalid(f"a cut names {id!r}, which is not an operator of the profile{hint}")
     if isinstance(cuts, Mapping):
         found = dict(cuts)
         if missing := [id for id in profile.order if id not in found and not profile.by_id[id].is_input]:

@@ -135,9 +135,9 @@ def _check(request: PlanRequest) -> None:
     num_places = request.topology.num_devices * request.schedule.stages_per_worker
     for available, what in ((num_operators, "operators beside its inputs"), (num_places, "places for stages")):
         if request.num_stages > available:
-            owner = "the model" if available == num_operators else f"{request.topology.num_devices} devices"
+            owner = "the model has" if available == num_operators else f"{request.topology.num_devices} devices have"
             raise NoPlanFits(
-                f"{request.num_stages} stages were asked for, but {owner} has {available} {what}; "
+                f"{request.num_stages} stages were asked for, but {owner} {available} {what}; "
                 f"ask for num_stages <= {available}",
                 needed=request.num_stages,
                 available=available,

@@ -39,7 +39,7 @@ class Interleaved(Schedule):
         super().__init__(norm=norm, accumulate=accumulate)
         if chunks < 2:
             raise ScheduleInvalid(
-                f"interleaved needs at least 2 chunks on each worker, not {chunks}; for 1 take one_f_one_b"
+                f"interleaved needs at least 2 chunks on each worker, not {chunks}; for 1, use one_f_one_b"
             )
         self.chunks = chunks
 
@@ -88,8 +88,8 @@ class Interleaved(Schedule):
         if plan.micro_batches % (num_groups * replicas):
             raise ScheduleInvalid(
                 f"interleaved runs as many micro-batches at a time as there are groups of devices, {num_groups}, on "
-                f"each of {replicas} replica(s), and the plan has {plan.micro_batches} micro-batches; take a "
-                f"multiple of {num_groups * replicas}"
+                f"each of {replicas} replica(s), and the plan has {plan.micro_batches} micro-batches; use a multiple "
+                f"of {num_groups * replicas}"
             )
 
     def _ahead(self, num_groups: int, group: int) -> int:

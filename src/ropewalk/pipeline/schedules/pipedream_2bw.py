@@ -44,6 +44,6 @@ class PipeDream2BW(PipeDream):
             if plan.micro_batches // stage.replicas < needed:
                 raise ScheduleInvalid(
                     f"pipedream_2bw needs at least {needed} micro-batches for each of {stage.replicas} replica(s) of "
-                    f"stage {stage.id}, so that two versions of the weights do, and the plan has "
-                    f"{plan.micro_batches}; take micro_batches >= {needed * stage.replicas}"
+                    f"stage {stage.id}, so that two versions of the weights are enough, and the plan has "
+                    f"{plan.micro_batches}; use micro_batches >= {needed * stage.replicas}"
                 )

@@ -68,7 +68,7 @@ class Schedule(ABC):
                 f"before the step; leave norm out, or take one_f_one_b or another that ends its steps together"
             )
         if accumulate < 1:
-            raise ScheduleInvalid(f"an update ends every so many steps, at least 1, not {accumulate}")
+            raise ScheduleInvalid(f"accumulate is the number of steps per update, at least 1, not {accumulate}")
         if accumulate > 1 and not self.flushes:
             raise ScheduleInvalid(
                 f"{self.name} updates while later micro-batches are under way, at moments of its own, and not every "

@@ -29,6 +29,6 @@ class ZeroBubbleH2(ZeroBubbleH1):
         if plan.micro_batches < needed:
             raise ScheduleInvalid(
                 f"zb_h2 needs at least 2p - 1 = {2 * num_stages - 1} micro-batches for each of {replicas} replica(s) "
-                f"of its {num_stages} stages, and the plan has {plan.micro_batches}; take micro_batches >= "
+                f"of its {num_stages} stages, and the plan has {plan.micro_batches}; use micro_batches >= "
                 f"{needed}, or zb_h1, which takes any number"
             )

@@ -57,7 +57,7 @@ class ZeroBubbleV(Schedule):
         if plan.micro_batches < needed:
             raise ScheduleInvalid(
                 f"zb_v needs at least 2p = {2 * num_groups} micro-batches for each of {replicas} replica(s) of its "
-                f"{num_groups} groups of devices, and the plan has {plan.micro_batches}; take micro_batches >= "
+                f"{num_groups} groups of devices, and the plan has {plan.micro_batches}; use micro_batches >= "
                 f"{needed}, or zb_h1, which takes any number"
             )
 

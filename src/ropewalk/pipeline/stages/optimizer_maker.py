@@ -121,13 +121,13 @@ def _check_uncoupled(optimizer: torch.optim.Optimizer) -> None:
         if kind.__name__ in _COUPLED:
             raise ValueError(
                 f"{type(optimizer).__name__} {_COUPLED[kind.__name__]}, and an optimizer of a stage sees those of its "
-                f"stage alone; take one that treats each parameter for itself, such as SGD or AdamW"
+                f"stage alone; use one that treats each parameter separately, such as SGD or AdamW"
             )
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise ValueError(
             f"{type(optimizer).__name__} runs the model again within its step (it needs a closure), which a stage "
-            f"cannot; take one that steps with the gradients it has, such as SGD or AdamW"
+            f"cannot; use one that steps with the gradients that it has, such as SGD or AdamW"
         )
 
 

@@ -314,7 +314,7 @@ class RunningStage:
         flight.root, flight.weight = loss.root, loss.weight
         if torch.is_grad_enabled() and not loss.root.requires_grad and self._leads_back(flight):
             raise ValueError(
-                f"the loss {float(loss.value.detach()):.6g} has no gradient, so that nothing would be trained; compute "
+                f"the loss {float(loss.value.detach()):.6g} has no gradient, so nothing would be trained; compute "
                 f"it from the model's outputs without detach(), item() and torch.no_grad(), and see that the model "
                 f"does not do so either"
             )

@@ -190,7 +190,7 @@ class ModelGraph:
         """
         for id in operators:
             if id not in self.by_id:
-                raise NotTraceable(f"{id!r} is no operator of {type(self.model).__name__}{self._near(id)}")
+                raise NotTraceable(f"{id!r} is not an operator of {type(self.model).__name__}{self._near(id)}")
         return StageProgram(self, [self.by_id[id] for id in sorted(set(operators), key=self.position.__getitem__)])
 
     def whole_program(self) -> StageProgram:

@@ -115,9 +115,11 @@ class ModelInputs:
                         f"given {_short(leaf)}; trace it with example inputs like those it gets"
                     )
             elif not is_tensor(leaf):
+                advice = "trace it with example inputs like those it gets"
+                if hasattr(leaf, "__array__"):
+                    advice = "give it a tensor, as torch.from_numpy makes of an array"
                 raise NotTraceable(
-                    f"{self._model} was traced with a tensor as {path!r}, and is given {_short(leaf)}; "
-                    f"trace it with example inputs like those it gets"
+                    f"{self._model} was traced with a tensor as {path!r}, and is given {_short(leaf)}; {advice}"
                 )
             else:
                 values[f"input.{path}"] = leaf
@@ -162,5 +164,5 @@ def _signature(model: nn.Module) -> inspect.Signature:
 def _short(value: object) -> str:
     if isinstance(value, Tensor):
         return f"a tensor {tuple(value.shape)}"
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return text if len(text) <= 40 else f"{text[:37]}..."

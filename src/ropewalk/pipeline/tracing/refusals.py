@@ -17,9 +17,10 @@ _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)
 
 WAYS_OUT = (
-    "Ways out: name the module as one operator, leaf_modules=[{leaf}], so that it is not looked into; or give the "
-    "model as an nn.Sequential, whose children run untraced; or use operations of torch instead of Python's `if`, "
-    "`int()` and `.item()` on data (torch.where, torch.cond)"
+    "Ways out: name the module as one operator, so that it is not looked into, with rw.pipeline.trace(model, "
+    "example_inputs, leaf_modules=[{leaf}]), whose graph is taken in place of the model; or give the model as an "
+    "nn.Sequential, whose children run untraced; or use operations of torch instead of Python's `if`, `int()` and "
+    "`.item()` on data (torch.where, torch.cond)"
 )
 """What to do, the cheapest remedy first."""
 

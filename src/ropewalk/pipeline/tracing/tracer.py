@@ -148,8 +148,8 @@ class _Tracing:
                 if node.op != "output" and captured.sites[node].name == CUT_HERE != one.description:
                     raise NotTraceable(
                         f"cut_here stands where no cut is legal, within operator {one.id!r} ({one.description}): its "
-                        f"value is written in place afterwards ({captured.sites[node].line}); move the mark behind the "
-                        f"last write, or do not write in place"
+                        f"value is written in place afterwards ({captured.sites[node].line}); move the mark after the "
+                        "last write, or do not write in place"
                     )
         _, _, canonical = tensors_of(self.model)
         return ModelGraph(

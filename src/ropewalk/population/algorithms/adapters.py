@@ -171,8 +171,9 @@ class DeapToolbox(Adapter):
     def __init__(self, optimiser: Any, maximise: bool | None, population: int | None) -> None:
         if not (hasattr(optimiser, "generate") and hasattr(optimiser, "update")):
             raise ValueError(
-                "a toolbox of DEAP asks and tells by generate and update, and this one has not both; where DEAP runs "
-                "its own loop (eaSimple and the like), let it evaluate on the pool: toolbox.register('map', pool.map)"
+                "a toolbox of DEAP asks and tells by generate and update, and this one lacks one of them; where DEAP "
+                "runs its own loop (eaSimple and the like), let it evaluate on the pool: "
+                "toolbox.register('map', pool.map)"
             )
         super().__init__(optimiser, None, population)
         self._maximise = maximise

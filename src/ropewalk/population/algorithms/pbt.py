@@ -57,8 +57,8 @@ class PBT(Algorithm[Interval]):
         population: number of members.
         interval: number of steps between two decisions; the training function defines the unit.
         steps: number of steps after which a member is done; None continues until `evaluate` ends the run. A member that
-            copies a state with fewer steps trains those steps again, at most `steps` of them in all; a member of which
-            10 intervals fail, are dropped or find their state lost, without getting further than ever, is given up. So
+            copies a state with fewer steps trains those steps again, at most `steps` of them in all; a member is given
+            up when 10 of its intervals have failed, were dropped or found their state lost, without any progress. So
             a run with `steps` always ends: while no state is lost, no member trains more than twice that number.
         quantile: share of the members that copy, and that are copied; at most a half.
         resample_probability: probability of drawing a hyperparameter anew, instead of perturbing it.
@@ -334,7 +334,7 @@ class PBT(Algorithm[Interval]):
         return PBTMember(trained.member, best.steps, self._interval, trained.hyperparameters, best.state)
 
     def figures(self) -> dict[str, float]:
-        """Return how often members copied or were lost, and the best member's numeric hyperparameters."""
+        """Return how many times members copied or were lost, and the best member's numeric hyperparameters."""
         reasons = [mutation.reason for mutation in self._history.mutations]
         figures: dict[str, float] = {
             "exploits": reasons.count("exploit"),

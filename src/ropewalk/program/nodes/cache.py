@@ -42,7 +42,7 @@ class Cache(Node[T_co]):
 
     A call whose answer is in memory does not reach the service, so methods that change the service must not be cached:
     list the methods that only read in `only`. Generators always reach the service. Callers on the cache's host share
-    the memory of large answers, as of any `Frozen` answer.
+    the memory of large answers, as with any `Frozen` answer.
 
     Args:
         target: the handle of the service.

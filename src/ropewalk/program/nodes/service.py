@@ -24,7 +24,7 @@ class Service(Node[T_co]):
 
     If the class has a method `run`, that is the object's own work: it runs beside the calls, and the node is complete
     when it returns. Without `run`, or if `run` waits in `rw.wait_for_stop`, the service runs until the program stops,
-    which it does when all nodes that have an end of their own have completed.
+    which happens when all nodes that end by themselves have completed.
 
     Args:
         cls: a class, or a function whose return annotation is the class.

@@ -31,7 +31,7 @@ def evaluate_policy(
 ) -> NDArray[np.float64]:
     """Return the scores of some episodes that the policy plays greedily.
 
-    Each environment plays a number of episodes that is fixed before, so that short episodes count as often as long
+    Each environment plays a number of episodes that is fixed in advance, so that short episodes count as much as long
     ones.
 
     Args:

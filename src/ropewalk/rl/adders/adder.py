@@ -9,7 +9,7 @@ from ropewalk.rl.replay.insertion import Insertion
 
 
 class Adder(ABC):
-    """Turns the blocks of one run id, in their order, into insertions. Pure: it keeps what it needs of earlier blocks.
+    """Turns the blocks of one run id, in order, into insertions. Pure: it keeps what it needs from earlier blocks.
 
     Items never join steps of two run ids, and none joins two episodes.
     """
@@ -18,7 +18,7 @@ class Adder(ABC):
     def add(self, block: Block) -> Insertion:
         """Return what this block adds to replay; may have no items yet.
 
-        A block of another run id than the last one begins anew: unfinished items are dropped.
+        A block whose run id differs from that of the last block begins anew: unfinished items are dropped.
 
         Raises:
             NotFinite: a reward or an observation is NaN or infinite; environment, step and column are named.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 from ropewalk.rl.adders.adder import Adder
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.learners.learner import Learner
+from ropewalk.rl.other_names import refuse_unknown
 from ropewalk.rl.policies.policy import Policy
 from ropewalk.rl.replay.table import ReplayTable
 
@@ -33,6 +35,12 @@ class Agent(ABC):
     unroll: int
     envs: int
     batch_size: int | None
+
+    def __new__(cls, *arguments: Any, **settings: Any) -> Self:
+        """Refuse unknown settings, with the names that those of other libraries have here."""
+        if dataclasses.is_dataclass(cls):
+            refuse_unknown(f"rl.{cls.__name__}", settings, (field.name for field in dataclasses.fields(cls)))
+        return super().__new__(cls)
 
     def items_of_batch(self, groups: int) -> int:
         """Return the number of items of a batch in a run of this many groups."""

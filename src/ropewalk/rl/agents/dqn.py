@@ -133,7 +133,7 @@ class DQN(Agent):
             raise ValueError(f"batch_size={self.batch_size}; DQN needs a number of transitions, such as 64")
         if self.learning_starts > self.replay_size:
             raise ValueError(
-                f"learning_starts={self.learning_starts} transitions never lie in a replay of "
+                f"learning_starts={self.learning_starts} transitions never fit into a replay of "
                 f"replay_size={self.replay_size}; make replay larger or start earlier"
             )
         self.returns()

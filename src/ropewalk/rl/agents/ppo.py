@@ -47,7 +47,7 @@ class PPO(OnPolicyAgent):
     """Settings of PPO. It is synchronous: each batch has one block from each group, made with the newest weights.
 
     Attributes:
-        epochs: how often each batch is gone through.
+        epochs: how many times each batch is gone through.
         minibatches: gradient steps of an epoch. Networks with memory learn from whole environments, so they take at
             most one step for each environment.
         clip: the ratio of probabilities counts up to this distance from 1.

@@ -97,7 +97,7 @@ class R2D2(Agent):
         """Refuse settings that cannot work, before anything starts."""
         if self.period % self.unroll:
             raise ValueError(
-                f"period={self.period} is no multiple of unroll={self.unroll}: sequences begin where blocks do, "
+                f"period={self.period} is not a multiple of unroll={self.unroll}: sequences begin where blocks do, "
                 "because the recurrent state is stored there"
             )
         if self.burn_in < 0 or self.trace < 1:
@@ -109,7 +109,7 @@ class R2D2(Agent):
             raise ValueError(f"batch_size={self.batch_size}; R2D2 needs a number of sequences, such as 64")
         if self.learning_starts > self.replay_size:
             raise ValueError(
-                f"learning_starts={self.learning_starts} sequences never lie in a replay of "
+                f"learning_starts={self.learning_starts} sequences never fit into a replay of "
                 f"replay_size={self.replay_size}; make replay larger or start earlier"
             )
 

@@ -22,6 +22,7 @@ from ropewalk.rl.environments.action_history import ActionHistory
 from ropewalk.rl.environments.environment import EnvironmentHistory, Steps, VectorEnvironment
 from ropewalk.rl.environments.failures import EpisodeFailures, check_on_error
 from ropewalk.rl.environments.gymnasium_env import GymnasiumEnv
+from ropewalk.rl.environments.mistakes import advice
 from ropewalk.rl.environments.observation_rows import ObservationRows
 from ropewalk.rl.environments.spaces import action_encoder, spec_of_spaces
 from ropewalk.rl.environments.spec import Array, Observation
@@ -214,6 +215,8 @@ class SerialVectorEnvironment(VectorEnvironment):
         )
         if not self._truncates:
             error.add_note(where)
+            if words := advice(error, __file__):
+                error.add_note(words)
             raise error
         reason = self._failures[env].add(seed)
         if reason:

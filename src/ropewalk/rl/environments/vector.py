@@ -9,6 +9,7 @@ import gymnasium.vector
 
 from ropewalk.rl.environments.environment import EnvironmentFactory, VectorEnvironment
 from ropewalk.rl.environments.gymnasium_vector import GymnasiumVectorEnv, GymnasiumVectorEnvironment
+from ropewalk.rl.environments.mistakes import check_spaces
 from ropewalk.rl.environments.serial import EPISODES_OF_A_LIFE, SerialVectorEnvironment
 from ropewalk.rl.environments.spaces import spec_of_spaces
 from ropewalk.rl.environments.spec import EnvironmentSpec
@@ -75,13 +76,14 @@ def environment_spec(factory: EnvironmentFactory) -> EnvironmentSpec:
     """Return what an environment shows and takes: one is made for it and closed.
 
     Raises:
-        TypeError: the factory makes no environment.
+        TypeError: the factory makes no environment, or one without spaces.
         ValueError: a space has no counterpart, or a vector environment resets in another way than NEXT_STEP.
     """
     made = factory(0)
     if isinstance(made, gymnasium.Env):
         env = cast("gymnasium.Env[Any, Any]", made)
         try:
+            check_spaces(env)
             return spec_of_spaces(env.observation_space, env.action_space)
         finally:
             env.close()

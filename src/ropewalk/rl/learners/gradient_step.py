@@ -109,7 +109,7 @@ class GradientStep:
         in_a_row = f"for the {self._skipped_in_a_row}th time in a row" if self._not_finite == "skip" else ""
         raise NotFinite(
             f"the loss is {loss} and the norm of its gradient {norm} {in_a_row}".rstrip() + "; the batch has the items "
-            f"with keys {list(keys)}, made by the actors {sorted(set(run_ids))}. Look for rewards of great size, lower "
+            f"with keys {list(keys)}, made by the actors {sorted(set(run_ids))}. Look for very large rewards, lower "
             "the learning rate or max_grad_norm, or set not_finite='skip' if single batches may be left out",
             column="gradient" if _is_finite(loss) else "loss",
             keys=keys,

@@ -43,7 +43,10 @@ def as_logger(log: Log) -> Logger:
     if log == "terminal":
         return TerminalLogger()
     if isinstance(log, str):
-        raise ValueError(f'log is "terminal", "silent" or a function of a label and a row, not {log!r}')
+        raise ValueError(
+            f'log is "terminal", "silent", a logger such as rl.CSVLogger(folder) or rl.TensorBoardLogger(folder), a '
+            f"function of a label and a row, or a list of these, not {log!r}"
+        )
     if isinstance(log, Sequence):
         return several(*map(as_logger, log))
     return log

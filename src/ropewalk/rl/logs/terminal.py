@@ -1,6 +1,6 @@
 """`TerminalLogger`: one line every few seconds.
 
-21,120 of 80,000 steps   26 %    9,410 steps/s   score 187.3   loss 0.041  entropy 0.53   actors wait 61 %
+21,120 of 80,000 steps   26 %    9,410 steps/s   score 187.3   loss 0.041   learner-bound: actors wait 61 %
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class TerminalLogger:
     ) -> None:
         self._every_s, self._file, self._clock = every_s, file, clock
         self._printed = -float("inf")
+        self._before: tuple[float, float] | None = None
+        """Steps and seconds of the last line of progress, from which the rate of the next one is taken."""
 
     def __call__(self, label: str, row: Mapping[str, float | int | str | None]) -> None:
         """See `Logger`."""
@@ -38,13 +40,23 @@ class TerminalLogger:
             if now - self._printed < self._every_s:
                 return
             self._printed = now
+            row = {**row, "steps_per_s": self._rate_since_the_last_line(row)}
         print(line_of(label, row), file=self._file or sys.stderr, flush=True)
+
+    def _rate_since_the_last_line(self, row: Mapping[str, float | int | str | None]) -> float | None:
+        """Return the rate of now, and not of the whole run, which is slower by its start; None for the first line."""
+        now = float(row["steps"] or 0), float(row.get("seconds") or 0)
+        before, self._before = self._before, now
+        return (now[0] - before[0]) / (now[1] - before[1]) if before and now[1] > before[1] else None
 
 
 def line_of(label: str, row: Mapping[str, float | int | str | None]) -> str:
     """Return a row as a line of text."""
     steps, total = row.get("steps"), row.get("total_steps")
-    parts = [f"{steps:,} of {total:,} steps  {100 * steps / total:3.0f} %" if steps and total else f"{steps:,} steps"]  # type: ignore[operator]
+    if steps and total:  # the last block may go beyond the total
+        parts = [f"{steps:,} of {total:,} steps  {min(100, 100 * steps / total):3.0f} %"]  # type: ignore[operator]
+    else:
+        parts = [f"{steps:,} steps"]
     if label != "progress":
         parts.insert(0, label)
     if (rate := row.get("steps_per_s")) is not None:

@@ -27,14 +27,24 @@ class TimeShares:
         waits = share(self.learner, "wait"), share(self.actors, "wait")
         if waits[0] is None or waits[1] is None:
             return ""
-        parts = ", ".join(
-            f"{part} {100 * seconds / sum(self.actors.values()):.0f} %"
-            for part, seconds in sorted(self.actors.items(), key=lambda item: -item[1])
-            if part != "wait"
-        )
         if waits[0] >= waits[1]:
+            parts = _in_words({part: seconds for part, seconds in self.actors.items() if part != "wait"}, self.actors)
             return f"actor-bound: the learner waits {100 * waits[0]:.0f} % (actors: {parts})"
         return f"learner-bound: actors wait {100 * waits[1]:.0f} %"
+
+    def of_one_process(self) -> str:
+        """Say in one line where the time of a process goes that acts and learns in turn; "" before anything is known.
+
+        What actors wait for is then the learning.
+        """
+        parts = {"learning" if part == "wait" else part: seconds for part, seconds in self.actors.items()}
+        return f"time: {_in_words(parts, self.actors)}" if sum(parts.values()) > 0 else ""
+
+
+def _in_words(parts: Mapping[str, float], whole: Mapping[str, float]) -> str:
+    total = sum(whole.values())
+    ordered = sorted(parts.items(), key=lambda item: -item[1])
+    return ", ".join(f"{part} {100 * seconds / total:.0f} %" for part, seconds in ordered)
 
 
 def share(seconds: Mapping[str, float], part: str) -> float | None:

@@ -181,7 +181,7 @@ class OfflineDataset:
             batch_size: transitions of a batch; the last batch of an epoch may have fewer.
             discount: as in `transitions`.
             seed: of the order.
-            epochs: how often the data set is gone through; None: for ever.
+            epochs: how many times the data set is gone through; None: for ever.
 
         Raises:
             ValueError: batch_size is less than 1.

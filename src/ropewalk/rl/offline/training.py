@@ -24,7 +24,7 @@ BLOCK_STEPS = 1_024
 
 @dataclass(frozen=True, slots=True)
 class OfflineResult:
-    """What came of training on recorded data.
+    """The result of training on recorded data.
 
     Attributes:
         agent: what was trained.

@@ -29,9 +29,9 @@ class ActionChoice:
 
 
 class Policy(ABC):
-    """Chooses actions. It holds weights and nothing else: recurrent state and randomness come in as arguments.
+    """Chooses actions. It holds only weights: recurrent state and randomness come in as arguments.
 
-    So what it chooses follows from its arguments alone, whatever process it is in, and one policy serves any number of
+    So its choice follows from its arguments alone, in whichever process it runs, and one policy serves any number of
     environments.
     """
 

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 class Inserter:
     """Inserts into replay, wherever that is; for one actor, in one thread.
 
-    With a client, insertions are sent without waiting for each answer. An insertion is done once, whatever becomes of
+    With a client, insertions are sent without waiting for each answer. An insertion is done once, whatever happens to
     calls and servers in between. When replay comes back without earlier insertions of the stream, a new stream follows
     under another run id (the old one with "~1"), and begins with the rows that are still needed. With replay in this
     process, each insertion is done at once.

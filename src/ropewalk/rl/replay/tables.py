@@ -129,7 +129,7 @@ class ReplayTables:
         numbers, values = np.asarray(keys, np.int64), np.asarray(priorities, np.float64)
         if numbers.ndim != 1 or numbers.shape != values.shape:
             raise ValueError(
-                f"keys have shape {numbers.shape} and priorities {values.shape}; they need one axis, as long"
+                f"keys have shape {numbers.shape} and priorities {values.shape}; they need one axis of the same length"
             )
         check_priorities(table, values)
         return self._table(table).update_priorities(numbers, values)

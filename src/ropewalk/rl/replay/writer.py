@@ -69,7 +69,7 @@ class TrajectoryWriter:
     """Writes to replay; for one thread.
 
     Cells and items are sent together, when `num_items` items have been made, at the end of an episode, and by `flush`.
-    They are sent without waiting for each answer, and inserted once, whatever becomes of the server.
+    They are sent without waiting for each answer, and inserted once, whatever happens to the server.
 
     Args:
         replay: a client of a replay server, a `ReplayServer`, a `ReplayTables` or a `ShardedReplay`.
@@ -109,7 +109,7 @@ class TrajectoryWriter:
         self._items: list[_Item] = []
 
     def append(self, columns: Mapping[str, ArrayLike], *, partial: bool = False) -> dict[str, TrajectoryCell]:
-        """Write cells of the present step.
+        """Write cells of the current step.
 
         Args:
             columns: a value for each of some columns.

@@ -46,7 +46,7 @@ class Hyperband(Scheduler):
         R: the most budget of a trial, in steps.
         r: the least.
         eta: of the trials of a rung, one in `eta` goes on to the next, which has `eta` times the budget.
-        iterations: how often all brackets are run; None repeats them until the search starts no further trial.
+        iterations: how many times all brackets are run; None repeats them until the search starts no further trial.
 
     Raises:
         SearchInvalid: an argument is out of range.

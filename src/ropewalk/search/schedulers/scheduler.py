@@ -55,7 +55,7 @@ FINISHED = Wait.FINISHED
 
 
 class Verdict(enum.Enum):
-    """What becomes of a trial that has reported."""
+    """What happens to a trial that has reported."""
 
     GO_ON = "go on"
     STOP = "stop"

@@ -205,6 +205,6 @@ def _of_sqlite(error: sqlite3.Error, where: str) -> StoreError:
     )
     if code in _DAMAGED:
         return StoreCorrupt(
-            f"the store {where} is damaged, or no store ({error}); it was not changed; {advice}", where=where
+            f"the store {where} is damaged or is not a store ({error}); it was not changed; {advice}", where=where
         )
     return StoreError(f"the store {where} cannot be used: {error}; {advice}", where=where)

@@ -168,7 +168,7 @@ def _unknown(connection: Connection, keys: Collection[SeriesKey], cache: SeriesC
 
 
 def _tails(connection: Connection, num_points: Mapping[int, int], cache: SeriesCache) -> dict[int, _Tail]:
-    """Return the blocks of series that are not full, of series that have so many points."""
+    """Return the blocks that are not full, of series that have these numbers of points."""
     unknown: list[int] = []
     for id, num in num_points.items():
         tail = cache.tails.get(id)

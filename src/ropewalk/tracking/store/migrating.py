@@ -71,7 +71,7 @@ def _revision(connection: Connection, where: str, *, is_file: bool) -> str | Non
     if VERSION_TABLE not in tables:
         if RUNS.name in tables or (is_file and tables):
             raise StoreCorrupt(
-                f"{where} is a database, but no store of Ropewalk: it has tables such as {min(tables)}, and no "
+                f"{where} is a database, but not a Ropewalk store: it has tables such as {min(tables)}, and no "
                 f"{VERSION_TABLE}; it was not changed; name another file with ROPEWALK_STORE",
                 where=where,
             )

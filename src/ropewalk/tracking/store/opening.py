@@ -43,7 +43,7 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> RunSt
     Raises:
         StoreMissing: there is no such file, and `create` is False.
         StoreTooNew: a newer version of Ropewalk has written it.
-        StoreCorrupt: the file is damaged, or no store; it was not changed.
+        StoreCorrupt: the file is damaged or is not a store; it was not changed.
         StoreError: the store cannot be opened.
         FileNotTrusted: another user could have written the file.
     """
@@ -88,8 +88,8 @@ def _open_file(path: Path, *, create: bool) -> RunStore:
     if 0 < real.stat().st_size < _LEAST_BYTES:  # SQLite would take it for a new one
         size = real.stat().st_size
         raise StoreCorrupt(
-            f"the store {where} is damaged, or no store: it has {size} bytes; it was not changed; name another one "
-            f"with ROPEWALK_STORE, or move the file away",
+            f"the store {where} is damaged or is not a store: it has {size} bytes; it was not changed; name another "
+            f"one with ROPEWALK_STORE, or move the file away",
             where=where,
         )
     engine = file_engine(str(real))

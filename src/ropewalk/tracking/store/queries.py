@@ -63,7 +63,7 @@ def runs_query(
 def _stored_states(states: Collection[str]) -> set[str]:
     known = (*STATES, LOST)
     if unknown := sorted(set(states) - set(known)):
-        raise ValueError(f"{unknown[0]!r} is no state of a run; they are {', '.join(known)}")
+        raise ValueError(f"{unknown[0]!r} is not a state of a run; they are {', '.join(known)}")
     return {RUNNING if state == LOST else state for state in states}
 
 

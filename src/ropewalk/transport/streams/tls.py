@@ -136,7 +136,7 @@ class TlsStream(Stream):
         except TimeoutError as error:
             raise TransportRefused(
                 f"{self._peer} did not finish the TLS handshake within {deadline_s:.2g} s; "
-                "it is overloaded, or it is no Ropewalk process"
+                "it is overloaded, or it is not a Ropewalk process"
             ) from error
         except LinkClosed:
             if self._closed:

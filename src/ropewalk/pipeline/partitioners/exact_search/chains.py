@@ -97,7 +97,7 @@ class ChainSearch:
     moves: Moves
     costs: CostOfMoves
     num_stages: int | None = None
-    """If given, only chains of so many stages."""
+    """If given, only chains of this number of stages."""
     _bound: float = np.inf
     _allowed: dict[int, tuple[Costs, _Allowed]] = field(default_factory=dict[int, tuple[Costs, _Allowed]])
     """By the identity of costs, which are kept with them; for `_bound` only."""

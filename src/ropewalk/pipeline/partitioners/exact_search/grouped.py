@@ -23,7 +23,7 @@ from ropewalk.pipeline.topology import Topology
 
 
 def objection(request: PlanRequest, replicas: int, num_groups: int) -> ScheduleInvalid | None:
-    """What the schedule has against plans of so many groups of devices with so many replicas; None: nothing."""
+    """Why the schedule refuses plans of `num_groups` groups of devices with `replicas` replicas; None: it does not."""
     schedule = request.schedule
     stages = tuple(
         Stage(stage, (str(stage),), tuple(group * replicas + replica for replica in range(replicas)))

@@ -55,7 +55,7 @@ class Move:
 
 
 def last_run(topology: Topology, kind: int, free: int, replicas: int) -> tuple[int, ...] | None:
-    """The last run of so many devices, among the first `free` of a kind, that nests."""
+    """The last run of `replicas` devices, among the first `free` of a kind, that nests."""
     devices = topology.devices_of(kind)
     for end in range(free, replicas - 1, -1):
         run = devices[end - replicas : end]

@@ -35,7 +35,7 @@ def best_of_each_form(
         graph: of its profile.
         sets: in the order of `down_sets`.
         equal: only equally many replicas of all stages.
-        num: at most so many.
+        num: the largest number of plans.
     """
     costs = OperatorCosts(request.profile, request.schedule.splits_backward)
     them = candidates(costs, graph, sets)

@@ -70,7 +70,7 @@ class Relaxation:
         return np.linspace(0.0, self.total_s, _GRID)
 
     def curve(self, amounts: Floats, most: bool) -> Floats:
-        """The most of these amounts before a cut with at most so much work before it, or the least with at least."""
+        """By work before a cut: the most of these amounts with at most that work, or the least with at least that."""
         found = np.full(_GRID, -np.inf if most else np.inf)
         slack = self.total_s * 1e-9
         for block in blocks(self.graph):
@@ -93,12 +93,12 @@ class Relaxation:
 
     @cached_property
     def most_weights(self) -> Floats:
-        """Of a set with at most so much work; tied parameters as often as they are read."""
+        """Of a set with at most the work of each position; tied parameters count each time they are read."""
         return self.curve(self._weights(tied=True), most=True)
 
     @cached_property
     def least_weights(self) -> Floats:
-        """Of a set with at least so much work; without tied parameters."""
+        """Of a set with at least the work of each position; without tied parameters."""
         weights = self._weights(tied=False)
         return np.minimum(self.curve(weights, most=False), float(weights.sum()))
 

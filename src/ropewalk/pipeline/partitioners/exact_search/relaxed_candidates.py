@@ -60,7 +60,7 @@ class _Class:
 def relaxed_candidates(
     costs: OperatorCosts, graph: BitGraph, parts: Sequence[BlockDownSets], again: bool, num_classes: int
 ) -> Candidates:
-    """Pairs of about so many classes of cuts; `again`: all stages run their forward twice."""
+    """Pairs of about `num_classes` classes of cuts; `again`: all stages run their forward twice."""
     amounts = _amounts(costs, again)
     step_s = float(amounts.work_s.sum()) / num_classes or 1.0
     classes = [found for number, of in enumerate(parts) for found in _classes(graph, amounts, number, of, step_s)]

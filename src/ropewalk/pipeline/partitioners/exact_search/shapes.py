@@ -36,7 +36,7 @@ def shapes(request: PlanRequest, *, equal: bool = False) -> list[Shape]:
 
     Args:
         request: what to plan for.
-        equal: only equally many replicas of all stages, of which the schedule takes so many.
+        equal: only equally many replicas of all stages, and only numbers of them that the schedule allows.
     """
     num = request.topology.num_devices
     if request.schedule.stages_per_worker > 1:

@@ -80,7 +80,7 @@ class ObjectiveCosts(_OnDevices):
     sums_work: bool = True
     """For bounds: the sum is without forwards and backwards, which are the same in all plans."""
     tie_replicas: int | None = None
-    """If given, only stages of so many replicas may share a parameter with others; 0: none may."""
+    """If given, only stages with this number of replicas may share a parameter with others; 0: none may."""
 
     def of(self, move: Move) -> Costs:
         """The costs of all candidates as the stage of this move; each recomputes only if it must, or was told to."""

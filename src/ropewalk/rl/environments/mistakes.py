@@ -1,0 +1,75 @@
+"""Common mistakes in environments, and what to do about each."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import gymnasium
+
+from ropewalk.rl.environments.environment import EnvironmentFactory
+
+
+def check_takes_a_seed(environment: EnvironmentFactory) -> None:
+    """Check that what makes environments can be called with a seed.
+
+    Raises:
+        TypeError: it takes no argument; or it is a class of environments whose first argument is something else, which
+            would silently get the seed.
+    """
+    try:
+        signature = inspect.signature(environment)
+    except (TypeError, ValueError):  # of C code, which says nothing of its arguments
+        return
+    name = getattr(environment, "__name__", repr(environment))
+    try:
+        bound = signature.bind(0)
+    except TypeError:
+        example = "a parameter: `lambda seed: ...`" if name == "<lambda>" else f"the form `lambda seed: {name}(...)`"
+        raise TypeError(
+            f"environment is called with a seed, and {name}{signature} cannot be called with one argument; "
+            f"give it {example}"
+        ) from None
+    first = next(iter(bound.arguments), "seed")
+    if inspect.isclass(environment) and issubclass(environment, gymnasium.Env) and first != "seed":
+        raise TypeError(
+            f"environment is the class {name}, which would get a seed as its argument {first!r}; "
+            f"pass `lambda seed: {name}()`"
+        )
+
+
+def check_spaces(env: Any) -> None:
+    """Check that an environment says what it shows and takes.
+
+    Raises:
+        TypeError: it does not.
+    """
+    missing = [name for name in ("observation_space", "action_space") if getattr(env, name, None) is None]
+    if missing:
+        raise TypeError(
+            f"{type(env).__name__} has no {' and no '.join(missing)}; set both in its __init__, such as "
+            "self.observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32) and "
+            "self.action_space = gymnasium.spaces.Discrete(2)"
+        )
+
+
+def advice(error: Exception, file: str) -> str:
+    """Return what to do about an environment with the interface of Gym before 0.26; "" for other errors.
+
+    Args:
+        error: what a call of its `reset` or `step` raised.
+        file: the file that made the call: only errors raised there are about the call and what it returned.
+    """
+    innermost = inspect.getinnerframes(error.__traceback__, context=0)[-1] if error.__traceback__ else None
+    is_ours = innermost is not None and innermost.filename == file
+    is_about_form = isinstance(error, TypeError) and "argument" in str(error)
+    if not is_ours or not (is_about_form or "to unpack" in str(error)):
+        return ""
+    return (
+        "an environment of Gymnasium has reset(self, *, seed=None, options=None), which returns (observation, info), "
+        "and step(self, action), which returns (observation, reward, terminated, truncated, info). This one seems to "
+        "be written for Gym before 0.26: change it, or wrap it with shimmy.GymV21CompatibilityV0"
+    )
+
+
+__all__ = ["advice", "check_spaces", "check_takes_a_seed"]
