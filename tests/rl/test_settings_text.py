@@ -45,7 +45,7 @@ def test_all_public_agents_and_networks_are_known() -> None:
 
 
 def test_functions_are_refused() -> None:
-    with pytest.raises(NotSettings, match="no settings of ropewalk"):
+    with pytest.raises(NotSettings, match="not a settings object of ropewalk"):
         to_json(rl.LSTM(lambda spec: rl.MLP()(spec)))
 
 

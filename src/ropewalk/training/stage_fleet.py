@@ -163,7 +163,7 @@ class StageFleet:
             missing = [seat for seat in seats if seat not in self.present]
             left_s = due - time.monotonic()
             if not missing or left_s <= 0 or (enough is not None and len(self.present) >= enough):
-                return {seat: failed.get(seat, "it did not come up") for seat in missing}
+                return {seat: failed.get(seat, "it did not start") for seat in missing}
             if found:
                 time.sleep(0.02)
             self._bell.wait_until(self._one_has_answered, min(_LOOK_S, left_s))

@@ -229,7 +229,7 @@ FEATURES = (
         "pidfd_open",
         "5.3",
         "the end of the launcher at once",
-        "an agent looks every second whether its launcher is still there",
+        "an agent checks every second whether its launcher is still there",
         _watch_process,
     ),
     Feature(
