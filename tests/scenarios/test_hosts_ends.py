@@ -30,7 +30,7 @@ ENDLESS = """
 
     here = session(hosts=2).__enter__()
     pool = rw.Pool(2, session=here)
-    pool.wait_until_ready(15)
+    pool.wait_until_ready(120)
     pool.imap_unordered(sleep, range(4))
     program = rw.Program("sleepers")
     program.add(rw.Worker(Sleeper), replicas=2)
@@ -109,11 +109,11 @@ def test_a_host_that_is_taken_away_finishes_what_runs_there(lab: Lab, tmp_path: 
 
             with session() as here:
                 with rw.Pool(4, session=here) as pool:
-                    pool.wait_until_ready(15)
+                    pool.wait_until_ready(120)
                     say("ready")
                     for number, host, pid in pool.imap_unordered(work, range(40), chunksize=1):
                         note("ended", f"{number} {time.time()} {host} {pid}")
-                    pool.wait_until_ready(15)
+                    pool.wait_until_ready(120)
                     status = pool.status()
                     say(len(status.workers), status.num_deaths, status.retried, status.failed)
                     for event in status.events: say(event)
@@ -189,12 +189,12 @@ def test_an_agent_that_is_killed_is_one_event_and_is_replaced(lab: Lab, tmp_path
             with session(hosts=2) as here:
                 with rw.Pool(4, session=here) as one, rw.Pool(2, session=here) as two:
                     for pool in (one, two):
-                        pool.wait_until_ready(15)
+                        pool.wait_until_ready(120)
                     say("ready")
                     sys.stdin.readline()
                     for pool in (one, two):
                         assert [number for number, _, _ in pool.map(where, range(500), chunksize=1)] == list(range(500))
-                        pool.wait_until_ready(15)
+                        pool.wait_until_ready(120)
                     for pool in (one, two):
                         status = pool.status()
                         say(len(status.workers), status.num_deaths, status.retried, len(status.events))
@@ -261,7 +261,7 @@ def test_a_pool_inside_a_worker_lives_on_that_workers_host(lab: Lab, tmp_path: P
 
             with session(hosts=2) as here:
                 with rw.Pool(2, session=here) as pool:
-                    pool.wait_until_ready(15)
+                    pool.wait_until_ready(120)
                     results = pool.map(outer, range(2), chunksize=1)
                     for host, inner_hosts in results:
                         say(host, *inner_hosts)

@@ -77,8 +77,8 @@ def least_of_a_chain_s(
 ) -> float:
     """The least seconds of a step with a flush on stages of these numbers of replicas, over all cuts of a chain.
 
-    Written from the formula in docs/theory.md, for links that one device at each end has to itself. So it does not share
-    a mistake in `cost.py` with `exact`, as the brute force above does.
+    Written from the formula in docs/theory.md, for links that one device at each end has to itself. So it shares no
+    mistake in `cost.py` with `exact`, as the brute force above does.
     """
     best = math.inf
     for inner in combinations(range(1, len(computing_s)), len(runs) - 1):
