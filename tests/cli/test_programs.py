@@ -153,7 +153,7 @@ def test_logs_shows_and_follows_what_each_node_prints(tmp_path: Path) -> None:
         assert program.command("stop", "walk", "--grace", "0").returncode == 0
         reader.join()
         program.end()
-        _, errors = following.communicate(timeout=20)
+        _, errors = following.communicate(timeout=120)
     assert all(re.fullmatch(r"\[talker\.1\] (\d+ x{500}|half a line, and its other half)\n", line) for line in lines)
     numbers = [int(found[1]) for line in lines if (found := re.search(r" (\d+) x", line))]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))

@@ -278,7 +278,7 @@ def test_a_signal_reaches_the_processes_of_a_script_that_catches_it(tmp_path: Pa
     with start_ropewalk("run", "s.py", folder=tmp_path) as process:
         assert process.stdout and process.stdout.readline() == "ready\n"
         process.send_signal(number)
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=120)
     assert output == "1\n"
 
 
@@ -296,7 +296,7 @@ def test_the_first_signal_lets_the_script_clean_up(tmp_path: Path, number: signa
     with start_ropewalk("run", "s.py", folder=tmp_path) as process:
         assert process.stdout and process.stdout.readline() == "ready\n"
         process.send_signal(number)
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=120)
     assert process.returncode == code
     assert output == "cleaned up\n"
     assert "stopping" in errors and "to kill everything at once" in errors
@@ -363,17 +363,17 @@ STUBBORN = """
     sys.modules[session.__name__] = session
     try:
         print("ready", flush=True)
-        time.sleep(40)
+        time.sleep(1000)
     except KeyboardInterrupt:
         print("asked", flush=True)
     try:
-        time.sleep(40)
+        time.sleep(1000)
     finally:
         print("must not be reached", flush=True)
 """
 
 
-@pytest.mark.parametrize("hang_s", [0, 30])
+@pytest.mark.parametrize("hang_s", [0, 1000])
 def test_the_second_signal_kills_at_once(tmp_path: Path, hang_s: int) -> None:
     write(tmp_path, "s.py", STUBBORN.format(hang_s=hang_s))
     with start_ropewalk("run", "s.py", folder=tmp_path) as process:
@@ -381,7 +381,7 @@ def test_the_second_signal_kills_at_once(tmp_path: Path, hang_s: int) -> None:
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "asked\n"
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=10)  # also when killing hangs, far below its 30 s
+        output, _ = process.communicate(timeout=120)  # also when killing hangs
     assert process.returncode == 130
     assert output == "all killed\n"
 

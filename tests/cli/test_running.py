@@ -94,7 +94,7 @@ def test_ps_watches_until_it_is_interrupted(tmp_path: Path) -> None:
             seen |= {program["state"] for program in programs if program["name"] == "walk-watch"}
             target.now = replace(target.now, state="stopping")
         watching.send_signal(signal.SIGINT)
-        watching.communicate(timeout=10)
+        watching.communicate(timeout=120)
     assert seen == {"running", "stopping"} and watching.returncode == 130
 
 
@@ -288,7 +288,7 @@ def test_logs_follows_old_and_new_replicas_until_the_program_ends(tmp_path: Path
         assert following.stdout.readline() == "[actor.1] actor.1 says 0\n"
         with files["actor.0"].open("a") as file:
             file.write("last words")
-    output, errors = following.communicate(timeout=20)
+    output, errors = following.communicate(timeout=120)
     assert "[actor.0] last words\n" in output and following.returncode == 0
     assert errors == "ropewalk: the program has ended\n"
 

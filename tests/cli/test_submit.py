@@ -110,7 +110,7 @@ def test_it_goes_on_when_its_terminal_and_those_who_follow_it_leave(tmp_path: Pa
     )  # fmt: skip
     assert following.stdout and following.stdout.readline() == "up\n"
     following.send_signal(signal.SIGINT)
-    _, said = following.communicate(timeout=10)
+    _, said = following.communicate(timeout=120)
     assert following.returncode == 130 and f"{run} goes on" in said
     assert states(**state)[run]["state"] == "running"
     assert f"submitted {run} running, local" in call("ps", **state).stdout

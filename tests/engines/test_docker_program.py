@@ -64,7 +64,7 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 12
 
 def test_a_pool_in_two_containers_gives_the_right_answers(host: DockerHost) -> None:
     with launch(host, ROPEWALK_HOSTS="2") as process:
-        said, _ = process.communicate(timeout=50)
+        said, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert said.split() == [SUM, "2"]
 
@@ -83,7 +83,7 @@ def test_the_work_of_a_container_that_falls_silent_is_done_by_others(host: Docke
         process.stdin.write("go on\n")
         process.stdin.flush()
         assert process.stdout.readline().split()[0] == SUM
-        process.communicate("end\n", timeout=30)
+        process.communicate("end\n", timeout=120)
     assert process.returncode == 0
 
 
@@ -96,7 +96,7 @@ def test_containers_end_soon_after_their_launcher_was_killed(host: DockerHost) -
         process.wait()
     wait_until(lambda: not host.docker("ps", "-q"), "its container to end")
     with launch(host) as process:  # it removes the network of the other one; the container is kept for a while
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
     assert [words for words in host.left() if words.startswith("network")] == []
     host.docker("container", "prune", "--force")
 

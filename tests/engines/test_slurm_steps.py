@@ -379,7 +379,7 @@ def seen(number):
 
 if __name__ == "__main__":
     with rw.Pool() as pool:
-        pool.wait_until_ready(30)
+        pool.wait_until_ready(120)
         hosts = collections.Counter(worker.host for worker in pool.status().workers)
         cpus = {node: num for _, node, num in pool.map(seen, range(200), chunksize=1)}
     print(sorted(hosts.values()), sorted(cpus.values()))

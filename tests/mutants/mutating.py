@@ -115,6 +115,11 @@ class _Meaning(ast.NodeTransformer):
         self.generic_visit(node)
         return node
 
+    def visit_If(self, node: ast.If) -> ast.AST:
+        is_for_types = any(isinstance(each, ast.Name) and each.id == "TYPE_CHECKING" for each in ast.walk(node.test))
+        self.generic_visit(node)
+        return ast.Pass() if is_for_types else node
+
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
         node.cause = None
         self.generic_visit(node)

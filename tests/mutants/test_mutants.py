@@ -18,6 +18,10 @@ SOURCE = '''
 """A module."""
 
 import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,16 +39,16 @@ class Least:
 def test_mistakes_are_planted_in_what_is_done_and_not_in_what_is_said() -> None:
     found = {(mutant.line, mutant.becomes) for mutant in mutants_of(SOURCE)}
     assert found == {
-        (9, "value: int = 4"),
-        (9, "value: int = 2"),
-        (11, "def add(self, number: int, *, twice: bool = True) -> int | None:"),
-        (13, "if number <= self.value and not twice:"),
-        (13, "if number >= self.value and not twice:"),
-        (13, "if number < self.value or not twice:"),
-        (13, "if number < self.value and twice:"),
-        (13, "if not number < self.value and not twice:"),
-        (14, "pass"),
-        (15, "pass"),
+        (13, "value: int = 4"),
+        (13, "value: int = 2"),
+        (15, "def add(self, number: int, *, twice: bool = True) -> int | None:"),
+        (17, "if number <= self.value and not twice:"),
+        (17, "if number >= self.value and not twice:"),
+        (17, "if number < self.value or not twice:"),
+        (17, "if number < self.value and twice:"),
+        (17, "if not number < self.value and not twice:"),
+        (18, "pass"),
+        (19, "pass"),
     }
 
 

@@ -155,7 +155,7 @@ def test_results_that_wait_for_the_end_of_a_patient_unit_survive_their_worker(tm
 
 def test_what_a_patient_worker_has_not_begun_is_taken_over_by_others(gate: str) -> None:
     with ropewalk.Pool(2) as pool:
-        pool.wait_until_ready(30)
+        pool.wait_until_ready(120)
         job = PatientMap(20)
         pool.start_job(job, partial(wait_at_five, gate), [range(20)], CallKind.ONE)
         wait_until(lambda: sorted(job.accepted) == [number for number in range(20) if number != 5], "all others end")

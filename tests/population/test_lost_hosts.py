@@ -28,7 +28,7 @@ def agent_of_worker(_: int) -> int:
 def test_a_lost_host_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     undisturbed = evaluate(algorithm(), fitnesses.uneven, None, generations=6)
     with session_of_neighbours(monkeypatch) as session, rw.Pool(4, session=session) as pool:
-        pool.wait_until_ready(30)
+        pool.wait_until_ready(120)
         agents = pool.map(agent_of_worker, range(32), chunksize=1)
         assert len(set(agents)) == 2
         lost: list[int] = []

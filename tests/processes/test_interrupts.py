@@ -89,6 +89,32 @@ def test_a_handler_that_is_not_pythons_is_left_alone(handler: signal.Handlers) -
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+class InterruptingSignal:
+    """The module `_signal`, with a Ctrl-C at the moment at which the handler of SIGINT is there again."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(signal, name)
+
+    def signal(self, number: int, handler: Any) -> None:
+        signal.signal(number, handler)
+        if number == signal.SIGINT and handler is signal.default_int_handler:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_as_soon_as_it_can_come_leaves_no_other_signal_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Restored first, SIGINT would raise out of the block before the others are restored, which would be noted for ever.
+    def handler(number: int, frame: FrameType | None) -> None: ...
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            with interrupts_deferred:
+                monkeypatch.setattr(interrupts, "_signal", InterruptingSignal())
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_other_threads_pass_through() -> None:
     seen: list[object] = []
 

@@ -25,6 +25,13 @@ def test_kills_are_counted_in_both_versions_of_control_groups_and_on_the_host(tm
     assert count_kills(tmp_path) == MemoryKills(cgroup=5, host=7, limit=4)
 
 
+@pytest.mark.parametrize("path", ["job/1", "kubepods-pod7.slice:cri-containerd:4f"], ids=["plain", "with colons"])
+def test_on_a_host_with_the_first_version_alone_it_is_not_known_whose_limit_was_met(tmp_path: Path, path: str) -> None:
+    write(tmp_path, "proc/self/cgroup", f"4:memory:/{path}\n")
+    write(tmp_path, f"sys/fs/cgroup/memory/{path}/memory.oom_control", "oom_kill 2\n")
+    assert count_kills(tmp_path) == MemoryKills(cgroup=2)
+
+
 @pytest.mark.parametrize("vmstat", ["", "oom_kill\n", "oom_kill many\n"])
 def test_what_cannot_be_read_is_not_known(tmp_path: Path, vmstat: str) -> None:
     write(tmp_path, "proc/vmstat", vmstat)
@@ -101,6 +108,13 @@ def test_of_two_kills_the_second_explains_the_death_that_is_seen_later() -> None
     memory = MemoryEvidence(V2, 0.0)
     twice = MemoryKills(3, 6, 2)
     assert [memory.explain(1, twice, now) != "" for now in (1.0, 2.0, 3.0)] == [True, True, False]
+
+
+def test_a_kill_that_came_with_another_death_is_forgotten_as_soon_without_a_look_in_between() -> None:
+    memory = MemoryEvidence(V2, 0.0)
+    twice = MemoryKills(3, 6, 2)
+    assert memory.explain(1, twice, 1.0) != ""
+    assert memory.explain(1, twice, 1.0 + WINDOW_S) == ""
 
 
 def test_of_more_deaths_than_kills_none_is_certain() -> None:

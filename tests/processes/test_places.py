@@ -54,10 +54,10 @@ def sizes(session: rw.Session) -> list[tuple[str, int]]:
 
 def test_a_pool_that_grows_finds_the_rest_of_each_host(session: rw.Session) -> None:
     with rw.Pool(2, session=session) as pool:
-        pool.wait_until_ready(20)
+        pool.wait_until_ready(120)
         assert sizes(session) == [("n1", 2)]
         pool.scale_to(4)
-        pool.wait_until_ready(20)
+        pool.wait_until_ready(120)
         assert sizes(session) == [("n1", 1), ("n1", 2), ("n2", 1)]
         assert sorted(Uneven.asked) == [("n1", 1), ("n1", 2), ("n2", 1)]
         pool.scale_to(1)
@@ -69,7 +69,7 @@ def test_a_pool_that_grows_finds_the_rest_of_each_host(session: rw.Session) -> N
 def test_what_was_there_first_leaves_the_rest_to_a_pool(session: rw.Session) -> None:
     queue = rw.Queue(session=session)  # in a depot, for which an agent comes that has room for one process
     with rw.Pool(4, session=session) as pool:
-        pool.wait_until_ready(20)
+        pool.wait_until_ready(120)
         assert sizes(session) == [("n1", 1), ("n1", 2), ("n2", 1)], "none runs beside three others on one CPU"
     queue.close()
 
@@ -101,8 +101,8 @@ def _pid(_number: int) -> int:
 
 def test_a_crowd_of_several_users_is_told(session: rw.Session) -> None:
     with rw.Pool(4, session=session) as first, rw.Pool(2, session=session) as second:
-        first.wait_until_ready(20)
-        second.wait_until_ready(20)
+        first.wait_until_ready(120)
+        second.wait_until_ready(120)
         assert sum(count for _, count in sizes(session)) == 6
         told = _wait_for_event(second, "where agent-")
         assert "processes run on" in told and "of 1 CPU, because no other host can be had: they share its CPUs" in told
@@ -118,9 +118,9 @@ def _wait_for_event(pool: Any, words: str) -> str:
 
 def test_an_agent_that_idles_makes_room_for_what_does_not_fit_beside_it(session: rw.Session) -> None:
     with rw.Pool(2, session=session) as pool:
-        pool.wait_until_ready(20)
+        pool.wait_until_ready(120)
     with rw.Pool(1, resources=Resources(cpus=3), session=session) as pool:
-        pool.wait_until_ready(20)
+        pool.wait_until_ready(120)
         assert sizes(session) == [("n1", 1)]
         assert Uneven.asked == [("n1", 2), ("n1", 3)]
 

@@ -34,9 +34,15 @@ def test_a_standstill_is_told_once_and_the_next_one_again() -> None:
     )
 
 
-def test_updates_are_no_standstill() -> None:
+@pytest.mark.parametrize("steps_each", [0, 1])
+def test_updates_are_no_standstill(steps_each: int) -> None:
     standstill = TrainingStandstill(patience_s=30)
-    assert not any(standstill.look(10.0 * number, 0, number) for number in range(10))
+    assert not any(standstill.look(10.0 * number, steps_each * number, number) for number in range(10))
+
+
+def test_steps_that_are_counted_one_by_one_come_in_no_blocks() -> None:
+    ((words,),) = told(TrainingStandstill(patience_s=30), {0.0: 1, 30.0: 1}).values()
+    assert words.startswith("no environment steps have been made for 30 s. An environment may hang")
 
 
 def test_blocks_that_always_take_long_are_no_standstill() -> None:

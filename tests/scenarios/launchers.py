@@ -150,7 +150,7 @@ def fork_server_of(pool: ropewalk.Pool) -> psutil.Process:
 
 def pids_of(pool: ropewalk.Pool) -> list[int]:
     """The workers' pids, once all are there."""
-    pool.wait_until_ready(10)
+    pool.wait_until_ready(120)
     wait_until(lambda: all(worker.pid for worker in pool.status().workers))
     return [worker.pid for worker in pool.status().workers]
 

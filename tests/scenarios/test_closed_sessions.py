@@ -79,7 +79,7 @@ def test_a_program_that_waits_before_a_restart_is_told_as_well() -> None:
 def test_a_pool_whose_session_is_closed_tells_who_waits_for_its_results_and_can_be_left() -> None:
     # Leaving the pool's block hung in `join`, and then the interpreter's exit.
     with rw.Session() as session, rw.Pool(2, session=session) as pool:
-        pool.wait_until_ready(10)
+        pool.wait_until_ready(120)
         waiting, raised = waits(pool.apply_async(time.sleep, (60,)).get)
         items, ended = waits(lambda: list(pool.imap(time.sleep, iter([60] * 10_000))))
         session.close()

@@ -111,7 +111,7 @@ def test_workers_killed_every_50_ms_lose_no_task_and_answer_none_twice(how: str)
     num_tasks, num_rounds = 5_000, 0
     expected = [number * number for number in range(num_tasks)]
     with ropewalk.Pool(8, max_deaths=20) as pool:
-        pool.wait_until_ready(10)
+        pool.wait_until_ready(120)
         with killer(pool, 0.05) as kills:
             while kills() <= 10:
                 if how == "map":
@@ -212,7 +212,7 @@ def test_a_worker_killed_while_it_sends_a_result_loses_nothing(tmp_path: Path, m
 @pytest.mark.parametrize("start", [sleep_in_a_session_of_its_own, fork_away])
 def test_what_a_dead_worker_started_ends_with_it_even_in_sessions_of_its_own(start: Any) -> None:
     with ropewalk.Pool(2) as pool:
-        pool.wait_until_ready(10)
+        pool.wait_until_ready(120)
         started: dict[int, int] = {}
         while len(started) < 2:
             started.update([pool.apply(start)] if not started else pool.map(start, range(2), chunksize=1))
@@ -221,7 +221,7 @@ def test_what_a_dead_worker_started_ends_with_it_even_in_sessions_of_its_own(sta
         kill(victim)
         wait_until_gone([started[victim]])
         wait_until(lambda: pool.status().num_deaths == 1)
-        pool.wait_until_ready(10)
+        pool.wait_until_ready(120)
         assert is_alive(started[other]), "the neighbour's program was ended too"
     wait_until_gone(started.values())
 
@@ -232,7 +232,7 @@ def test_an_agent_looks_once_for_what_many_dead_workers_left(monkeypatch: pytest
     monkeypatch.setenv("ROPEWALK_LEASE_S", "60")
     with faults.at("agent.before_looking", faults.delay(0), times=0) as look:
         with ropewalk.Session() as session, ropewalk.Pool(12, session=session) as pool:
-            pool.wait_until_ready(30)
+            pool.wait_until_ready(120)
             workers = pids_of(pool)
             [agent] = session.agent_pids()
             with faults.stopped(agent):
@@ -375,7 +375,7 @@ def test_an_agent_killed_in_mid_map_is_replaced_and_no_task_is_blamed() -> None:
 
 def test_what_tasks_started_ends_with_a_killed_agent() -> None:
     with ropewalk.Pool(2) as pool:
-        pool.wait_until_ready(10)
+        pool.wait_until_ready(120)
         programs = [program for _, program in pool.map(sleep_in_a_session_of_its_own, range(2), chunksize=1)]
         programs += [child for _, child in pool.map(fork_away, range(2), chunksize=1)]
         assert all(map(is_alive, programs))
@@ -407,7 +407,7 @@ def test_a_fork_server_killed_in_mid_map_is_replaced_and_running_workers_do_not_
 @pytest.mark.cold  # kills the only fork server
 def test_a_fork_server_killed_while_it_forks_leaves_each_worker_once() -> None:
     with ropewalk.Pool(1) as pool:
-        pool.wait_until_ready(10)
+        pool.wait_until_ready(120)
         for round in range(1, 4):
             pool.resize(8)
             wait_until(lambda round=round: sum(1 for worker in pool.status().workers if worker.pid) > round)

@@ -31,7 +31,7 @@ def test_a_pool_asks_for_whole_hosts_and_gives_whole_hosts_back(lab: Lab, tmp_pa
 
             with session() as here:
                 with rw.Pool(2, max_processes=6, idle_s=1.0, session=here) as pool:
-                    pool.wait_until_ready(10)
+                    pool.wait_until_ready(120)
                     say(agents(here))
                     results = pool.map(work, range(200), chunksize=1)
                     assert [number for number, _ in results] == list(range(200))
@@ -43,7 +43,7 @@ def test_a_pool_asks_for_whole_hosts_and_gives_whole_hosts_back(lab: Lab, tmp_pa
                     sys.stdin.readline()
                 with rw.Pool(2, session=here) as pool:  # its size changes when it is told to
                     pool.scale_to(6)
-                    pool.wait_until_ready(10)
+                    pool.wait_until_ready(120)
                     say(agents(here))
                     pool.scale_to(2)
                     while len(here.hosts()) > 1:
@@ -86,7 +86,7 @@ def test_the_tasks_of_a_host_that_is_taken_away_end_there_or_are_handed_on(lab: 
 
             with session(hosts=3) as here:
                 with rw.Pool(6, session=here, max_deaths=1) as pool:
-                    pool.wait_until_ready(10)
+                    pool.wait_until_ready(120)
                     results = pool.map_async(work, range(100), chunksize=1)
                     say("ready")
                     assert results.get(120) == list(range(100))
@@ -156,7 +156,7 @@ def test_the_loss_of_a_host_is_one_event_and_no_death(lab: Lab, tmp_path: Path) 
             """
             with session(hosts=2) as here:
                 with rw.Pool(6, session=here) as pool:
-                    pool.wait_until_ready(10)
+                    pool.wait_until_ready(120)
                     say("ready")
                     while len(here.hosts()) == 2:
                         time.sleep(0.01)
@@ -212,7 +212,7 @@ def test_a_slow_host_gets_less_also_of_the_chunks_that_it_has(lab: Lab, tmp_path
                 return socket.gethostname()
 
             with session(hosts=2) as here, rw.Pool(2, session=here) as pool:
-                pool.wait_until_ready(15)
+                pool.wait_until_ready(120)
                 for chunksize in (1, 100, None):
                     name = f"done-{chunksize}"
                     open(os.path.join(FOLDER, name), "x").close()

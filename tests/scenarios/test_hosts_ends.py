@@ -30,7 +30,7 @@ ENDLESS = """
 
     here = session(hosts=2).__enter__()
     pool = rw.Pool(2, session=here)
-    pool.wait_until_ready(15)
+    pool.wait_until_ready(120)
     pool.imap_unordered(sleep, range(4))
     program = rw.Program("sleepers")
     program.add(rw.Worker(Sleeper), replicas=2)
@@ -109,11 +109,15 @@ def test_a_host_that_is_taken_away_finishes_what_runs_there(lab: Lab, tmp_path: 
 
             with session() as here:
                 with rw.Pool(4, session=here) as pool:
-                    pool.wait_until_ready(15)
+                    pool.wait_until_ready(120)
                     say("ready")
+                    is_told = False
                     for number, host, pid in pool.imap_unordered(work, range(40), chunksize=1):
                         note("ended", f"{number} {time.time()} {host} {pid}")
-                    pool.wait_until_ready(15)
+                        if pool.status().events and not is_told:
+                            is_told = True
+                            note("told", time.time())
+                    pool.wait_until_ready(120)
                     status = pool.status()
                     say(len(status.workers), status.num_deaths, status.retried, status.failed)
                     for event in status.events: say(event)
@@ -136,8 +140,9 @@ def test_a_host_that_is_taken_away_finishes_what_runs_there(lab: Lab, tmp_path: 
         assert sorted(int(number) for number, *_ in begun) == list(range(40)), "a task ran twice"
         there = {pid for _, when, host, pid in begun if host == "n1" and float(when) < taken}
         assert len(there) == 2
-        late = [float(when) - taken for _, when, host, pid in begun if host == "n1" and pid in there]
-        assert max(late) < 0.2, "nothing new goes to a host that is taken away"
+        (told,) = map(float, cluster.notes("told"))
+        late = [pid for _, when, host, pid in begun if host == "n1" and pid in there and float(when) > told]
+        assert len(late) == len(set(late)), "a worker begins the task that it has, and nothing new goes there"
 
 
 def test_a_trial_on_a_host_that_is_taken_away_pauses_and_goes_on_on_another_one(lab: Lab, tmp_path: Path) -> None:
@@ -189,12 +194,12 @@ def test_an_agent_that_is_killed_is_one_event_and_is_replaced(lab: Lab, tmp_path
             with session(hosts=2) as here:
                 with rw.Pool(4, session=here) as one, rw.Pool(2, session=here) as two:
                     for pool in (one, two):
-                        pool.wait_until_ready(15)
+                        pool.wait_until_ready(120)
                     say("ready")
                     sys.stdin.readline()
                     for pool in (one, two):
                         assert [number for number, _, _ in pool.map(where, range(500), chunksize=1)] == list(range(500))
-                        pool.wait_until_ready(15)
+                        pool.wait_until_ready(120)
                     for pool in (one, two):
                         status = pool.status()
                         say(len(status.workers), status.num_deaths, status.retried, len(status.events))
@@ -261,7 +266,7 @@ def test_a_pool_inside_a_worker_lives_on_that_workers_host(lab: Lab, tmp_path: P
 
             with session(hosts=2) as here:
                 with rw.Pool(2, session=here) as pool:
-                    pool.wait_until_ready(15)
+                    pool.wait_until_ready(120)
                     results = pool.map(outer, range(2), chunksize=1)
                     for host, inner_hosts in results:
                         say(host, *inner_hosts)

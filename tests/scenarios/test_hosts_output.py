@@ -19,7 +19,7 @@ def test_output_of_hosts_comes_back_whole_in_order_and_with_names(lab: Lab, tmp_
 
             with session(hosts=2) as here:
                 with rw.Pool(2, session=here, name="talkers") as pool:
-                    pool.wait_until_ready(15)
+                    pool.wait_until_ready(120)
                     pool.map(talk, range(4), chunksize=1)
             """
         )

@@ -48,7 +48,7 @@ OPEN_RUN = """
 
     here = session(hosts=3).__enter__()
     pool = rw.Pool(3, session=here)
-    pool.wait_until_ready(15)
+    pool.wait_until_ready(120)
     program = rw.Program("sum")
     totals = [program.add(rw.Service(Total), name=f"total{number}") for number in range(3)]
     program.add(rw.Worker(Adder, *totals), replicas=3)

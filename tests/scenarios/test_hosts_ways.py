@@ -66,7 +66,7 @@ def test_a_launcher_that_cannot_be_reached_dials_its_agents(lab: Lab, tmp_path: 
             + """
     with session(hosts=2) as here:
         with rw.Pool(4, session=here) as pool:
-            pool.wait_until_ready(20)
+            pool.wait_until_ready(120)
             say(*sorted({host for _, host, _ in pool.map(where, range(400))}))
             say(*pool.status().events)
         run_program(here, 2)

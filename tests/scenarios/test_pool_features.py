@@ -286,7 +286,7 @@ def test_a_pool_shrinks_after_the_tasks_it_is_in(tmp_path: Path) -> None:
         wait_until(lambda: len(pool.status().workers) == 1)
         assert len(set(pool.map(pid, range(50), chunksize=1))) == 1
         pool.resize(3)
-        pool.wait_until_ready(10)
+        pool.wait_until_ready(120)
         assert len(pool.status().workers) == 3 and pool.status().num_deaths == 0
 
 
@@ -310,7 +310,7 @@ def test_status_says_what_the_pool_does(tmp_path: Path) -> None:
 
     pool = ropewalk.Pool(2, name="crew")
     with pool:
-        pool.wait_until_ready(10)
+        pool.wait_until_ready(120)
         status = pool.status()
         assert (status.name, status.state, status.queued, status.running, status.done) == ("crew", "RUN", 0, 0, 0)
         assert [worker.name for worker in status.workers] == ["crew.0", "crew.1"]
@@ -506,7 +506,7 @@ def test_a_with_block_ends_its_workers_whatever_happens() -> None:
 
     def work() -> None:
         with ropewalk.Pool(2) as pool:
-            pool.wait_until_ready(10)
+            pool.wait_until_ready(120)
             pids.update(worker.pid for worker in pool.status().workers)
             pool.map_async(time.sleep, [1000] * 4)
             raise KeyError("of the user")
@@ -622,7 +622,7 @@ def test_pools_inside_workers_join_the_session_and_keep_out_of_each_others_way(t
 
     def outer(number: int) -> tuple[list[int], set[int], int]:
         with ropewalk.Pool(2) as inner:
-            inner.wait_until_ready(10)
+            inner.wait_until_ready(120)
             meet(1)
             values, pids = inner.map(square, range(number), chunksize=1), set(inner.map(pid, range(20)))
             meet(2)

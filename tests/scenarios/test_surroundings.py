@@ -449,7 +449,7 @@ def test_interrupts_at_any_moment_leave_the_pool_usable() -> None:
     delays = random.Random(seed)
     num_interrupts = 0
     with ropewalk.Pool(2) as pool:
-        pool.wait_until_ready(10)
+        pool.wait_until_ready(120)
         for _ in range(60):
             try:
                 timer = interrupt_main_thread_after(delays.uniform(0.0, 0.01))

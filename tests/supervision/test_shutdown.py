@@ -100,6 +100,12 @@ def test_a_negative_grace_is_refused(field: str, value: float) -> None:
         Graces(**{field: value})
 
 
+def test_without_a_grace_the_next_rung_is_due_at_once() -> None:
+    shutdown = Shutdown(["a"], Graces(ask_s=0, terminate_s=0, kill_s=0))
+    assert shutdown.begin(5) == [AskToEnd(("a",))]
+    assert [shutdown.tick(5) for _ in range(3)] == [[Terminate(("a",))], [Kill(("a",))], [Abandon(("a",))]]
+
+
 @given(
     names=st.lists(st.sampled_from("abcdef"), unique=True),
     events=st.lists(st.sampled_from(["wait", "look", "insist", "exit"]), max_size=40),

@@ -350,6 +350,7 @@ def stream_of(*pieces: bytes, announces: bool) -> Pieces:
 
 def test_what_tls_has_decrypted_may_hold_more_until_it_is_asked_in_vain() -> None:
     reader = FrameReader(stream_of(encode(b"one", []), encode(b"two", []), announces=False), MEMBER)
+    assert reader.may_hold_more, "the first frame may have come with the handshake"
     for _ in range(2):
         assert reader.next(wait=False)
         assert reader.may_hold_more, "nobody announces what lies in TLS"
@@ -362,6 +363,7 @@ def test_what_tls_has_decrypted_may_hold_more_until_it_is_asked_in_vain() -> Non
 def test_a_socket_holds_more_only_behind_a_frame_or_a_full_buffer(size: int) -> None:
     two = encode(b"h" * size, []) + encode(b"two", [])
     reader = FrameReader(stream_of(two, announces=True), MEMBER)
+    assert not reader.may_hold_more, "the kernel has announced nothing yet"
     held: list[bool] = []
     for _ in range(2):
         assert reader.next(wait=False)

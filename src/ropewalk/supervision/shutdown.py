@@ -92,11 +92,6 @@ class Shutdown:
         self._next_due: float | None = None
 
     @property
-    def rung(self) -> Rung:
-        """The rung that the shutdown has reached."""
-        return self._rung
-
-    @property
     def left(self) -> tuple[str, ...]:
         """The processes that have not ended; after `Abandon`, the abandoned ones."""
         return tuple(self._left)
@@ -162,7 +157,6 @@ class Shutdown:
                 self._next_due = now + self._graces.kill_s
                 return [Kill(self.left)]
             case _:
-                self._next_due = None
                 return []
 
 
