@@ -117,7 +117,8 @@ def _options(seen: Seen) -> dict[str, Any]:
     done = _DONE.get(seen.view.kind, "done")
     group = "stage" if seen.view.kind == "trainer" else "group"
     columns = [
-        {"headerName": "name", "field": "name", "width": 108, "pinned": "left", "cellClass": "text-bold"},
+        {"headerName": "name", "field": "name", "width": 108, "pinned": "left", "cellClass": "text-bold",
+         ":cellRenderer": "ropewalk.cells.name"},
         {"headerName": "host", "field": "host", "width": 96, "hide": True},
         {"headerName": group, "field": "group", "width": 100, "hide": True},
         {"headerName": "state", "field": "state", "width": 112, ":cellRenderer": "ropewalk.cells.state"},
@@ -132,7 +133,7 @@ def _options(seen: Seen) -> dict[str, Any]:
         _number("waiting", "waiting", 70, formatter="count", hide=seen.view.kind != "program"),
         _number(done, "done", 78, formatter="count"),
         _number(f"{done}/s", "rate", 74, formatter="rate"),
-        _number("pid", "pid", 76),
+        _number("pid", "pid", 76, formatter="pid"),
     ]  # fmt: skip
     return {
         "columnDefs": columns,
