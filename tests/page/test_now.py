@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ropewalk.control.view import ProcessView
 from ropewalk.page.now import has_ended, problem_words, progress_words, shown_state
 from ropewalk.page.thing_header import header_facts
 from tests.page.seen_views import seen_of, view
@@ -41,6 +42,12 @@ def test_the_header_begins_with_state_and_time_and_has_all_facts():
     assert list(header_facts(seen).items()) == [
         ("state", "running"), ("elapsed", "1m01s"), ("goodput", "50 %"), ("restarts", "3"),
     ]  # fmt: skip
+
+
+def test_restarts_are_not_told_beside_the_deaths_that_caused_them():
+    again = ProcessView(name="es.0", restarts=2)
+    assert header_facts(seen_of(view(again)))["restarts"] == "2"
+    assert "restarts" not in header_facts(seen_of(view(again, facts={"deaths": 2})))
 
 
 def test_a_fact_cannot_hide_the_state():

@@ -74,6 +74,9 @@ def test_page_of_a_trainer_tells_its_steps_losses_and_stages(browser: Browser, s
         steps.append(trainer.step(x, y))
         trainer.drain()
         wait_for_facts(browser, {"step": "6", "loss": shown_number(float(steps[-1].metrics().loss))})
+        browser.driver.set_window_size(1024, 900)
+        widths = "return [document.documentElement.scrollWidth, innerWidth];"
+        browser.until(lambda: browser.script(widths) == [1024, 1024], "all pictures within 1024 pixels")
 
 
 class Store:

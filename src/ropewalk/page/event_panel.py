@@ -105,7 +105,7 @@ def _options() -> dict[str, Any]:
         "columnDefs": [
             {"headerName": "time", "field": "at", "width": 150, ":valueFormatter": "ropewalk.cells.time"},
             {"headerName": "kind", "field": "kind", "width": 120, ":cellRenderer": "ropewalk.cells.event"},
-            {"headerName": "process", "field": "process", "width": 120},
+            {"headerName": "process", "field": "process", "width": 120, ":cellRenderer": "ropewalk.cells.name"},
             {"headerName": "what", "field": "text", "flex": 1, "minWidth": 300, ":cellRenderer": "ropewalk.cells.text"},
         ],
         "rowData": [],

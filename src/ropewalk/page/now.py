@@ -251,7 +251,7 @@ def _set_words(label: ui.label, words: str) -> None:
 
 
 def _empty() -> ui.element:
-    with ui.element("div").classes("rw-empty column q-gutter-y-md") as box:
+    with ui.element("div").classes("rw-empty column") as box:
         ui.label("Nothing runs").classes("rw-title")
         ui.label(
             "Programs, pools, trainers, populations and searches of yours appear here by themselves, within a second "
@@ -260,7 +260,7 @@ def _empty() -> ui.element:
         _code(_EXAMPLE)
         ui.label("or, from a terminal, a program in a file of yours:")
         _code("ropewalk run my_program.py")
-        with ui.row().classes("items-center q-gutter-x-xs"):
+        with ui.row().classes("items-center").style("gap: 5px"):
             ui.label("Runs that have ended are kept under")
             ui.link("Runs", "/runs")
     return box

@@ -117,22 +117,23 @@ def _options(seen: Seen) -> dict[str, Any]:
     done = _DONE.get(seen.view.kind, "done")
     group = "stage" if seen.view.kind == "trainer" else "group"
     columns = [
-        {"headerName": "name", "field": "name", "width": 112, "pinned": "left", "cellClass": "text-bold"},
+        {"headerName": "name", "field": "name", "width": 108, "pinned": "left", "cellClass": "text-bold",
+         ":cellRenderer": "ropewalk.cells.name"},
         {"headerName": "host", "field": "host", "width": 96, "hide": True},
         {"headerName": group, "field": "group", "width": 100, "hide": True},
-        {"headerName": "state", "field": "state", "width": 116, ":cellRenderer": "ropewalk.cells.state"},
+        {"headerName": "state", "field": "state", "width": 112, ":cellRenderer": "ropewalk.cells.state"},
         {"headerName": "doing", "field": "doing", "minWidth": 90, "flex": 1},
-        _number("for", "doing_s", 66, formatter="duration"),
+        _number("for", "doing_s", 62, formatter="duration"),
         _number("CPU", "cpu", 76, renderer="cpu"),
         _number("memory", "memory", 84, renderer="memory"),
-        _number("restarts", "restarts", 74, renderer="restarts"),
+        _number("restarts", "restarts", 72, renderer="restarts"),
         {"headerName": "last end", "field": "cause", "minWidth": 100, "flex": 2,
          ":cellRenderer": "ropewalk.cells.cause"},
         _number("silent", "silent_s", 64, renderer="silent", hide=True),
         _number("waiting", "waiting", 70, formatter="count", hide=seen.view.kind != "program"),
-        _number(done, "done", 80, formatter="count"),
-        _number(f"{done}/s", "rate", 76, formatter="rate"),
-        _number("pid", "pid", 76),
+        _number(done, "done", 78, formatter="count"),
+        _number(f"{done}/s", "rate", 74, formatter="rate"),
+        _number("pid", "pid", 76, formatter="pid"),
     ]  # fmt: skip
     return {
         "columnDefs": columns,

@@ -81,7 +81,7 @@ def _row(process: ProcessView, before: ViewSample | None, now: ViewSample | None
         "done": process.done,
         "rate": rate,
         "waiting": process.waiting,
-        "cause": _short(_without_subject(process)),
+        "cause": _short(without_subject(process)),
     }
 
 
@@ -93,7 +93,7 @@ def _three_digits(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def _without_subject(process: ProcessView) -> str:
+def without_subject(process: ProcessView) -> str:
     """Return why a process ended, without its name and place, which stand in the same row."""
     subject = re.compile(rf"{re.escape(process.name)}( on host \S+)?( \(pid \d+\))?( was)? ")
     return subject.sub("", process.last_cause, count=1) if subject.match(process.last_cause) else process.last_cause
@@ -104,4 +104,4 @@ def _short(text: str) -> str:
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
 
 
-__all__ = ["Row", "changes", "process_rows"]
+__all__ = ["Row", "changes", "process_rows", "without_subject"]

@@ -143,8 +143,9 @@ _RULES = """
 body { margin: 0 auto; padding: 12px 20px; max-width: 1800px; background: var(--page); color: var(--text);
   font: 14px/1.45 system-ui, sans-serif; }
 h1 { font-size: 20px; margin: 0; overflow-wrap: anywhere; }
-h2 { font-size: 14px; margin: 0 0 4px; display: flex; flex-wrap: wrap; gap: 2px 10px; align-items: baseline; }
-h2 span { font-weight: normal; color: var(--muted); font-size: 12px; }
+h2 { font-size: 14px; margin: 0 0 4px; display: flex; gap: 2px 10px; align-items: baseline; }
+h2 > * { flex: none; }
+h2 span { font-weight: normal; color: var(--muted); font-size: 12px; flex: 0 1 auto; }
 h2 .csv { margin-left: auto; }
 button { font: inherit; font-size: 12px; color: var(--muted); background: none; border: 1px solid transparent;
   border-radius: 4px; padding: 0 6px; cursor: pointer; }
@@ -173,7 +174,7 @@ th { text-align: left; color: var(--muted); font-weight: normal; cursor: pointer
 th[aria-sort=ascending]::after { content: " \\2191"; }
 th[aria-sort=descending]::after { content: " \\2193"; }
 td { padding: 2px 16px 2px 0; border-top: 1px solid var(--line); vertical-align: top; white-space: nowrap; }
-td.long { white-space: pre-wrap; overflow-wrap: anywhere; min-width: 260px; max-width: 700px; }
+td.long { white-space: pre-wrap; overflow-wrap: anywhere; min-width: 200px; max-width: 700px; }
 .right { text-align: right; }
 footer { color: var(--muted); font-size: 12px; margin: 14px 0; }
 @media print { .scroll, pre { max-height: none; } button { display: none; } }

@@ -110,6 +110,11 @@ class Style:
         return {"type": "scroll", "top": 4, **words, **more}
 
 
+def clock(span_s: float) -> str:
+    """Return how the labels of a time axis of a span show the time, all in one form; ECharts mixes two, one bold."""
+    return "{HH}:{mm}:{ss}" if span_s < 1800 else "{HH}:{mm}" if span_s < 86400 else "{MM}-{dd} {HH}:{mm}"
+
+
 def segments(name: str, color: str, width: float, opacity: float) -> Option:
     """A series of lines between points, without its data."""
     return {

@@ -30,7 +30,7 @@ class ThingHeader:
         with ui.element("div").classes("rw-thing w-full").style("display:block") as self._root:
             with ui.row().classes("items-center w-full no-wrap q-gutter-x-sm"):
                 self._name = ui.label().classes("rw-title")
-                self._kind = ui.label().classes("rw-small").style("white-space:nowrap")
+                self._kind = ui.label().classes("rw-small").style("white-space:nowrap;flex:none")
                 ui.space()
                 for action in actions:
                     self._buttons.append(self._button(action))
@@ -92,7 +92,7 @@ class ThingHeader:
             notify(outcome)
 
         button = ui.button(action.capitalize(), icon=action, on_click=ask).props("outline dense no-caps color=negative")
-        return button.classes("q-px-sm")
+        return button.classes("q-px-sm").style("flex: none")
 
 
 def header_facts(seen: Seen, pool: Seen | None = None) -> dict[str, str]:
@@ -117,7 +117,7 @@ def header_facts(seen: Seen, pool: Seen | None = None) -> dict[str, str]:
         facts["memory"] = shown_size(sums.memory_bytes)
     if sums.rate is not None and not sums.rate_of and pool is None:
         facts["rate"] = f"{shown_number(sums.rate)}/s"
-    if sums.restarts and "restarts" not in view.facts:
+    if sums.restarts and not {"restarts", "deaths"} & view.facts.keys():  # which say the same
         facts["restarts"] = str(sums.restarts)
     return {**facts, **{name: value for name, value in shown_facts(view.facts) if name not in facts}}
 

@@ -15,6 +15,7 @@ from ropewalk.page.pictures import pictures_of
 from ropewalk.page.pictures.stream import StreamWindow
 from ropewalk.page.pictures.timeline import PICTURE as TIMELINE
 from ropewalk.page.pictures.timeline import timeline
+from ropewalk.page.process_rows import without_subject
 from ropewalk.page.report_document import ReportChart, ReportDocument, ReportTable, ReportText
 from ropewalk.page.style import Option, Style
 from ropewalk.page.watcher import Seen
@@ -28,6 +29,9 @@ _PROCESS_HEAD = (
     "process", "group", "state", "host", "pid", "done", "waiting", "cpu", "memory", "silent", "up", "restarts", "doing",
     "last end",
 )  # fmt: skip
+
+
+_NUMBERS = frozenset({"pid", "done", "waiting", "cpu", "memory", "silent", "up", "restarts"})
 
 
 def view_document(seen: Seen, now: float, recorded: tuple[float, float] | None = None) -> ReportDocument:
@@ -115,7 +119,7 @@ def _processes(processes: tuple[ProcessView, ...]) -> ReportTable:
         [
             one.name, one.group, StateCell(f"{one.state}, slow" if one.straggler else one.state), one.host,
             str(one.pid or ""), f"{one.done:,}", str(one.waiting or ""), _duration(one.cpu_s), _size(one.memory_bytes),
-            _duration(one.silent_s), _duration(one.uptime_s), str(one.restarts or ""), one.doing, one.last_cause,
+            _duration(one.silent_s), _duration(one.uptime_s), str(one.restarts or ""), one.doing, without_subject(one),
         ]
         for one in processes
     ]  # fmt: skip
@@ -125,7 +129,16 @@ def _processes(processes: tuple[ProcessView, ...]) -> ReportTable:
         9: [one.silent_s for one in processes],
         10: [one.uptime_s for one in processes],
     }
-    return ReportTable("Processes", _PROCESS_HEAD, rows, frozenset({4, 5, 6, 7, 8, 9, 10, 11}), keys)
+    is_named = all(one.name.startswith(one.group) for one in processes)
+    shown = [at for at, name in enumerate(_PROCESS_HEAD)
+             if any(row[at] for row in rows) and not (name == "group" and is_named)]  # fmt: skip
+    return ReportTable(
+        "Processes",
+        [_PROCESS_HEAD[at] for at in shown],
+        [[row[at] for at in shown] for row in rows],
+        frozenset(place for place, at in enumerate(shown) if _PROCESS_HEAD[at] in _NUMBERS),
+        {place: keys[at] for place, at in enumerate(shown) if at in keys},
+    )
 
 
 def _timeline(view: View) -> ReportChart:

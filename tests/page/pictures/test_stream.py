@@ -22,6 +22,12 @@ TASKS = [
 ]
 
 
+def test_a_long_name_of_a_worker_keeps_its_end():
+    names = [f"a pool with a long name.{number}" for number in range(2)]
+    option = stream({"now": 9.0, "tasks": [[name, "f", 1.0, 2.0, 1, "ok"] for name in names]}, Style())
+    assert option["yAxis"]["data"] == ["…ith a long name.0", "…ith a long name.1"]
+
+
 def test_a_bar_is_in_the_row_of_its_worker_from_its_begin_to_its_end():
     option = stream({"now": 100.0, "tasks": TASKS}, Style())
     assert rows(option) == ["w.2", "w.10"]

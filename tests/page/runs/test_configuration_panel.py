@@ -33,7 +33,7 @@ def test_fields_and_brush_select_the_same_trials_and_the_address_keeps_them(
     browser.open(served.url)
     browser.open(f"{served.base}/search/{results.run}")
     browser.wait_for("Configurations", "Trials")
-    browser.click("Select by values", "span")
+    browser.click("Select by values", ".q-btn .block")
 
     field = browser.until(
         lambda: browser.driver.find_elements("css selector", 'input[aria-label="x at least"]'), "a field of x"
@@ -53,5 +53,5 @@ def test_fields_and_brush_select_the_same_trials_and_the_address_keeps_them(
     most = "return document.querySelector('input[aria-label=\"x at most\"]').value;"
     browser.until(lambda: browser.script(most) == f"{middle:.4g}", "the brush in the fields")
     browser.wait_for(f"6 of {NUM} trials are selected")
-    browser.click("Select all", "span")
+    browser.click("Select all", ".q-btn .block")
     browser.until(lambda: "trials are selected" not in browser.text, "all trials")

@@ -51,7 +51,7 @@ def link(browser: Browser, text: str) -> Any:
 def test_a_store_that_comes_is_shown(browser: Browser, served: ServedPage, tmp_path: Path) -> None:
     browser.open(served.url)
     browser.open(f"{served.base}/runs")
-    browser.wait_for("The runs cannot be shown", "there is no store", "ropewalk.track()")
+    browser.wait_for("No run yet", "there is no store", "ropewalk.track()")
     with open_store(tmp_path / "runs.db") as store:
         for number in range(3):
             begin(store, f"r{number}", StateIs("done", 2.0), name=f"run-{number}", config={"lr": number / 10})

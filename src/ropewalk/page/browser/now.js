@@ -56,6 +56,13 @@ window.ropewalk = (function () {
     },
     cause: (params) => titled(make("span", "rw-text-bad", params.value || "")),
     text: (params) => titled(make("span", "", params.value)),
+    name(params) { // its end is what tells it from others
+      const cell = make("span", "rw-ending"), text = make("bdi", "", params.value);
+      cell.title = params.value;
+      cell.append(text);
+      return cell;
+    },
+    pid: (params) => params.value || "",
     restarts: (params) => make("span", params.value ? "rw-text-warn" : "", params.value || ""),
     duration: (params) => duration(params.value),
     count: (params) => (known(params.value) ? params.value.toLocaleString("en-US") : ""),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropewalk.page.picture import Picture
-from ropewalk.page.style import Option, Style
+from ropewalk.page.style import Option, Style, clock
 from ropewalk.quantities import counted, shown_duration, shown_size
 
 
@@ -18,13 +18,15 @@ def snapshots(data: Mapping[str, Any], style: Style) -> Option:
     found: Sequence[Mapping[str, Any]] = data.get("snapshots", ())
     if not found:
         return {}
+    times = [one["whole"] or one["asked"] for one in found]
+    labels = {"color": style.muted, "hideOverlap": True, "formatter": clock(max(times) - min(times))}
     colors = {"whole": style.good, "superseded": style.muted, "under way": style.warn, "dropped": style.bad}
     return {
         **style.base(),
         "title": _title(data, style),
         "legend": style.legend(top=26, left=8),
         "grid": {"left": 72, "right": 24, "top": 60, "bottom": 44},
-        "xAxis": style.axis("time", type="time", nameGap=26, axisLabel={"color": style.muted, "hideOverlap": True}),
+        "xAxis": style.axis("time", type="time", nameGap=26, axisLabel=labels),
         "yAxis": style.axis("steps held", scale=True, minInterval=1, nameGap=46),
         "series": [
             {

@@ -30,6 +30,8 @@ _HEIGHT = 340
 _AROUND_PX = 96
 """Pixels above and below the rows: legend, axis and zoom."""
 _MOST_RUNNING = 2000
+_LONGEST = 18
+"""Characters of a worker's name that are shown."""
 
 
 @dataclass(slots=True)
@@ -84,7 +86,7 @@ class StreamWindow:
                 axisLabel={"color": style.muted, "hideOverlap": True, "formatter": "{HH}:{mm}:{ss}"},
             ),
             "yAxis": style.axis(
-                type="category", data=[escaped(worker) for worker in self.workers], inverse=True,
+                type="category", data=[_ending(escaped(worker)) for worker in self.workers], inverse=True,
                 axisTick={"show": False}, splitLine={"show": False},
                 axisLabel={"color": style.muted, "fontSize": 10, "width": 110, "overflow": "truncate",
                            "interval": math.ceil(12 * len(self.workers) / (self.height - _AROUND_PX)) - 1},
@@ -165,6 +167,11 @@ def stream(data: Mapping[str, Any], style: Style) -> Option:
 def natural(name: str) -> tuple[tuple[int, str], ...]:
     """Return a key that sorts worker.2 before worker.10."""
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name) if part)
+
+
+def _ending(name: str) -> str:
+    """Return a name without the begin of a long one: its end tells it from those of other workers."""
+    return name if len(name) <= _LONGEST else f"…{name[1 - _LONGEST :]}"
 
 
 def _running(data: Mapping[str, Any]) -> list[Task]:

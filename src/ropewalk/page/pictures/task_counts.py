@@ -20,7 +20,7 @@ def task_counts(data: Mapping[str, int], style: Style) -> Option:
         **style.base(),
         "legend": style.legend(),
         "grid": {"left": 16, "right": 24, "top": 32, "bottom": 24},
-        "xAxis": style.axis(max="dataMax"),
+        "xAxis": style.axis(max="dataMax", axisLabel={"color": style.muted, "showMaxLabel": False}),
         "yAxis": {"type": "category", "data": ["tasks"], "show": False},
         "series": [
             {

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from ropewalk.escaping import escaped
 from ropewalk.page.picture import Picture
-from ropewalk.page.style import Option, Style
+from ropewalk.page.style import Option, Style, clock
 
 KINDS = ("death", "preemption", "retry", "restart", "replacement", "leave", "join", "scale", "plan", "checkpoint", "")
 """Of events, the worst first, in the order of their lanes."""
@@ -45,7 +45,7 @@ def timeline(data: Mapping[str, Any], style: Style) -> Option:
         "grid": {"left": 96, "right": 24, "top": 12, "bottom": 28},
         "xAxis": style.axis(
             type="time", min=begin * 1e3, max=max(end, begin + 1) * 1e3, splitLine={"show": False},
-            axisLabel={"color": style.muted, "hideOverlap": True},
+            axisLabel={"color": style.muted, "hideOverlap": True, "formatter": clock(end - begin)},
         ),
         "yAxis": style.axis(
             type="category", data=lanes, inverse=True, axisTick={"show": False},

@@ -67,7 +67,7 @@ async def carry_out(
 def show_unreadable(error: StoreUnreadable) -> None:
     """Show why the store cannot be read, and try again now and then."""
     with ui.card().classes("panel w-full").props("flat"):
-        ui.label("The runs cannot be shown").classes("text-bold")
+        ui.label(error.title).classes("text-bold")
         ui.label(escaped_lines(str(error))).classes("mono")
         ui.label("This page tries again by itself.").classes("muted")
     ui.timer(_RETRY_S, lambda: ui.navigate.reload())

@@ -255,7 +255,7 @@ class _SearchView:
         self._header = RunHeader(read.report, visit, self._act)
         ui.link("log, settings and events", f"/runs/{quote(run.id, safe='')}?tab=Settings").style("margin-top: -10px")
         self._summary = ui.label().classes("text-subtitle2")
-        with tiles(400):
+        with tiles(300):
             with Panel("History", help="each trial, and the best so far"):
                 self._history = Chart("history", 280)
             with Panel("Importance", help="PED-ANOVA; by chance below 8 trials"):

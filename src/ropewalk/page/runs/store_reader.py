@@ -27,7 +27,15 @@ class StoreUnreadable(Exception):
     """What the page shows in place of what it would read: what happened, and what to do.
 
     The errors of a store become this one, so that a page handles a single exception.
+
+    Args:
+        message: the sentence.
+        title: above it.
     """
+
+    def __init__(self, message: str, title: str = "The runs cannot be shown") -> None:
+        super().__init__(message)
+        self.title = title
 
 
 class StoreReader:
@@ -61,7 +69,8 @@ class StoreReader:
         try:
             return (function(self._opened()),)
         except StoreMissing as error:
-            raise StoreUnreadable(f"{error}: `with ropewalk.track():` in a script, or `ropewalk search`") from error
+            words = f"{error}: `with ropewalk.track():` in a script, or `ropewalk search`"
+            raise StoreUnreadable(words, "No run yet") from error
         except (StoreError, SettingsError, FileNotTrusted, RunNotFound) as error:
             raise StoreUnreadable(str(error)) from error
         except ModuleNotFoundError as error:
