@@ -12,6 +12,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,10 @@ from ropewalk.population.evaluating import evaluate
 from ropewalk.program.nodes import NODES
 from ropewalk.transport.kernel import FEATURES
 from tests.docs.code_blocks import complaints, printed_by
+from tests.pipeline.conftest import one_thread
 from tests.typing.public_interface import PUBLIC_MODULES
+
+__all__ = ["one_thread"]
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINES_PAGE = (ROOT / "docs" / "engines.md").read_text()
@@ -84,31 +88,61 @@ def programs_of(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(), re.DOTALL)
 
 
-@pytest.fixture(scope="module")
-def of_tensors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, list[str]]]:
-    """Of each program of the pages whose programs need torch, what it prints, and what it complains of."""
-    from ropewalk.training.stage_fleet import PRELOADED  # which imports torch
+@pytest.fixture
+def run_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], str]:
+    """Runs a program of a page as `__main__` of this process, in `tmp_path`; gives what it prints.
 
-    pages = ("pipeline", "exchange", "training", "population")
-    programs = {f"{page} {number}": text for page in pages for number, text in enumerate(programs_of(page))}
-    assert len(programs) == 6
-    return printed_by(programs, tmp_path_factory.mktemp("pages"), PRELOADED)
+    For programs that need torch and start no process that needs it: 3 s of CPU time less than in one of their own.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ROPEWALK_STORE", str(tmp_path / "runs.db"))
+
+    def run(program: str) -> str:
+        capsys.readouterr()
+        exec(compile(program, "page.md", "exec"), {"__name__": "__main__"})
+        return capsys.readouterr().out
+
+    return run
 
 
-def test_the_program_of_the_page_on_pipelines_runs(of_tensors: dict[str, tuple[str, list[str]]]) -> None:
-    printed, complaints = of_tensors["pipeline 0"]
-    assert complaints == []
+def test_the_programs_of_pages_that_need_torch_are_all_here() -> None:
+    assert {page: len(programs_of(page)) for page in ("pipeline", "exchange", "training", "population")} == {
+        "pipeline": 1,
+        "exchange": 2,
+        "training": 2,
+        "population": 1,
+    }
+
+
+def test_the_program_of_the_page_on_pipelines_runs(run_here: Callable[[str], str], one_thread: None) -> None:
+    printed = run_here(programs_of("pipeline")[0])
     assert "3 stages, one_f_one_b, 8 micro-batches in a step" in printed
     assert "tensor(2." in printed.splitlines()[-1]
     (grid,) = re.findall(r"```\n(worker 0 .*?)```", (ROOT / "docs" / "pipeline.md").read_text(), re.DOTALL)
     assert grid in printed
 
 
+def test_the_program_of_the_page_on_exchanges_that_trains_in_threads_runs(run_here: Callable[[str], str]) -> None:
+    assert "Gradient exchange, 5 steps" in run_here(programs_of("exchange")[1])
+
+
+@pytest.fixture(scope="module")
+def of_tensors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, list[str]]]:
+    """Of each program that trains in processes, what it prints, and what it complains of."""
+    from ropewalk.training.stage_fleet import PRELOADED  # which imports torch
+
+    first, second = programs_of("training")
+    programs = {"exchange 0": programs_of("exchange")[0], "training 0": first, "training 1": second}
+    return printed_by(programs, tmp_path_factory.mktemp("pages"), PRELOADED)
+
+
+@pytest.mark.soak  # 10 s of CPU time; that a trainer and an exchange work in processes, the reference shows by default
 @pytest.mark.parametrize(
     ("program", "says"),
     [
         ("exchange 0", r"loss 0\.\d+"),
-        ("exchange 1", "Gradient exchange, 5 steps"),
         ("training 0", "one_f_one_b on 2 workers, 4 mi"),
         ("training 1", "^2 replicas, loss 0"),
     ],
@@ -220,10 +254,8 @@ def test_the_page_on_pipelines_names_every_partitioner_and_schedule() -> None:
     assert not missing, f"docs/pipeline.md says nothing of {missing}"
 
 
-def test_the_program_of_the_page_on_populations_runs(of_tensors: dict[str, tuple[str, list[str]]]) -> None:
-    printed, complaints = of_tensors["population 0"]
-    assert complaints == []
-    first, second = printed.splitlines()
+def test_the_program_of_the_page_on_populations_runs(run_here: Callable[[str], str]) -> None:
+    first, second = run_here(programs_of("population")[0]).splitlines()
     assert re.fullmatch(
         r"OpenAIES: best test -0\.0\d+, best evaluation -\d.*, \d+ generations, .* ms of the launcher for each\)", first
     )
@@ -244,24 +276,47 @@ SMALLER_RL = {
 }
 
 
+IN_PROCESSES = [
+    number for number, (program, _) in enumerate(RL_PROGRAMS) if re.search(r"run\(actors|rw\.(Pool|Program)\(", program)
+]
+"""The programs with actors, services and members that are processes of their own."""
+
+
 def smaller(program: str) -> str:
     for pattern, replacement in SMALLER_RL.items():
         program = re.sub(pattern, replacement, program)
     return program
 
 
-def test_the_programs_of_the_page_on_reinforcement_learning_print_what_it_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "number",
+    [number for number in range(10) if number not in IN_PROCESSES],
+)
+def test_the_programs_of_the_page_on_reinforcement_learning_print_what_it_says(
+    number: int, run_here: Callable[[str], str], one_thread: None
+) -> None:
     """All words, and numbers wherever the page has them: what is learned in more steps, tests of agents show."""
     pytest.importorskip("gymnasium", reason="the programs need environments: pip install 'ropewalk[rl]'")
+    program, says = RL_PROGRAMS[number]
+    assert without_numbers(run_here(smaller(program))) == without_numbers(says)
+
+
+# 15 s of CPU time, for what tests of lock-step, of replay, of inference and of populations show by default.
+@pytest.mark.soak
+def test_the_programs_of_the_page_on_reinforcement_learning_that_start_processes_print_what_it_says(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("gymnasium", reason="the programs need environments: pip install 'ropewalk[rl]'")
     pytest.importorskip("torch", reason="agents need torch: pip install 'ropewalk[rl]'")
-    assert all(re.search(pattern, RL_PAGE) for pattern in SMALLER_RL), "the page has changed"
     from ropewalk.rl import distributed
 
-    programs = {str(number): smaller(program) for number, (program, _) in enumerate(RL_PROGRAMS)}
+    programs = {str(number): smaller(RL_PROGRAMS[number][0]) for number in IN_PROCESSES}
     found = printed_by(programs, tmp_path, distributed._PRELOAD)
     printed = [text.replace(f"@{platform.node().partition('.')[0]}]", "@laptop]") for text, _ in found.values()]
     said = [complaints for _, complaints in found.values()]
-    assert [without_numbers(each) for each in printed] == [without_numbers(says) for _, says in RL_PROGRAMS], said
+    assert [without_numbers(each) for each in printed] == [
+        without_numbers(RL_PROGRAMS[number][1]) for number in IN_PROCESSES
+    ], said
 
 
 def without_numbers(text: str) -> str:
@@ -269,7 +324,8 @@ def without_numbers(text: str) -> str:
 
 
 def test_every_program_of_the_page_on_reinforcement_learning_is_followed_by_what_it_prints() -> None:
-    assert len(RL_PROGRAMS) == RL_PAGE.count("```python") == 10
+    assert len(RL_PROGRAMS) == RL_PAGE.count("```python") == 10 and len(IN_PROCESSES) == 4
+    assert all(re.search(pattern, RL_PAGE) for pattern in SMALLER_RL), "the page has changed"
 
 
 def test_the_page_on_reinforcement_learning_names_all_that_is_public_and_nothing_that_is_not_there() -> None:

@@ -70,6 +70,7 @@ def test_trials_that_are_pipelines_go_on_from_their_checkpoints(tmp_path: Path) 
     assert results.best.step == 4 and results.best.attempts == 3 and (results.best.best or 0) > 0.8
 
 
+@pytest.mark.soak  # a kernel; that of the first tutorial runs by default
 def test_the_notebook_runs_in_a_kernel(tmp_path: Path) -> None:
     for needed in ("nbclient", "ipykernel"):
         pytest.importorskip(needed)

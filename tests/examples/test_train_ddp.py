@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -12,6 +15,7 @@ import psutil
 import pytest
 
 from tests.cli.command import environment, start_ropewalk
+from tests.forked_process import ForkedProcess
 from tests.rest_of import rest_of
 
 pytest.importorskip("torch")
@@ -25,6 +29,26 @@ def losses(output: str) -> list[tuple[str, str]]:
     return re.findall(r"epoch (\d+): loss (\S+),", output)
 
 
+def test_a_rank_trains_and_goes_on_from_its_checkpoint(tmp_path: Path, one_thread: None) -> None:
+    """Alone; what becomes of several ranks when one dies, `tests/cli/test_ranks.py` asks of a light script."""
+
+    def train(epochs: str) -> None:
+        os.chdir(tmp_path)
+        os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+        os.environ["MASTER_PORT"] = "0"
+        sys.argv = [str(EXAMPLE), "--epochs", epochs]
+        with open("output.txt", "a") as output, contextlib.redirect_stdout(output):
+            runpy.run_path(str(EXAMPLE), run_name="__main__")
+
+    for epochs in ("2", "4"):
+        with ForkedProcess(lambda epochs=epochs: train(epochs)) as process:  # gloo leaves descriptors in a process
+            process.wait_until_done()
+    told = losses((tmp_path / "output.txt").read_text())
+    assert [number for number, _ in told] == ["1", "2", "3", "4"]
+    assert float(told[-1][1]) < 0.8 * float(told[0][1])
+
+
+@pytest.mark.soak  # four processes that import torch
 def test_a_killed_rank_starts_the_group_again_from_its_checkpoint_and_training_ends(tmp_path: Path) -> None:
     process = start_ropewalk(
         "run", "--ranks", "2", "--max-restarts", "1", str(EXAMPLE), "--", "--epochs", str(EPOCHS), folder=tmp_path
