@@ -21,7 +21,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from ropewalk.escaping import escaped, escaped_line
 from ropewalk.trusted_files import make_folder, open_to_append
@@ -106,7 +106,7 @@ class UnbufferedStreams:
     """
 
     def __init__(self) -> None:
-        self._found: list[tuple[io.TextIOWrapper, bool]] = []
+        self._found: list[tuple[io.TextIOWrapper[Any], bool]] = []
 
     def __bool__(self) -> bool:
         return bool(self._found)
@@ -114,9 +114,10 @@ class UnbufferedStreams:
     def open(self) -> None:
         """Find them."""
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper) and stream.write_through:
-                self._found.append((stream, stream.line_buffering))
-                stream.reconfigure(line_buffering=True, write_through=False)
+            found = cast("io.TextIOWrapper[Any]", stream)
+            if isinstance(stream, io.TextIOWrapper) and found.write_through:  # programs put others in their place
+                self._found.append((found, found.line_buffering))
+                found.reconfigure(line_buffering=True, write_through=False)
 
     def flush(self) -> None:
         """Write lines that have no end yet, which are not to wait for it."""
