@@ -8,6 +8,7 @@ import stat
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -128,6 +129,40 @@ def test_pieces_are_whole_lines_that_fit_into_a_pipe_or_one_line(lines: list[str
         assert len(piece.encode()) <= 4096 or piece.count("\n") - piece.endswith("\n") == 0
     assert all(piece.endswith("\n") for piece in pieces[:-1])
     assert len(list(in_pieces("x\n" * 20_000))) == 40_000 // 4096 + 1
+
+
+class Written(io.RawIOBase):
+    """Keeps each write, as a pipe gets it."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.there = threading.Event()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.writes.append(bytes(data))
+        self.there.set()
+        return len(data)
+
+
+def test_a_line_of_the_program_is_written_at_once_where_python_does_not_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    # print("step", 3) was four writes, and the line of a worker came between them.
+    raw = Written()
+    stream = io.TextIOWrapper(raw, write_through=True)  # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "stdout", stream)
+    console = Console()
+    console.open()
+    print("step", 3, 4)
+    assert raw.writes == [b"step 3 4\n"]
+    raw.there.clear()
+    print(".", end="")
+    assert raw.there.wait(120), "the end of a line is not waited for"
+    console.close()
+    assert stream.write_through and not stream.line_buffering
+    print("a", "b")
+    assert raw.writes[1:] == [b".", b"a", b" ", b"b", b"\n"]
 
 
 def test_a_closed_stdout_does_not_stop_the_console(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from ropewalk.escaping import escaped, escaped_line
 from ropewalk.trusted_files import make_folder, open_to_append
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_LINE = 64 * 1024
 """The most bytes of one line that are held back while its end has not come."""
+_PARTIAL_S = 0.05
+"""Seconds for which a line of the program that has no end yet waits for it, where Python does not buffer."""
 _TAIL_LINES = 60
 _TAIL_BYTES = 8 * 1024
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
@@ -96,10 +98,46 @@ class LineAssembler:
                 self._file = None
 
 
+class UnbufferedStreams:
+    """Has the streams that Python does not buffer (PYTHONUNBUFFERED) write whole lines at once.
+
+    Without a buffer, `print("step", 3)` writes "step", " ", "3" and the end of the line one after the other, and the
+    lines of processes come between them.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[tuple[io.TextIOWrapper[Any], bool]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def open(self) -> None:
+        """Find them."""
+        for stream in (sys.stdout, sys.stderr):
+            found = cast("io.TextIOWrapper[Any]", stream)
+            if isinstance(stream, io.TextIOWrapper) and found.write_through:  # programs put others in their place
+                self._found.append((found, found.line_buffering))
+                found.reconfigure(line_buffering=True, write_through=False)
+
+    def flush(self) -> None:
+        """Write lines that have no end yet, which are not to wait for it."""
+        for stream, _ in self._found:
+            with contextlib.suppress(Exception):  # it may be closed
+                stream.flush()
+
+    def close(self) -> None:
+        """Leave them as they were."""
+        for stream, line_buffering in self._found:
+            with contextlib.suppress(Exception):
+                stream.reconfigure(line_buffering=line_buffering, write_through=True)
+        self._found.clear()
+
+
 class Console:
     """Prints the output of processes from one thread, each line with the name of its process."""
 
     def __init__(self) -> None:
+        self._unbuffered = UnbufferedStreams()
         self.problem = ""
         """Why the output of other hosts is no longer kept in files; empty while it is."""
         self._lines: deque[tuple[str, str, bool, Callable[[], object]] | None] = deque()
@@ -111,6 +149,7 @@ class Console:
     def open(self) -> None:
         """Prepare to print: at the end of the interpreter, no thread can be started any more."""
         if self._thread is None:
+            self._unbuffered.open()
             self._thread = threading.Thread(target=self._print_all, name="ropewalk-console", daemon=True)
             self._thread.start()
 
@@ -142,10 +181,12 @@ class Console:
             if self._thread is not threading.current_thread():
                 self._thread.join(timeout_s)
             self._thread = None
+            self._unbuffered.close()
 
     def _print_all(self) -> None:
         while True:
-            self._there.acquire()
+            while not self._there.acquire(timeout=_PARTIAL_S if self._unbuffered else None):
+                self._unbuffered.flush()
             entry = self._lines.popleft()
             if entry is None:
                 return
@@ -191,8 +232,8 @@ def prefixed(who: str, text: str, *, colour: bool) -> str:
 def in_pieces(text: str) -> Iterator[str]:
     """Split text into as many whole lines at a time as a pipe takes at once; a longer line comes by itself.
 
-    The program's own output from another thread comes between them, also if Python does not buffer its streams
-    (PYTHONUNBUFFERED): then larger pieces are torn.
+    The program's own output from another thread comes between them, also if Python does not buffer its streams:
+    then larger pieces are torn.
     """
     most = select.PIPE_BUF if text.isascii() else select.PIPE_BUF // 4
     at = 0

@@ -77,7 +77,7 @@ def main(context: ProcessContext) -> None:
         say(UnitEnded(start.name, start.nodes[0].name, failure_of(error, __name__)))
     _say_farewell(link)
     host.close()
-    signal.signal(signal.SIGTERM, lambda *_: None)  # it is ending: callbacks of atexit would only be torn
+    signal.signal(signal.SIGTERM, _nothing)  # it is ending: callbacks of atexit would only be torn
     if not well:
         sys.exit(code)
 
@@ -109,6 +109,10 @@ def _terminating(unit: RunningUnit) -> Callable[[int, object], None]:
 
     raising_handlers.append(terminate)
     return terminate
+
+
+def _nothing(_number: int, _frame: object) -> None:
+    """Handle a signal that asks for what happens already."""
 
 
 def load_nodes(start: StartUnit, received: Received, of_host: Callable[[BlobRef], Sequence[Part]]) -> list[Node[Any]]:
