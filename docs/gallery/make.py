@@ -22,7 +22,7 @@ EXAMPLES = FOLDER.parents[1] / "examples"
 
 PICTURES = {
     "evolve_cartpole": ["--picture", "{picture}.png"],
-    "es_bipedal": ["--picture", "{picture}.png"],
+    "es_bipedal": ["--generations", "170", "--picture", "{picture}.png"],
     "ga_lunar_lander": ["--picture", "{picture}.png"],
     "map_elites": ["--picture", "{picture}.png"],
     "pbt_digits": ["--picture", "{picture}.png"],

@@ -27,17 +27,27 @@ def test_an_episode_is_the_same_whatever_was_played_before(example: types.Module
     from ropewalk.population import Trial
 
     rng = np.random.default_rng(2)
-    policies = [rng.standard_normal(sum(example.SIZES)) * 0.3 for _ in range(4)]
-    for hardcore in (False, True):
+    for hardcore, hidden in ((False, 0), (True, 8)):
+        policies = [rng.standard_normal(example.num_parameters(hidden)) * 0.3 for _ in range(4)]
+        arguments = {"hardcore": hardcore, "hidden": hidden, "max_steps": 150}
 
-        def play(which: int, hardcore: bool = hardcore) -> tuple[float, int]:
-            outcome = example.walk(policies[which], Trial(which), hardcore=hardcore, max_steps=150)
+        def play(which: int, policies: list[Any] = policies, arguments: Any = arguments) -> tuple[float, int]:
+            outcome = example.walk(policies[which], Trial(which), **arguments)
             return outcome.fitness, outcome.steps
 
         forwards = [play(which) for which in range(4)]
         backwards = [play(which) for which in reversed(range(4))]
         assert forwards == backwards[::-1]
         assert len(set(forwards)) == 4
+
+
+def test_a_fall_costs_nothing_while_it_learns_and_100_in_a_test(example: types.ModuleType) -> None:
+    from ropewalk.population import Trial
+
+    policy = np.ones(example.num_parameters(0))  # falls over its own feet
+    outcome, tested = (example.walk(policy, Trial(3, is_test=is_test), max_steps=400) for is_test in (False, True))
+    assert outcome.steps == tested.steps < 400
+    assert outcome.fitness == pytest.approx(tested.fitness + 100)
 
 
 def test_a_run_in_two_parts_on_other_workers_is_the_unbroken_run(

@@ -22,7 +22,7 @@ from ropewalk.launcher_claim import LauncherClaim
 from ropewalk.population.hyperparameters import Choice, Uniform
 from ropewalk.search.book import SearchBook
 from ropewalk.search.loading import load_results
-from ropewalk.search.schedulers import ASHA, NoScheduler, StoppingASHA
+from ropewalk.search.schedulers import ASHA, MedianStopping, NoScheduler, StoppingASHA
 from ropewalk.search.search import Search
 from ropewalk.search.store_keeper import StoreKeeper, lines_of
 from ropewalk.search.trial_task import Request, work_on
@@ -450,6 +450,8 @@ def test_a_search_with_other_settings_is_refused_and_says_what_differs(made: Cal
     results = first.run()
     with pytest.raises(SearchInvalid, match=r"cannot go on with other settings: .*'x'.*resume=False"):
         made(functions.slow_climb, {"x": Uniform(0, 2)}).run()
+    with pytest.raises(SearchInvalid, match=r"MedianStopping\(grace=2, min_others=3\)"):
+        made(functions.slow_climb, scheduler=MedianStopping(grace=2)).run()
     again = made(functions.slow_climb, trials=len(results) + 1).run()
     assert again.run == results.run and len(again) == len(results) + 1  # more or fewer trials are no other search
     assert made(functions.slow_climb, trials=1).run().run != results.run  # it is complete: a new one begins

@@ -274,6 +274,22 @@ def test_a_fork_has_other_settings_and_the_checkpoint(store: RunStore, monkeypat
     assert (row.parent, row.parent_step, row.config) == (parent.id, 2, {"lr": 0.01, "model": {"layers": 3}})
 
 
+def test_a_fork_of_a_complete_run_says_that_no_step_is_left(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with begin(store) as parent:
+        for step in parent.steps(3):
+            parent.checkpoint({"n": step})
+    assert not caplog.messages
+    monkeypatch.setenv("ROPEWALK_FORK", parent.id)
+    with begin(store) as run:
+        run.restore()
+        assert list(run.steps(3)) == []
+    assert caplog.messages[-1].startswith(
+        "run.steps(3) has no step left: the checkpoint that was restored is of step 3"
+    )
+
+
 def test_a_setting_that_the_script_does_not_have_is_named(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROPEWALK_SET", '{"rate": 0.01}')
     with pytest.raises(SettingsError, match="--set rate: the configuration of the script has no 'rate'; it has lr"):

@@ -190,7 +190,7 @@ def evaluate(
         log: a file for the decisions, one JSON object per line.
         replay: the log of an earlier run of an algorithm with the same arguments, whose decisions are repeated.
         report: called as `report(generation, **row)` after each generation.
-        progress: whether to show progress on standard error; by default only if it is a terminal.
+        progress: whether to show each row on standard error; None: in a terminal, and elsewhere one a minute.
         workers: adapts the number of workers to the number of candidates: `WorkerAutoscaler(least, most)`.
         seed: seed of the evaluations; defaults to the algorithm's seed, or 0.
         track: True, or the name of a project: rows, failed evaluations, deaths of workers and checkpoints are kept as a

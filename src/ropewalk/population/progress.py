@@ -1,13 +1,17 @@
-"""Progress of a run on standard error: a live line in a terminal, else one line per generation if requested."""
+"""Progress of a run on standard error: a live line in a terminal, else one line a minute, or per generation."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from ropewalk.escaping import escaped
 
+_QUIET_S = 60.0
+"""Seconds between lines where there is no terminal: enough for the log of a job, and nothing for a short run."""
 _SHOWN = ("mean", "max", "test", "best")
 
 
@@ -17,14 +21,25 @@ class ProgressPrinter:
     Args:
         title: name of the run.
         generations: total number of generations, if that is known.
-        shown: whether to show anything; None shows it only if standard error is a terminal.
+        shown: whether to show anything; None: where standard error is no terminal, a line a minute instead of one for
+            each row.
+        clock: seconds, for tests.
     """
 
-    def __init__(self, title: str, generations: int | None, *, shown: bool | None) -> None:
+    def __init__(
+        self,
+        title: str,
+        generations: int | None,
+        *,
+        shown: bool | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._title = title
         self._generations = generations
         self._is_terminal = sys.stderr.isatty()
-        self._shown = self._is_terminal if shown is None else shown
+        self._shown = shown is not False
+        self._every_s = 0.0 if shown or self._is_terminal else _QUIET_S
+        self._clock, self._printed = clock, clock()
         self._live: Any = None
         self._maxima: list[float] = []
 
@@ -46,13 +61,14 @@ class ProgressPrinter:
 
     def note(self, text: str) -> None:
         """Print a message that is not a row."""
-        if self._shown:
+        if self._shown and not self._every_s:
             print(f"{self._title}: {escaped(text)}", file=sys.stderr, flush=True)
 
     def row(self, row: dict[str, float]) -> None:
         """Show a row."""
-        if not self._shown:
+        if not self._shown or self._clock() - self._printed < self._every_s:
             return
+        self._printed = self._clock()
         line = line_of(self._title, row, self._generations)
         if self._live is None:
             print(line, file=sys.stderr, flush=True)

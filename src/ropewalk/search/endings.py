@@ -5,6 +5,7 @@ from __future__ import annotations
 from ropewalk.errors import SearchFailed
 from ropewalk.quantities import counted
 from ropewalk.search.book import SearchBook
+from ropewalk.search.trial_facts import TrialState
 from ropewalk.tracking import records
 
 
@@ -27,7 +28,11 @@ def words_at_the_end(book: SearchBook, state: str, why: str) -> str:
     if state == records.PAUSED:
         num_left = sum(not trial.state.is_final for trial in book.trials)
         return f"paused ({why}); {counted(num_left, 'trial')} left: run the same command to go on"
-    return f"ended: {why}" if why else f"complete: {counted(len(book.trials), 'trial')}"
+    if why:
+        return f"ended: {why}"
+    num_paused = sum(trial.state is TrialState.PAUSED for trial in book.trials)
+    paused = f"; {num_paused} stay paused, as the scheduler gives them no more steps" if num_paused else ""
+    return f"complete: {counted(len(book.trials), 'trial')}{paused}"
 
 
 __all__ = ["state_after", "words_at_the_end"]

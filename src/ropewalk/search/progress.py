@@ -1,4 +1,4 @@
-"""Progress of a search on standard error: a live table in a terminal, else a line for each trial that ends."""
+"""Progress of a search on standard error: a live table in a terminal, else a line when a trial ends or pauses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class SearchProgress:
         book: the search.
         name: its name.
         total: number of trials that it is limited to; None: none.
-        shown: whether to show anything; None: a table in a terminal, and lines elsewhere.
+        shown: whether to show anything; None: a table in a terminal, and lines elsewhere: one for each trial that
+            ends, or that has used its budget.
     """
 
     def __init__(self, book: SearchBook, name: str, total: int | None, shown: bool | None) -> None:
@@ -33,7 +34,7 @@ class SearchProgress:
         self._is_shown = shown is not False
         self._live: Any = None
         self._began = self._last = time.monotonic()
-        self._told: set[int] = {trial.number for trial in book.trials if trial.state.is_final}
+        self._told: set[tuple[int, float, TrialState]] = set(map(_place, filter(_is_remarkable, book.trials)))
 
     def __enter__(self) -> Self:
         if self._is_shown and self._is_terminal:
@@ -71,8 +72,8 @@ class SearchProgress:
             self._live.update(self._table(), refresh=True)
             return
         for trial in self._book.trials:
-            if trial.state.is_final and trial.number not in self._told:
-                self._told.add(trial.number)
+            if _is_remarkable(trial) and _place(trial) not in self._told:
+                self._told.add(_place(trial))
                 print(f"{self._name}: {line_of(trial, self._book)}", file=sys.stderr, flush=True)
 
     def summary(self) -> str:
@@ -117,8 +118,17 @@ class SearchProgress:
         return [*running, *others][:_ROWS]
 
 
+def _is_remarkable(trial: TrialFacts) -> bool:
+    """Whether a trial has ended, or has used the budget that its scheduler gave it."""
+    return trial.state.is_final or trial.state is TrialState.PAUSED
+
+
+def _place(trial: TrialFacts) -> tuple[int, float, TrialState]:
+    return trial.number, trial.step, trial.state
+
+
 def line_of(trial: TrialFacts, book: SearchBook) -> str:
-    """Return the end of a trial as one line."""
+    """Return the end, or the pause, of a trial as one line."""
     parts = [f"trial {trial.number} {trial.state.value} at step {trial.step:g}"]
     if trial.best is not None:
         parts.append(f"best {book.metrics[0]} {trial.best:.5g}")

@@ -236,6 +236,13 @@ class Run:
         """
         step = int(self._restored_step) if start is None else start - 1
         self._total = total
+        if start is None and total is not None and 0 < total <= step:
+            _log.warning(
+                "run.steps(%d) has no step left: the checkpoint that was restored is of step %d. For more, raise the "
+                "number of steps; to train from an earlier one, ropewalk runs fork RUN --from STEP",
+                total,
+                step,
+            )
         while total is None or step < total:
             step += 1
             self._step = step

@@ -227,10 +227,13 @@ class Broken(Scripted):
 
 @pytest.mark.parametrize(("kind", "is_advised"), [(OfOldGym, True), (FourValues, True), (Broken, False)])
 def test_an_environment_of_old_gym_is_recognised(kind: Any, is_advised: bool) -> None:
-    envs = make_vector(lambda seed: kind("t9"), 1, seed=0)
-    with pytest.raises((TypeError, ValueError)) as caught:
+    def play() -> None:
+        envs = make_vector(lambda seed: kind("t9"), 1, seed=0)
         envs.reset()
         envs.step(np.array([0]))
+
+    with pytest.raises((TypeError, ValueError)) as caught:
+        play()
     notes = "\n".join(caught.value.__notes__)
     assert "seeded with" in notes
     assert ("written for Gym before 0.26" in notes) is is_advised

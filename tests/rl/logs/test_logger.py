@@ -15,5 +15,5 @@ def test_each_row_goes_to_all_loggers_of_a_list() -> None:
 
 
 def test_an_unknown_name_is_refused_in_a_list_too() -> None:
-    with pytest.raises(ValueError, match="TensorBoardLogger.*or a list of these, not 'tensorboard'"):
+    with pytest.raises(ValueError, match=r"TensorBoardLogger.*or a list of these, not 'tensorboard'"):
         as_logger(["terminal", "tensorboard"])

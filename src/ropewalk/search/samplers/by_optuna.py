@@ -19,8 +19,9 @@ import importlib.util
 import inspect
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from ropewalk.errors import SearchInvalid
 from ropewalk.near_names import instead_of
@@ -52,6 +53,20 @@ MakeSampler = Callable[[int], BaseSampler]
 
 _MOST_REJECTED = 100
 """Configurations of the sampler that the constraints may reject before one is drawn at random instead."""
+
+
+@dataclass(frozen=True)
+class _OfOptuna:
+    """Makes a sampler of Optuna from a seed."""
+
+    sampler: type[BaseSampler]
+    options: Mapping[str, Any]
+
+    def __call__(self, seed: int) -> BaseSampler:
+        return cast("Callable[..., BaseSampler]", self.sampler)(seed=seed, **self.options)
+
+    def __repr__(self) -> str:
+        return f"{self.sampler.__name__}({', '.join(f'{name}={value!r}' for name, value in self.options.items())})"
 
 
 class OptunaHistorySampler(Sampler):
@@ -197,39 +212,39 @@ def tpe(**options: Any) -> OptunaHistorySampler:
     With several trials under way, it avoids their neighbourhood (`constant_liar=True`).
     """
     given = _options(optuna.samplers.TPESampler, {"constant_liar": True, **options})
-    return OptunaHistorySampler(lambda seed: optuna.samplers.TPESampler(seed=seed, **given))
+    return OptunaHistorySampler(_OfOptuna(optuna.samplers.TPESampler, given))
 
 
 def gp(**options: Any) -> OptunaHistorySampler:
     """Make a sampler of Gaussian processes, with options of Optuna's `GPSampler`. It learns from ended trials."""
     _need("gp", "torch", "torch")
     given = _options(optuna.samplers.GPSampler, {"warn_independent_sampling": False, **options})
-    return OptunaHistorySampler(lambda seed: optuna.samplers.GPSampler(seed=seed, **given))
+    return OptunaHistorySampler(_OfOptuna(optuna.samplers.GPSampler, given))
 
 
 def cmaes(**options: Any) -> OptunaSampler:
     """Make a sampler of CMA-ES, with options of Optuna's `CmaEsSampler`; categorical values are drawn at random."""
     _need("cmaes", "cmaes", "population")
     given = _options(optuna.samplers.CmaEsSampler, {"warn_independent_sampling": False, **options})
-    return _OneObjective(lambda seed: optuna.samplers.CmaEsSampler(seed=seed, **given))
+    return _OneObjective(_OfOptuna(optuna.samplers.CmaEsSampler, given))
 
 
 def qmc(**options: Any) -> OptunaSampler:
     """Make a sampler of quasi-random sequences, with options of Optuna's `QMCSampler`; scrambled unless told else."""
     given = _options(optuna.samplers.QMCSampler, {"scramble": True, "warn_independent_sampling": False, **options})
-    return OptunaSampler(lambda seed: optuna.samplers.QMCSampler(seed=seed, **given))
+    return OptunaSampler(_OfOptuna(optuna.samplers.QMCSampler, given))
 
 
 def nsga2(**options: Any) -> OptunaSampler:
     """Make a sampler of NSGA-II, for several objectives, with options of Optuna's `NSGAIISampler`."""
     given = _options(optuna.samplers.NSGAIISampler, options)
-    return OptunaSampler(lambda seed: optuna.samplers.NSGAIISampler(seed=seed, **given))
+    return OptunaSampler(_OfOptuna(optuna.samplers.NSGAIISampler, given))
 
 
 def nsga3(**options: Any) -> OptunaSampler:
     """Make a sampler of NSGA-III, for several objectives, with options of Optuna's `NSGAIIISampler`."""
     given = _options(optuna.samplers.NSGAIIISampler, options)
-    return OptunaSampler(lambda seed: optuna.samplers.NSGAIIISampler(seed=seed, **given))
+    return OptunaSampler(_OfOptuna(optuna.samplers.NSGAIIISampler, given))
 
 
 class _OneObjective(OptunaSampler):

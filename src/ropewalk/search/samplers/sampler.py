@@ -13,6 +13,7 @@ from typing import Any
 
 from ropewalk.errors import SearchInvalid
 from ropewalk.population.hyperparameters import Distribution
+from ropewalk.search.described import DescribedByArguments
 from ropewalk.search.space import SearchSpace
 
 
@@ -37,7 +38,7 @@ class Observed:
     """Distributions of those hyperparameters that its function asked for by `suggest_*`, in their order."""
 
 
-class Sampler(ABC):
+class Sampler(DescribedByArguments, ABC):
     """Chooses configurations."""
 
     @abstractmethod
@@ -84,5 +85,5 @@ class Sampler(ABC):
             parameter=name,
         )
 
-    def tell(self, trial: Observed) -> None:  # noqa: B027  # samplers that look at `trials` have nothing to do
+    def tell(self, trial: Observed) -> None:  # samplers that look at `trials` have nothing to do
         """A trial has ended, with or without a score. Called once for each trial, also for those before a resume."""

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ropewalk.search.described import DescribedByArguments
 from ropewalk.search.schedulers.rungs import Bracket
 
 
@@ -68,7 +69,7 @@ STOP = Verdict.STOP
 """`Scheduler.reported` returns it for a trial that ends."""
 
 
-class Scheduler(ABC):
+class Scheduler(DescribedByArguments, ABC):
     """Decides how much budget trials get.
 
     Trials are numbered from 0 in the order in which they were started: the n-th `StartTrial` that `next` returned and
@@ -102,14 +103,14 @@ class Scheduler(ABC):
         """The search may start further trials, although `exhausted` was called: it goes on with more of them."""
         self.is_exhausted = False
 
-    def promoted(self, promote: PromoteTrial) -> None:  # noqa: B027  # only for those that pause
+    def promoted(self, promote: PromoteTrial) -> None:  # only for those that pause
         """A paused trial was continued as `next` said."""
 
     @abstractmethod
     def reported(self, trial: int, step: float, score: float) -> Verdict:
         """A trial under way has reported its score at a step; its steps increase. After STOP it reports no more."""
 
-    def paused(self, trial: int, step: float) -> None:  # noqa: B027  # only for those that pause
+    def paused(self, trial: int, step: float) -> None:  # only for those that pause
         """A trial has paused at its budget, after its report at that step."""
 
     @abstractmethod
