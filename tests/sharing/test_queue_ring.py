@@ -48,7 +48,7 @@ def a_ring(arena: DepotArena, bound: int = 0) -> QueueRing:
 
 def contents(ring: QueueRing) -> tuple[list[bytes], int, list[int]]:
     """Return the items, the number of unfinished ones and the calls; leaves the ring as it is."""
-    before = bytes(ring.record[: 8 * (RING_LENGTH + 64)])
+    before = bytes(ring.record[: 8 * (2 * RING_LENGTH + 64)])
     found = seize(ring)
     assert found
     ring.record[64 : len(before)] = before[64:]  # not the mutex

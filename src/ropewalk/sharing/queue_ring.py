@@ -56,7 +56,8 @@ OTHER = 48
 """The width of a word, above which there may be another one."""
 MOST_BYTES = 512 << 10
 """The largest item that is kept here, in bytes: the others would wait while it is copied."""
-_BANK = struct.Struct("=5q")
+_BANK = struct.Struct("=4q64s")
+_NOTHING = bytes(64)
 _BANKS = [8 * place for place in BANKS]
 _LENGTHS = struct.Struct("=q")
 HEADER_BYTES = 8
@@ -65,7 +66,7 @@ _PARTS_AT = 32
 _LENGTH = (1 << _PARTS_AT) - 1
 _GO_ROUND = -1
 """Stands for a header behind the last item before the end: the next item is at the beginning."""
-_MOST_AHEAD = 62
+_MOST_AHEAD = 500
 """Items that can be noted as taken behind the first one that is not."""
 
 Hand = list["tuple[bytes, int] | None"]
@@ -93,18 +94,20 @@ class QueueRing:
         """Grows with each change, and with each look at the state; for the owner of the mutex."""
 
     def begin(self, target: int, bound: int) -> None:
-        """Make a zeroed record that of an empty queue with room for `bound` items, 0 for any number."""
+        """Make a new record that of an empty queue with room for `bound` items, 0 for any number."""
         self.words[BOUND] = bound
+        self.restart(0, 0, 0)
         self.words[TARGET] = target
 
     def restart(self, tail: int, count: int, unfinished: int) -> None:
         """Have the items that were written from the beginning on be all that there are."""
-        _BANK.pack_into(self.record, _BANKS[0], 0, tail, count, 0, unfinished)
+        _BANK.pack_into(self.record, _BANKS[0], 0, tail, count, unfinished, _NOTHING)
         self.words[PRESENT] = 0
 
     def state(self) -> tuple[int, int, int, int, int]:
         """Return the present bank."""
-        return _BANK.unpack_from(self.record, _BANKS[self.words[PRESENT]])
+        head, tail, count, unfinished, noted = _BANK.unpack_from(self.record, _BANKS[self.words[PRESENT]])
+        return head, tail, count, int.from_bytes(noted, "little"), unfinished
 
     def calls(self, what: int, before: int = -1) -> list[int]:
         """Return the words of the calls that do that, in their turn; only those before a place, if there is one."""
@@ -195,7 +198,7 @@ def put(ring: QueueRing, content: Part, num_parts: int, call: RingCall | None = 
             present, waiting, bound = words[PRESENT], words[QUEUE], words[BOUND]
             if present == IN_DEPOT or size > MOST_BYTES:
                 return ELSEWHERE
-            head, tail, count, taken, unfinished = _BANK.unpack_from(record, _BANKS[present])
+            head, tail, count, unfinished, noted = _BANK.unpack_from(record, _BANKS[present])
             num_inside, num_before, woken, left = count, 0, 0, waiting
             if call or waiting >> PLACE_BITS != waiting & PLACES:
                 getters = ring.calls(GET)
@@ -223,7 +226,7 @@ def put(ring: QueueRing, content: Part, num_parts: int, call: RingCall | None = 
                 ring.headers[tail >> 3] = _GO_ROUND
             ring.headers[at >> 3] = length | num_parts << _PARTS_AT
             ring.memory[content_at:content_end] = content
-            _BANK.pack_into(record, _BANKS[1 - present], head, at + size, count + 1, taken, unfinished + 1)
+            _BANK.pack_into(record, _BANKS[1 - present], head, at + size, count + 1, unfinished + 1, noted)
             if ring.version == version:
                 if call and call.place >= 0:
                     words[RING + call.place % RING_LENGTH] = 0
@@ -255,7 +258,8 @@ def get(ring: QueueRing, hand: Hand, call: RingCall | None = None) -> int:
             present, waiting = words[PRESENT], words[QUEUE]
             if present == IN_DEPOT:
                 return ELSEWHERE
-            head, tail, count, taken, unfinished = _BANK.unpack_from(record, _BANKS[present])
+            head, tail, count, unfinished, noted = _BANK.unpack_from(record, _BANKS[present])
+            taken = 0 if noted == _NOTHING else int.from_bytes(noted, "little")
             rank, woken, left = 0, 0, waiting
             if call or waiting >> PLACE_BITS != waiting & PLACES:
                 rank, left = _before(ring, call, GET)
@@ -277,9 +281,10 @@ def get(ring: QueueRing, hand: Hand, call: RingCall | None = None) -> int:
                 return ELSEWHERE
             else:
                 taken |= 1 << index
+            noted = taken.to_bytes(64, "little") if taken else _NOTHING
             if ring.version != version:  # the other bank may be the present one by now
                 continue
-            _BANK.pack_into(record, _BANKS[1 - present], head, tail, count - 1, taken, unfinished)
+            _BANK.pack_into(record, _BANKS[1 - present], head, tail, count - 1, unfinished, noted)
             if ring.version == version:
                 if call and call.place >= 0:
                     words[RING + call.place % RING_LENGTH] = 0
@@ -306,12 +311,12 @@ def finish(ring: QueueRing) -> int:
             present = words[PRESENT]
             if present == IN_DEPOT:
                 return ELSEWHERE
-            head, tail, count, taken, unfinished = ring.state()
+            head, tail, count, unfinished, noted = _BANK.unpack_from(ring.record, _BANKS[present])
             if not unfinished:
                 return REFUSED
             if ring.version != version:
                 continue
-            _BANK.pack_into(record, _BANKS[1 - present], head, tail, count, taken, unfinished - 1)
+            _BANK.pack_into(record, _BANKS[1 - present], head, tail, count, unfinished - 1, noted)
             if ring.version == version:
                 words[PRESENT] = 1 - present
                 ring.version = version + 1
