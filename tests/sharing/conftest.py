@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +45,5 @@ class Lent:
 def arena() -> Iterator[Any]:
     lent = Lent()
     yield lent
-    os.close(lent._fd)
     lent.arena = None
     gc.collect()

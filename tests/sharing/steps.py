@@ -10,10 +10,12 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
 
-from ropewalk.sharing import lock_rings, permit_ring, resting_calls, shared_record
+from ropewalk.sharing import lock_rings, permit_ring, queue_ring, resting_calls, shared_record
 from ropewalk.transport import process_mutex
 
-STEPS_OF = {module.__file__ for module in (lock_rings, permit_ring, resting_calls, shared_record, process_mutex)}
+STEPS_OF = {
+    module.__file__ for module in (lock_rings, permit_ring, queue_ring, resting_calls, shared_record, process_mutex)
+}
 """The modules at whose lines processes are killed; all others change nothing that is shared."""
 
 

@@ -17,6 +17,7 @@ import pytest
 import ropewalk as rw
 from ropewalk.calls import batcher
 from ropewalk.pool.pool import Pool
+from ropewalk.sharing import queues
 from ropewalk.sharing.queues import JoinableQueue, Queue
 from ropewalk.sharing.shared_object import SharedObject
 
@@ -101,7 +102,21 @@ def fork_between(items: Queue) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_lone_putter_asks_once_for_many_items(session: rw.Session, asked: Counter[str]) -> None:
+def test_a_process_asks_nobody_for_items_and_room(session: rw.Session, asked: Counter[str]) -> None:
+    items = Queue(50, session=session)
+    for number in range(50):
+        items.put(number)
+    assert (items.full(), items.qsize()) == (True, 50)
+    assert is_full(items)
+    assert [items.get() for _ in range(50)] == list(range(50))
+    assert (items.full(), items.qsize(), items.empty()) == (False, 0, True)
+    assert not asked
+
+
+def test_a_lone_putter_asks_its_depot_once_for_many_items(
+    session: rw.Session, asked: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queues, "desk_of", lambda *_: None)
     items = Queue(50, session=session)
     for number in range(50):
         items.put(number)

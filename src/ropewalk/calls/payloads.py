@@ -226,6 +226,11 @@ def unpack(received: Received, shared: tuple[int, ...]) -> Any:
         parts = open_parts(received.fds.take(), shared, writable=True)
     if not parts:
         return received.fds.take() if received.fds else None
+    return unpack_parts(parts)
+
+
+def unpack_parts(parts: Sequence[Part]) -> Any:
+    """The value that lies in one or more parts. Arrays are the receiver's own and writable."""
     if len(parts) == 1:
         return loads(parts[0])
     # Small frames arrive as bytes, and the buffers of values must be writable.
@@ -272,4 +277,5 @@ __all__ = [
     "pack_value",
     "shared_arguments",
     "unpack",
+    "unpack_parts",
 ]

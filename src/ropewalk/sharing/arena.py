@@ -1,10 +1,11 @@
 """The memory that a depot shares with the processes of its host: records of objects, and semaphores to sleep at.
 
-    │ head │ seat 1: 64 semaphores │ seat 2 │ ... │ record 1: mutex, words, two buffers │ record 2 │ ...
+    │ head │ seat 1: 64 semaphores │ seat 2 │ ... │ record 1: mutex, words, two buffers │ record 2 │ ... │ items 1 │ ...
 
-A process has a *seat*, a number, over its link to the depot; its threads sleep at the semaphores of that seat. The file
-has no name and is sparse: pages that were never written to take no memory. Objects and processes that find no room in
-it, and those of other hosts, are served by calls to the depot.
+A process has a *seat*, a number, over its link to the depot; its threads sleep at the semaphores of that seat. A queue
+has also memory for its items, which only the processes that use it map. The file has no name and is sparse: pages that
+were never written to take no memory. Objects and processes that find no room in it, and those of other hosts, are
+served by calls to the depot.
 """
 
 from __future__ import annotations
@@ -25,23 +26,30 @@ NUM_RECORDS = 512
 """Objects that have a record, at most; further ones are served by calls."""
 RECORD_BYTES = 256 << 10
 """Bytes of a record, which is enough for about a thousand waiting threads."""
+ITEM_BYTES = 16 << 20
+"""Bytes of the items of a queue, at most; with more of them it is kept by its depot."""
 _HEAD = mmap.PAGESIZE
 _SEAT_BYTES = NUM_BERTHS * SEMAPHORE_BYTES
 _FIRST_RECORD = _HEAD + NUM_SEATS * _SEAT_BYTES
-_SIZE = _FIRST_RECORD + NUM_RECORDS * RECORD_BYTES
+_FIRST_ITEMS = _FIRST_RECORD + NUM_RECORDS * RECORD_BYTES
+_FILE_BYTES = _FIRST_ITEMS + NUM_RECORDS * ITEM_BYTES
 
 
 class Arena:
     """The mapped memory.
 
     Args:
-        fd: of the file; it may be closed afterwards.
+        fd: of the file, which is closed with this object.
     """
 
     def __init__(self, fd: int) -> None:
-        self._memory = mmap.mmap(fd, _SIZE)
-        self.view = memoryview(self._memory)
-        self._start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self._fd = fd
+        self.memory = mmap.mmap(fd, _FIRST_ITEMS)
+        self.view = memoryview(self.memory)
+        self._start = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+
+    def __del__(self) -> None:
+        os.close(self._fd)
 
     @property
     def mark(self) -> bytes:
@@ -54,8 +62,17 @@ class Arena:
 
     def record(self, slot: int) -> tuple[int, memoryview]:
         """Return the address and the memory of a record, counted from 1."""
-        offset = _FIRST_RECORD + (slot - 1) * RECORD_BYTES
+        offset = self.record_at(slot)
         return self._start + offset, self.view[offset : offset + RECORD_BYTES]
+
+    @staticmethod
+    def record_at(slot: int) -> int:
+        """Return the offset of a record in the memory."""
+        return _FIRST_RECORD + (slot - 1) * RECORD_BYTES
+
+    def items(self, slot: int) -> mmap.mmap:
+        """Map the `ITEM_BYTES` for the items of the queue that has a record; raises OSError."""
+        return mmap.mmap(self._fd, ITEM_BYTES, offset=_FIRST_ITEMS + (slot - 1) * ITEM_BYTES)
 
 
 class DepotArena(Arena):
@@ -66,9 +83,13 @@ class DepotArena(Arena):
     """
 
     def __init__(self) -> None:
-        self._fd = memory_file("ropewalk-records")
-        os.ftruncate(self._fd, _SIZE)
-        super().__init__(self._fd)
+        fd = memory_file("ropewalk-records")
+        try:
+            os.ftruncate(fd, _FILE_BYTES)
+        except OSError:
+            os.close(fd)
+            raise
+        super().__init__(fd)
         self.view[:16] = secrets.token_bytes(16)
         self._free_seats = list(range(NUM_SEATS, 0, -1))
         self._free_records = list(range(NUM_RECORDS, 0, -1))
@@ -120,15 +141,14 @@ def mapped(place: str, mark: bytes, of_layout: int) -> Arena | None:
         fd = os.open(place, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return None
+    if os.fstat(fd).st_size != _FILE_BYTES:
+        os.close(fd)
+        return None
     try:
-        if os.fstat(fd).st_size != _SIZE:
-            return None
         arena = Arena(fd)
     except (OSError, ValueError):
         return None
-    finally:
-        os.close(fd)
     return arena if secrets.compare_digest(arena.mark, mark) else None
 
 
-__all__ = ["NUM_BERTHS", "NUM_RECORDS", "NUM_SEATS", "RECORD_BYTES", "Arena", "DepotArena", "mapped"]
+__all__ = ["ITEM_BYTES", "NUM_BERTHS", "NUM_RECORDS", "NUM_SEATS", "RECORD_BYTES", "Arena", "DepotArena", "mapped"]

@@ -24,6 +24,7 @@ from ropewalk.calls.payloads import unpack
 from ropewalk.calls.server import CallServer
 from ropewalk.sharing.recorded_state import RECORDED, DepotDesk, RecordedState
 from ropewalk.sharing.refcounts import RefCounts
+from ropewalk.sharing.ringed_queue import RingedQueue
 from ropewalk.sharing.states import KINDS
 from ropewalk.sharing.states.memory import MemoryState
 from ropewalk.sharing.states.pipe import PipeState
@@ -144,12 +145,16 @@ class Depot:
             if kind == "pipe":
                 state = make_pipe(self._loop, self.desk, *args)
             else:
-                recorded = self._recorded(kind, needs)
+                recorded = self._recorded(kind, needs) if kind != "queue" else None
                 state = recorded or (KINDS[kind](needs.state) if needs else KINDS[kind](*args))
                 if recorded and not needs:
                     return self._begun(recorded, kind, args)
+                if kind == "queue":
+                    state = self._ringed(*args) or state
             ends = (0, 1) if isinstance(state, PipeState) else (None,)
             targets = [self.keep(Stored(state=state, end=end, needs=needs)) for end in ends]
+            if isinstance(state, RingedQueue):
+                state.begin(targets[0])
             return self._host, targets, *_place_of(state)
 
     def _recorded(self, kind: str, needs: Stored | None) -> RecordedState | None:
@@ -157,9 +162,23 @@ class Depot:
         if needs:
             lock = needs.state
             return RecordedState(self.records, kind, lock.slot, lock) if isinstance(lock, RecordedState) else None
-        arena = self.records.opened() if kind in RECORDED else None
-        slot = arena.take_record() if arena else 0
+        slot = self._slot() if kind in RECORDED else 0
         return RecordedState(self.records, kind, slot) if slot else None
+
+    def _ringed(self, *args: Any) -> RingedQueue | None:
+        """Return a new queue in shared memory; None where the depot has to keep it."""
+        slot = self._slot()
+        try:
+            return RingedQueue(self.records, slot, *args) if slot else None
+        except OSError:  # no memory is left
+            assert self.records.arena
+            self.records.arena.free_record(slot)
+            return None
+
+    def _slot(self) -> int:
+        """Return the place of a new record; 0 if there is none."""
+        arena = self.records.opened()
+        return arena.take_record() if arena else 0
 
     def _begun(self, state: RecordedState, kind: str, args: tuple[Any, ...]) -> tuple[str, list[int], int, int]:
         try:
@@ -226,11 +245,13 @@ class Depot:
             stored.kept.arrive(ticket, time.monotonic())
             self._reap(target, stored)
 
-    def ring(self, _: DepotCaller, target: int) -> None:
+    def ring(self, caller: DepotCaller, target: int) -> None:
         """Answer calls to an object that a process of this host has ended."""
         stored = self.stored.get(target)
         if stored and isinstance(stored.state, RecordedState):
             self.desk.end_all(stored.state.rung())
+        elif stored and isinstance(stored.state, RingedQueue):
+            self.desk.end_all(stored.state.unclaim(caller.party.process))
 
     def _gone(self, caller: DepotCaller) -> None:
         """Handle the end of a process or its connection, after its calls have ended."""
@@ -254,7 +275,7 @@ class Depot:
         if stored.served:
             self._server.withdraw(stored.served)
         self.desk.shut(target)
-        if isinstance(stored.state, MemoryState | RecordedState):
+        if isinstance(stored.state, MemoryState | RecordedState | RingedQueue):
             stored.state.close()
         if isinstance(stored.state, PipeState) and stored.end is not None:
             self.desk.end_all(stored.state.end_closed(stored.end, " and ".join(stored.kept.last) or "nobody"))
@@ -266,7 +287,7 @@ class Depot:
 
 
 def _place_of(state: SharedState) -> tuple[int, int]:
-    return (state.slot, state.part) if isinstance(state, RecordedState) else (0, 0)
+    return (state.slot, state.part) if isinstance(state, RecordedState | RingedQueue) else (0, 0)
 
 
 def _caller(depot: Depot) -> DepotCaller:

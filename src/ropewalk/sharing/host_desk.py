@@ -14,6 +14,7 @@ from ropewalk.transport.process_mutex import SharedAlarm, post
 
 if TYPE_CHECKING:
     from ropewalk.calls.rpc_connection import RpcConnection
+    from ropewalk.sharing.host_queue import HostQueue
     from ropewalk.sharing.membership import SharingMember
 
 
@@ -40,6 +41,10 @@ class HostDesk:
         """The calls to semaphores of the threads that sleep there."""
         self.lock_calls = [LockCall(seat, number) for number in range(NUM_BERTHS)]
         """The calls to locks and conditions."""
+        self.queues: WeakValueDictionary[int, HostQueue] = WeakValueDictionary()
+        """The calls to queues, by the number of the queue."""
+        self.finding = threading.RLock()
+        """Held while these are found."""
         self._addresses: dict[int, int] = {}
         self.alarm = SharedAlarm()
         """When sleeping threads see whether their depot is still there, and whether a signal came."""
@@ -57,7 +62,7 @@ class HostDesk:
 
 
 _desks: WeakValueDictionary[RpcConnection, HostDesk] = WeakValueDictionary()
-_seating = threading.Lock()
+_seating = threading.RLock()
 
 
 def desk_of(member: SharingMember, address: str, connection: RpcConnection) -> HostDesk | None:
@@ -77,8 +82,8 @@ def desk_of(member: SharingMember, address: str, connection: RpcConnection) -> H
             desk = _desks.get(connection)
             if desk is None:
                 desk = _seated(member, address, connection)
-                if desk:
-                    _desks[connection] = desk
+                if desk:  # a handler of a signal may have been here
+                    desk = _desks.setdefault(connection, desk)
     return desk
 
 
@@ -95,7 +100,7 @@ def _seated(member: SharingMember, address: str, connection: RpcConnection) -> H
 def _leave_desks() -> None:
     """Have no seat in a forked child: it is the parent's."""
     global _seating
-    _seating = threading.Lock()
+    _seating = threading.RLock()
     _desks.clear()
 
 

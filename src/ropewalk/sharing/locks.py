@@ -23,9 +23,9 @@ from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
 from ropewalk.sharing.host_calls import BerthsTaken, HostCalls, calls_to
 from ropewalk.sharing.host_desk import desk_of
-from ropewalk.sharing.membership import member_of_run, shown
+from ropewalk.sharing.membership import member_of_run
 from ropewalk.sharing.resting_calls import acquire_lock, add, release_lock
-from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create
+from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create, limited
 
 logger = logging.getLogger(__name__)
 
@@ -55,11 +55,6 @@ class Synchronizer(SharedObject):
             with contextlib.suppress(BerthsTaken):
                 return calls.ask(method, args, limited(timeout), self._gone)
         return super()._ask(method, *args, timeout=timeout, **options)
-
-    def _gone(self, calls: HostCalls) -> PeerLost:
-        reference = self._reference
-        why = f"nobody answers at {shown(reference.address)} any more: {calls.connection.closed}"
-        return PeerLost(f"the {reference.label} is gone: {why}", peer=reference.address)
 
     def _record_owner(self) -> int:
         """Return the number of the object whose record its state is in."""
@@ -301,11 +296,6 @@ class BoundedSemaphore(Semaphore):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(value={self._shown_value()}, maxvalue={self._bound})>"
-
-
-def limited(timeout: float | None) -> float | None:
-    """Return a timeout that is not negative; NaN counts as zero."""
-    return None if timeout is None else max(0.0, float(timeout))
 
 
 def owned(what: SharedObject, outcome: bool | str) -> bool:

@@ -1,28 +1,39 @@
 """Queues between any processes of a run: `multiprocessing.Queue`, `JoinableQueue` and `SimpleQueue`.
 
-    put ─ pickled here, once ─▶ depot: a queue of opaque items ─▶ get ─ unpickled there
+    put ─ pickled here, once ─▶ ring in memory of this host, or depot: a queue of opaque items ─▶ get ─ unpickled there
 
 `put` pickles immediately, so an item that cannot be pickled raises where it is put. It returns when the item is in the
-queue; small items of an unbounded queue are only sent, many at a time, with at most about 1000 unconfirmed, and a
-process waits for them before it ends. The same holds for items of a bounded queue that has granted room for them
-(`put_credit.py`). Readers get items in the order in which they asked; an item that was being sent to a reader that dies
-goes to the next one. A reader that asks often gets some items before it asks (`prefetch.py`), unless another reader
-wants them.
+queue. Between processes of one host that is memory that they share (`host_queue.py`). Large items, and queues of which
+another host takes part, are with the depot. There small items of an unbounded queue are only sent, many at a time, with
+at most about 1000 unconfirmed, and a process waits for them before it ends. The same holds for items of a bounded queue
+that has granted room for them (`put_credit.py`). Readers get items in the order in which they asked; an item that was
+being sent to a reader that dies goes to the next one. A reader that asks often gets some items before it asks
+(`prefetch.py`), unless another reader wants them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import operator
+import time
 import types
+from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 from ropewalk.calls.payloads import PackedValue, pack_item
 from ropewalk.calls.rpc_connection import RpcConnection
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
+from ropewalk.sharing.host_calls import BerthsTaken
+from ropewalk.sharing.host_desk import desk_of
+from ropewalk.sharing.host_queue import HostQueue, queue_at
+from ropewalk.sharing.membership import member_of_run
 from ropewalk.sharing.prefetch import PrefetchBuffer
 from ropewalk.sharing.put_credit import PutCredit
-from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create, is_small
+from ropewalk.sharing.queue_ring import Hand
+from ropewalk.sharing.ringed_queue import QueueInRing
+from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create, is_small, limited
 from ropewalk.transport.pickle_rollback import PickleAttempt
 
 
@@ -43,6 +54,8 @@ class Queue(SharedObject):
     _maxsize = 0
     _ahead: PrefetchBuffer | None = None
     _room: PutCredit | None = None
+    _calls: HostQueue | None = None
+    """Its calls in memory that this host shares, if it is of this host."""
 
     def __init__(self, maxsize: int = 0, *, session: Session | None = None, ctx: Any = None) -> None:
         maxsize = operator.index(maxsize)
@@ -78,19 +91,49 @@ class Queue(SharedObject):
             NotPicklable: the item cannot be sent; `path` says which part of it.
             PeerLost: the depot of the queue is gone.
         """
-        self._check_open()
-        timeout_s = timeout if block else 0.0
-        if self._maxsize <= 0:
-            self._ask_with("put", obj, timeout=timeout_s, many="put_many")
-            return
-        with PickleAttempt():
-            self._put_with_bounds(obj, timeout_s)
+        if self._closed:
+            self._check_open()
+        calls = self._calls
+        if calls is None or calls.connection.closed:
+            calls = self._calls_here()
+        due = _Due(timeout, block)
+        with PickleAttempt():  # handles in an item that is not accepted are not under way
+            packed = pack_item(calls.link if calls else self._conversation().link, obj)
+            try:
+                if calls and not packed.fds and calls.put(packed.parts, due.left_s, self._gone):
+                    return
+            except BerthsTaken:
+                pass
+            try:
+                self._put_at_depot(packed, due.left_s)
+            finally:
+                packed.close()
 
-    def _put_with_bounds(self, obj: Any, timeout: float | None) -> None:
-        """Put an item where there is room; ask the depot for the item's room, then for further room."""
+    def _put_at_depot(self, packed: PackedValue, timeout: float | None) -> None:
+        """Put an item that the depot has to take; a small one is only sent where there is room for it."""
         conversation = self._conversation()
-        packed = pack_item(conversation.link, obj)
-        room = self._room_at(conversation) if is_small(packed) else None
+        if not is_small(packed):
+            self._call(conversation, "put", packed, timeout)
+        elif self._maxsize > 0:
+            self._put_with_bounds(conversation, packed, timeout)
+        else:
+            self._send(conversation, packed)
+
+    def _send(
+        self, conversation: RpcConnection, packed: PackedValue, claim: Callable[[], bool | None] | None = None
+    ) -> bool | None:
+        calls = self._calls
+        if calls is None:
+            return self._post(conversation, "put_many", packed, claim)
+        calls.has_sent = True
+        try:
+            return self._post(conversation, "put_many", packed, claim)
+        finally:
+            calls.has_sent = True  # another thread may have waited for what was sent before this
+
+    def _put_with_bounds(self, conversation: RpcConnection, packed: PackedValue, timeout: float | None) -> None:
+        """Put an item where there is room; ask the depot for the item's room, then for further room."""
+        room = self._room_at(conversation)
         if room and self._fills(room, packed):
             return
         place = -1
@@ -104,7 +147,6 @@ class Queue(SharedObject):
             if room and is_asking and num_more:
                 room.keep(num_more)
         finally:
-            packed.close()
             if room and is_asking:
                 room.asking.release()
 
@@ -118,7 +160,7 @@ class Queue(SharedObject):
     def _fills(self, room: PutCredit, packed: PackedValue) -> bool:
         """Claim a place and send an item into it; False if there is no place."""
         while room.is_left:
-            is_sent = self._post(room.conversation, "put_many", packed, room.claim)
+            is_sent = self._send(room.conversation, packed, room.claim)
             if is_sent is not None:
                 return is_sent
             self._settle()
@@ -139,15 +181,36 @@ class Queue(SharedObject):
             ValueError: this handle is closed.
             PeerLost: the depot of the queue is gone, with its items.
         """
-        self._check_open()
+        if self._closed:
+            self._check_open()
         ahead = self._ahead
         if ahead is not None and ahead.is_mine:
             part = ahead.take(self._settle)
             if part is not None:
                 return ahead.value(part)
-        return self._get(timeout if block else 0.0)
+        due = _Due(timeout, block)
+        while True:
+            calls = self._calls
+            if calls is None or calls.connection.closed:
+                calls = self._calls_here()
+            if calls is None:
+                return self._get("get", due.left_s)
+            hand: Hand = [None]
+            try:
+                if calls.take(hand, due.left_s, self._gone):
+                    return calls.value(hand)
+            except BerthsTaken:
+                return self._get("get", due.left_s)
+            except Exception:
+                raise
+            except BaseException:  # Ctrl-C
+                calls.keep(hand)
+                raise
+            with contextlib.suppress(QueueInRing):
+                # (What the ring has and cannot do, the depot has to: not the same again.)
+                return self._get("get_or_leave" if calls.is_in_depot else "get", due.left_s)
 
-    def _get(self, timeout: float | None) -> Any:
+    def _get(self, method: str, timeout: float | None) -> Any:
         """Ask the depot for an item; for several, if no other thread does."""
         ahead = self._ahead
         if ahead is None or not ahead.is_mine or ahead.conversation.closed:
@@ -155,14 +218,36 @@ class Queue(SharedObject):
             found = conversation.lot()
             ahead = self._ahead = PrefetchBuffer(conversation, *found, self._reference.target) if found else None
         if ahead is None or not ahead.asking.acquire(blocking=False):
-            return self._ask("get", timeout=timeout)
+            return self._ask(method, timeout=timeout)
         try:
             part = ahead.take(self._settle)
             if part is not None:  # another thread has just asked
                 return ahead.value(part)
-            return self._ask("get", ahead.place, timeout=timeout, over=ahead.conversation, keep=ahead.keep)
+            return self._ask(method, ahead.place, timeout=timeout, over=ahead.conversation, keep=ahead.keep)
         finally:
             ahead.asking.release()
+
+    def _calls_here(self) -> HostQueue | None:
+        """Return the calls to it in memory that this host shares; None if its depot has to make them."""
+        self._calls = None
+        reference = self._reference
+        if reference.slot:
+            connection = self._conversation()
+            member = member_of_run(reference.run_id)
+            desk = desk_of(member, reference.address, connection)
+            if desk:
+                settle = functools.partial(member.ask, reference.address, "ping")
+                ring = functools.partial(member.tell, connection, "ring", reference.target)
+                self._calls = queue_at(desk, reference.target, reference.slot, ring, settle)
+        return self._calls
+
+    def _present_calls(self) -> HostQueue | None:
+        calls = self._calls
+        return self._calls_here() if calls is None or calls.connection.closed else calls
+
+    def _sizes(self) -> tuple[int, int] | None:
+        calls = self._present_calls()
+        return calls.sizes() if calls else None
 
     def put_nowait(self, obj: Any) -> None:
         """As `put(obj, False)`."""
@@ -174,15 +259,18 @@ class Queue(SharedObject):
 
     def qsize(self) -> int:
         """Return the number of items in it: exact at the moment of the call, on every system."""
-        return self._ask("qsize")
+        sizes = self._sizes()
+        return sizes[0] if sizes else self._ask("qsize")
 
     def empty(self) -> bool:
         """Whether it holds no items at this moment."""
-        return self._ask("empty")
+        sizes = self._sizes()
+        return not sizes[0] if sizes else self._ask("empty")
 
     def full(self) -> bool:
         """Whether `put` would wait at this moment."""
-        return self._ask("full")
+        sizes = self._sizes()
+        return 0 < sizes[1] <= sizes[0] if sizes else self._ask("full")
 
     def close(self) -> None:
         """Close this handle: `put` and `get` then raise ValueError. May be called twice."""
@@ -212,6 +300,26 @@ class Queue(SharedObject):
             raise ValueError(f"{self!r} is closed")
 
 
+class _Due:
+    """The time at which a call ends.
+
+    Args:
+        timeout: seconds from now; None: never.
+        block: False: now.
+    """
+
+    __slots__ = ("_due",)
+
+    def __init__(self, timeout: float | None, block: bool) -> None:
+        limit_s = limited(timeout) if block else 0.0
+        self._due = time.monotonic() + limit_s if limit_s else limit_s
+
+    @property
+    def left_s(self) -> float | None:
+        """The seconds that are left; None: any number."""
+        return max(self._due - time.monotonic(), 0.0) if self._due else self._due
+
+
 class JoinableQueue(Queue):
     """A queue that can be waited for until each of its items was processed."""
 
@@ -223,10 +331,16 @@ class JoinableQueue(Queue):
         Raises:
             ValueError: it was called more times than items were put.
         """
-        self._ask("task_done")
+        calls = self._present_calls()
+        if not (calls and calls.finish()):
+            self._ask("task_done")
 
     def join(self) -> None:
         """Wait until `task_done` was called for each item that was put."""
+        calls = self._present_calls()
+        with contextlib.suppress(BerthsTaken):
+            if calls and calls.join(self._gone):
+                return
         self._ask("join")
 
 

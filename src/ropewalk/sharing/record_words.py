@@ -10,10 +10,14 @@ from ropewalk.sharing.arena import RECORD_BYTES
 
 TARGET, KIND, BOUND, PRESENT, FIRST, SECOND, THIRD, QUEUE, SLEEPERS = range(8, 17)
 """The places of the words, in units of eight bytes; the mutex comes before them."""
+IN_DEPOT = 2
+"""The PRESENT of a queue that its depot keeps."""
 RING, RING_LENGTH = 32, 1024
-"""The place of the first word of the ring of calls that wait for a lock or semaphore, and the number of words."""
+"""The place of the first word of the ring of calls that wait, and the number of words."""
 SLEEPING = RING + RING_LENGTH
 """The place of the first word of the ring of calls that wait at conditions, which is as long."""
+BANKS = SLEEPING, SLEEPING + 64
+"""The places of the two banks of a queue, which has no such ring; PRESENT says which of them counts, or IN_DEPOT."""
 PLACE_BITS = 20
 """The width of a place in a ring, of which a word holds several: head, middle, and the number of calls behind it."""
 PLACES = (1 << PLACE_BITS) - 1
@@ -29,11 +33,13 @@ BUFFER_B = BUFFER_A + BUFFER_BYTES
 
 
 __all__ = [
+    "BANKS",
     "BOUND",
     "BUFFER_A",
     "BUFFER_B",
     "BUFFER_BYTES",
     "FIRST",
+    "IN_DEPOT",
     "KIND",
     "NUMBER_BITS",
     "NUM_WAITING",

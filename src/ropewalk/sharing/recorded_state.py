@@ -81,6 +81,11 @@ class DepotDesk:
         """Return the number of a caller by `Party.process`; None if it has none."""
         return self._numbers.get(process)
 
+    def process_of(self, number: int) -> str:
+        """Return the `Party.process` of a caller by its number; "" if it is gone."""
+        caller = self._callers.get(number)
+        return caller.party.process if caller else ""
+
     def name_of(self, number: int) -> str:
         """Return the name of a caller for messages."""
         caller = self._callers.get(number)

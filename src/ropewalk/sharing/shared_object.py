@@ -15,7 +15,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ropewalk.calls.messages import Call
 from ropewalk.calls.payloads import Keep, PackedValue, pack_arguments, pack_item
@@ -26,6 +26,9 @@ from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.session import Session
 from ropewalk.sharing.membership import SharingMember, known_member, member_of_run, on_dialled, on_fork, shown, using
 from ropewalk.transport.pickle_rollback import PickleAttempt, on_rollback
+
+if TYPE_CHECKING:
+    from ropewalk.sharing.host_calls import HostCalls
 
 _SMALL_BYTES = 64 * 1024
 """At most one larger item is unconfirmed; otherwise a fast producer would fill the memory of its own process."""
@@ -191,6 +194,17 @@ class SharedObject:
             why = f"nobody answers at {shown(reference.address)} any more: {conversation.closed or error}"
         return PeerLost(f"the {reference.label} is gone: {why}", peer=reference.address)
 
+    def _gone(self, calls: HostCalls) -> PeerLost:
+        """Return the error to raise if the depot of a call in shared memory is gone."""
+        reference = self._reference
+        why = f"nobody answers at {shown(reference.address)} any more: {calls.connection.closed}"
+        return PeerLost(f"the {reference.label} is gone: {why}", peer=reference.address)
+
+
+def limited(timeout: float | None) -> float | None:
+    """Return a timeout that is not negative; NaN counts as zero."""
+    return None if timeout is None else max(0.0, float(timeout))
+
 
 def is_small(packed: PackedValue) -> bool:
     """Whether an item may be batched with others."""
@@ -330,4 +344,4 @@ def _rebuild(cls: type[SharedObject], reference: ObjectLocation, facts: dict[str
     return made
 
 
-__all__ = ["ObjectLocation", "SharedObject", "create", "create_at", "is_small", "new_ticket"]
+__all__ = ["ObjectLocation", "SharedObject", "create", "create_at", "is_small", "limited", "new_ticket"]

@@ -44,6 +44,14 @@ class LeasedQueue:
         """Forget the item lent to this call: it has arrived."""
         self._lent.pop(waiter, None)
 
+    def pass_on(self, waiter: Waiter, other: Waiter) -> SizedItem | None:
+        """Lend the item lent to a call to another one; returns it, None if there is none."""
+        lent = self._lent.pop(waiter, None)
+        if lent is None:
+            return None
+        self._lent[other] = lent
+        return lent[1]
+
     def give_back(self, waiter: Waiter) -> bool:
         """Put the item lent to this call back, before all later ones.
 
@@ -56,6 +64,11 @@ class LeasedQueue:
         self._insert(lent)
         return True
 
+    @property
+    def items(self) -> list[SizedItem]:
+        """Those that are not lent."""
+        return [item for _, item in self._items]
+
     def take(self, most: int, most_bytes: int) -> list[tuple[int, SizedItem]]:
         """Remove the first small items, with their numbers; at most `most` items of at most `most_bytes` bytes."""
         entries: list[tuple[int, SizedItem]] = []
@@ -67,6 +80,13 @@ class LeasedQueue:
                 break
             self.size_bytes -= item.size_bytes
             entries.append(items.popleft())
+        return entries
+
+    def take_all(self) -> list[tuple[int, SizedItem]]:
+        """Remove all items that are not lent, with their numbers."""
+        entries = list(self._items)
+        self._items.clear()
+        self.size_bytes = 0
         return entries
 
     def put_back(self, entries: Sequence[tuple[int, SizedItem]]) -> None:

@@ -24,7 +24,7 @@ import queue
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ropewalk.sharing.states.leased_queue import LeasedQueue
 from ropewalk.sharing.states.waiting import CallOutcome, ItemLease, SizedItem, Waiter
@@ -186,6 +186,40 @@ class QueueState:
         if self._num_unfinished == 0:
             return [CallOutcome(waiter, True)]
         self._joiners.append(waiter)
+        return []
+
+    def is_at_rest(self) -> bool:
+        """Return whether nothing is lent, and no call waits except those of `get`; takes back what was leased."""
+        if self._line.num_lent or self._putters or self._joiners:
+            return False
+        self._take_rooms_back()
+        self._rooms = [room for room in self._rooms if room.num_under_way]
+        if self._rooms:
+            return False
+        if self._loan:
+            self._take_back()
+        return True
+
+    def leave(self) -> tuple[list[Any], int, list[Waiter]]:
+        """Give up a queue at rest; returns its items, the number of unfinished ones, and the calls that have waited."""
+        items = [item for _, item in self._line.take_all()]
+        getters = [getter for getter, _ in self._getters]
+        self._getters.clear()
+        num_unfinished, self._num_unfinished = self._num_unfinished, 0
+        return items, num_unfinished, getters
+
+    def enter(self, items: Sequence[SizedItem], num_unfinished: int) -> None:
+        """Begin, in a queue that was given up, with items."""
+        for item in items:
+            self._line.append(item)
+        self._num_unfinished = num_unfinished
+
+    def pass_on(self, waiter: Waiter, other: Waiter) -> list[CallOutcome]:
+        """Have another call be in the place of one of `get`, with the item that was lent to it."""
+        item = self._line.pass_on(waiter, other)
+        if item is not None:
+            return [CallOutcome(other, item, lent=True)]
+        self._getters = deque((other if getter is waiter else getter, lot) for getter, lot in self._getters)
         return []
 
     def begun(self) -> list[CallOutcome]:

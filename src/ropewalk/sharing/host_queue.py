@@ -1,0 +1,194 @@
+"""Calls to a queue of this host, which its processes make themselves, in memory that they share with the depot.
+
+put ─▶ HostQueue ─▶ ring: done here ─▶ post ─▶ the process whose turn it is, asleep at its berth
+                      └ the depot has the queue ─▶ False: the handle calls the depot      (ringed_queue.py)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.calls.payloads import unpack_parts
+from ropewalk.sharing import queue_ring
+from ropewalk.sharing.host_calls import HostCalls
+from ropewalk.sharing.queue_ring import (
+    CALL,
+    ELSEWHERE,
+    GET,
+    JOIN,
+    OTHER,
+    PUT,
+    REFUSED,
+    WAITS,
+    Hand,
+    QueueRing,
+    RingCall,
+)
+from ropewalk.sharing.record_words import IN_DEPOT, PRESENT, TARGET
+from ropewalk.transport.serialization import loads
+
+if TYPE_CHECKING:
+    from ropewalk.sharing.host_calls import OnLost
+    from ropewalk.sharing.host_desk import HostDesk
+    from ropewalk.transport.frames import Part
+
+_Attempt = Callable[[RingCall | None], int]
+"""Makes a call, which may be one that waits already; returns what `queue_ring` does."""
+
+
+class HostQueue(HostCalls):
+    """Calls to one queue. Methods return whether they were made; if not, the depot has to make them.
+
+    Args:
+        desk: this process at the depot.
+        slot: the place of the queue's record.
+        ring: tells the depot that calls which waited were interrupted.
+        settle: waits until the depot has done what was sent to it.
+    """
+
+    def __init__(self, desk: HostDesk, slot: int, ring: Callable[[], object], settle: Callable[[], object]) -> None:
+        super().__init__(desk, slot, 0, ring)
+        self.link = desk.connection.link
+        self._again: deque[tuple[bytes, int]] = deque()
+        self.has_sent = False
+        """Whether items were sent to the depot that may not have arrived."""
+        self._queue = QueueRing(desk.arena, slot)
+        self._settle = settle
+        self._settling = threading.Lock()
+
+    def put(self, parts: Sequence[Part], timeout: float | None, lost: OnLost) -> bool:
+        """Put an item; raises `queue.Full` after `timeout` seconds, None: never."""
+        if self.has_sent and not self._is_here():
+            return False
+        content, num_parts = queue_ring.sealed(parts)
+        found = queue_ring.put(self._queue, content, num_parts)
+        if found == REFUSED and (timeout is None or timeout > 0):
+            found = self._wait(PUT, lambda call: queue_ring.put(self._queue, content, num_parts, call), timeout, lost)
+        if found > 0:
+            self._desk.wake(found & CALL)
+            if found >> OTHER:
+                self._desk.wake(found >> OTHER & CALL)
+        elif found == REFUSED:
+            raise queue.Full
+        return found >= 0
+
+    def take(self, hand: Hand, timeout: float | None, lost: OnLost) -> bool:
+        """Take an item into the hand; raises `queue.Empty` after `timeout` seconds, None: never."""
+        if self._again:
+            with contextlib.suppress(IndexError):  # another thread was here
+                hand[0] = self._again.popleft()
+                return True
+        if self.has_sent and not self._is_here():
+            return False
+        found = queue_ring.get(self._queue, hand)
+        if found == REFUSED and (timeout is None or timeout > 0):
+            found = self._wait(GET, lambda call: queue_ring.get(self._queue, hand, call), timeout, lost)
+        if found > 0:
+            self._desk.wake(found & CALL)
+        elif found == REFUSED:
+            raise queue.Empty
+        return found >= 0
+
+    def value(self, hand: Hand) -> Any:
+        """Return the item in the hand."""
+        item = hand[0]
+        assert item
+        content, num_parts = item
+        return loads(content) if num_parts == 1 else unpack_parts(queue_ring.opened(content, num_parts))
+
+    def keep(self, hand: Hand) -> None:
+        """Have the item in the hand, if there is one, be the next to be taken: an interrupt kept it from being used."""
+        if hand[0]:
+            self._again.append(hand[0])
+
+    def finish(self) -> bool:
+        """Count an item as finished; raises ValueError if all are."""
+        if self.has_sent and not self._is_here():
+            return False
+        found = queue_ring.finish(self._queue)
+        if found == REFUSED:
+            raise ValueError("task_done() called too many times")
+        if found == WAITS:
+            self._wake_due(queue_ring.due(self._queue))
+        return found != ELSEWHERE
+
+    def join(self, lost: OnLost) -> bool:
+        """Wait until all items are finished."""
+        if self.has_sent and not self._is_here():
+            return False
+        found = queue_ring.join(self._queue, None)
+        if found == REFUSED:
+            found = self._wait(JOIN, lambda call: queue_ring.join(self._queue, call), None, lost)
+        return found == 0
+
+    def sizes(self) -> tuple[int, int] | None:
+        """Return the number of items, and the largest one, 0 for any; None if the depot has to be asked."""
+        return queue_ring.sizes(self._queue) if not self.has_sent or self._is_here() else None
+
+    @property
+    def is_in_depot(self) -> bool:
+        """Whether the depot has the queue at this moment."""
+        return self.words[PRESENT] == IN_DEPOT
+
+    def _is_here(self) -> bool:
+        """Whether the depot does not have the queue; what was sent to it has arrived then."""
+        if self.is_in_depot:
+            return False
+        with self._settling:
+            if self.has_sent:
+                self.has_sent = False
+                self._settle()
+        return True
+
+    def _wait(self, what: int, attempt: _Attempt, timeout: float | None, lost: OnLost) -> int:
+        """Make a call in its turn; returns REFUSED if its time is over."""
+        number = self._berth()
+        call = RingCall(self.seat, number, what)
+
+        def see(is_late: bool) -> tuple[Any, Exception | None] | None:
+            found = attempt(call)
+            if found != WAITS:
+                return found, None
+            return (REFUSED, None) if is_late else None
+
+        found = REFUSED
+        try:
+            found = (see(False) or self._sleep((self.seat, number, 0), timeout, lost, see))[0]
+        except BaseException:  # Ctrl-C, perhaps while the depot has the queue, and a claim for this call
+            if self.is_in_depot:
+                self._ring()
+            raise
+        finally:
+            if found == REFUSED or what == JOIN:
+                self._wake_due(queue_ring.withdraw(self._queue, call))
+            self._desk.free.append(number)
+        return found
+
+    def _wake_due(self, words: Sequence[int]) -> None:
+        for word in words:
+            self._desk.wake(word & CALL)
+
+
+def queue_at(
+    desk: HostDesk, target: int, slot: int, ring: Callable[[], object], settle: Callable[[], object]
+) -> HostQueue | None:
+    """Return this process's calls to a queue, one object for all handles; None if there can be none."""
+    with desk.finding:
+        calls = desk.queues.get(target)
+        if calls is None:
+            try:
+                calls = HostQueue(desk, slot, ring, settle)
+            except OSError:  # no memory
+                return None
+            if calls.words[TARGET] != target:
+                return None
+            calls = desk.queues.setdefault(target, calls)  # a handler of a signal may have been here
+        return calls
+
+
+__all__ = ["HostQueue", "queue_at"]
