@@ -281,8 +281,8 @@ def judge(decider: Decider, num_beside: int) -> Score:
         RuntimeError: the tests fail without a mutant, so that nothing can be learnt from them.
     """
     source = decider.path.read_text()
-    # The second time, as it is then for the mutants.
-    for _ in range(2):
+    before = 0.0
+    for _ in range(2):  # the second time, as it is then for the mutants
         before = _cpu_s_of_children()
         for _, code, printed in outcomes(decider, [source], 1):
             said, _, modules = printed.rpartition(MODULES)

@@ -68,6 +68,7 @@ def test_a_thread_looks_until_the_block_ends() -> None:
     looked = threading.Event()
     with watched(looked.set):
         assert looked.wait(60)
+    assert "standstill" not in {thread.name for thread in threading.enumerate()}
 
 
 class Hangs(gymnasium.Env[Any, Any]):
