@@ -88,7 +88,7 @@ def main(argv: Sequence[str]) -> int:
         if failed := coverage(*arguments):
             return failed
     shown = table(by_package(json.loads((FOLDER / "files.json").read_text())["files"]))
-    (FOLDER / "packages.md").write_text(shown + "\n")
+    (FOLDER / "packages.txt").write_text(shown + "\n")
     print(shown)
     return code
 

@@ -15,6 +15,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from tests.rl.environments.scripted import Scripted
+
 
 def hang_in_c() -> None:
     """Compute in C for years without releasing the interpreter: no Python code of any thread runs."""
@@ -96,3 +98,14 @@ class MakesHostile:
 
 def cannot_be_made(seed: int) -> gymnasium.Env[Any, Any]:
     raise FileNotFoundError(f"no level file for the seed {seed}")
+
+
+class NamesItsAction(Scripted):
+    """Calls the action of `step` something else than Gymnasium does, as most environments of users."""
+
+    def step(self, a: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return super().step(a)
+
+
+def make_with_another_name(seed: int) -> NamesItsAction:
+    return NamesItsAction("t9")

@@ -64,6 +64,12 @@ def test_an_isolated_environment_does_what_it_does_otherwise(made: Any) -> None:
     assert shown[0] == shown[1]
 
 
+def test_the_action_may_have_any_name(made: Any) -> None:
+    env = made(Isolated(hostile.make_with_another_name))
+    env.reset(seed=1)
+    assert env.step(2)[1] == 1
+
+
 def test_each_environment_has_a_process_that_ends_with_it(made: Any) -> None:
     envs: VectorEnvironment = made(Isolated(MakesHostile(hostile.sleep, ())), 2)
     pids = [row[0] for row in listed(envs.reset())]

@@ -132,7 +132,7 @@ class IsolatedEnvironment(gymnasium.Env[Any, Any]):
             EnvironmentLost: the process died, or did not answer in time.
         """
         self._num_steps += 1
-        return self._asked("step", action=action)
+        return self._asked("step", action)
 
     def render(self) -> Any:
         """See `gymnasium.Env`."""
@@ -156,11 +156,11 @@ class IsolatedEnvironment(gymnasium.Env[Any, Any]):
         self._spaces = spaces
         return spaces
 
-    def _asked(self, method: str, **arguments: Any) -> Any:
+    def _asked(self, method: str, *arguments: Any, **named: Any) -> Any:
         self._check()
         what = f"step {self._num_steps}" if method == "step" else method
         try:
-            self._connection.send(EnvironmentRequest(method, arguments))
+            self._connection.send(EnvironmentRequest(method, arguments, named))
         except OSError:  # the process died between two steps
             raise self._died(what) from None
         return self._answer(self._step_timeout_s, what)

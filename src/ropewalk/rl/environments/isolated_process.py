@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import cloudpickle
@@ -29,11 +29,13 @@ class EnvironmentRequest:
 
     Attributes:
         method: its name.
-        arguments: by keyword.
+        arguments: by place, as Gymnasium passes an action: environments call it what they like.
+        named: by keyword.
     """
 
     method: str
-    arguments: dict[str, Any]
+    arguments: tuple[Any, ...] = ()
+    named: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def serve_environment(connection: Connection, factory: Callable[[int], Gymnasium
 
 def _answer(env: GymnasiumEnv, request: EnvironmentRequest) -> EnvironmentDone | EnvironmentRaised:
     try:
-        return EnvironmentDone(getattr(env, request.method)(**request.arguments))
+        return EnvironmentDone(getattr(env, request.method)(*request.arguments, **request.named))
     except Exception as error:
         return _raised(error)
 
