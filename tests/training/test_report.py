@@ -44,6 +44,16 @@ def test_a_run_that_went_as_planned_is_reported_so() -> None:
     assert "(0.0 % longer)" in str(report) or "(0.0 % shorter)" in str(report)
 
 
+@pytest.mark.parametrize(
+    ("ratio", "words"), [(0.9, "10.0 % shorter"), (1.25, "25.0 % longer"), (11.86, "11.9 times as long")]
+)
+def test_a_run_that_did_not_go_as_planned_says_by_how_much(ratio: float, words: str) -> None:
+    made, timeline = planned()
+    report = TrainingReport.of(made, made.prediction, as_if_real(timeline, 5), {}, samples_per_micro_batch=8)
+    report = replace(report, predicted_step_s=report.step_s / ratio)
+    assert f"planned ({words})" in str(report)
+
+
 @pytest.mark.parametrize("name", ["gpipe", "one_f_one_b", "zb_v", "pipedream"])
 def test_the_shares_of_a_worker_add_up_and_say_whom_it_waited_for(name: str) -> None:
     timeline = simulated(name, 3, micro_batches=8)

@@ -131,13 +131,19 @@ def _remarks(report: TrainingReport) -> Iterator[str]:
         yield from (f"note        worker {worker.worker}: {note}" for note in worker.notes)
 
 
+def _compared(measured_s: float, planned_s: float) -> str:
+    """Return how the duration of a step compares with the planned one, in words."""
+    ratio = measured_s / planned_s
+    if ratio >= 2:
+        return f"{ratio:.1f} times as long"
+    return f"{abs(100 * (ratio - 1)):.1f} % {'longer' if ratio >= 1 else 'shorter'}"
+
+
 def _step(report: TrainingReport) -> str:
     planned = ""
     if report.predicted_step_s:
-        more = report.step_s / report.predicted_step_s - 1
         planned = (
-            f", {shown_duration(report.predicted_step_s)} planned ({abs(100 * more):.1f} % "
-            f"{'longer' if more >= 0 else 'shorter'})"
+            f", {shown_duration(report.predicted_step_s)} planned ({_compared(report.step_s, report.predicted_step_s)})"
         )
     rate = "" if report.samples_per_s is None else f"; {report.samples_per_s:.4g} samples/s"
     possible = f"{shown_duration(report.ideal_step_s)} possible with these times"
