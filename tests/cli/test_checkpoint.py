@@ -133,4 +133,4 @@ def test_checkpoints_are_shown_where_there_is_no_torch(tmp_path: Path) -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    assert "each byte is as it was written" in run.stdout
+    assert "every byte is as it was written" in run.stdout

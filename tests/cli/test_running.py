@@ -155,7 +155,7 @@ def test_a_stopped_launcher_hangs_no_command_and_the_message_says_what_to_do() -
     assert "walk-alive" in {program["name"] for program in report["running"]}
     (problem,) = [problem for problem in report["problems"] if problem["name"] == "walk-frozen"]
     words = (
-        f"walk-frozen (pid {process.pid}) has not answered for 5 s; its process is stopped (by Ctrl-Z or SIGSTOP); "
+        f"walk-frozen (pid {process.pid}, pretend.py) has not answered for 5 s; its process is stopped (by Ctrl-Z or SIGSTOP); "
         f"kill -CONT {process.pid} lets it go on"
     )
     assert problem == {"kind": "program", "name": "walk-frozen", "pid": process.pid, "problem": words}
@@ -180,7 +180,7 @@ def test_stop_waits_for_the_end_and_says_how_it_was() -> None:
         done = ropewalk("stop", "walk-sto", "--grace", "1.5")
         assert process.wait(120) == 0
     assert done.returncode == 0
-    assert done.stderr == f"stopping walk-stop (pid {process.pid})\n"
+    assert done.stderr == f"stopping walk-stop (pid {process.pid}, pretend.py)\n"
     assert done.stdout == "walk-stop stopped: 3 ended\n  replay.0 ended: killed by SIGKILL\n"
 
 
@@ -197,7 +197,7 @@ def test_a_program_that_dies_while_it_stops_has_ended() -> None:
     with launcher("walk-dies") as process:
         done = ropewalk("stop", "walk-dies")
     assert done.returncode == 0
-    assert done.stdout == f"walk-dies (pid {process.pid}) has ended, and did not say how\n"
+    assert done.stdout == f"walk-dies (pid {process.pid}, pretend.py) has ended, and did not say how\n"
 
 
 def test_a_program_that_takes_longer_than_its_grace_is_not_waited_for_for_ever(

@@ -75,9 +75,9 @@ def test_a_value_is_read_as_the_type_of_its_option(name: str, given: object, val
         ("exclusive", 1, "true or false"),
         ("hosts", 5, "a list of texts"),
         ("hosts", ["a", 5], "a list of texts"),
-        ("labels", "a", "a table of texts"),
-        ("labels", {"a": 1}, "a table of texts"),
-        ("labels", "=1", "a table of texts"),
+        ("labels", "a", "a table of strings"),
+        ("labels", {"a": 1}, "a table of strings"),
+        ("labels", "=1", "a table of strings"),
         ("port", "ssh", "a whole number"),
     ],
 )

@@ -237,6 +237,7 @@ def test_a_worker_is_replaced_after_so_many_chunks() -> None:
         assert pool.map(square, range(30), chunksize=1) == [number**2 for number in range(30)]
 
 
+@pytest.mark.cold
 def test_a_planned_replacement_is_an_event_and_ends_the_log_of_the_worker() -> None:
     name = f"planned-{os.getpid()}"
     with ropewalk.Pool(1, name=name, maxtasksperchild=2) as pool:

@@ -149,7 +149,7 @@ def test_a_search_whose_trials_all_fail_in_the_same_way_ends_with_that(made: Cal
     ) as failed:
         made(functions.raises, trials=100).run()
     assert "in raises\n" in str(failed.value.__cause__), "the user's line is shown above the error"
-    assert len(foreign_frames(failed.value)) == 1
+    assert foreign_frames(failed.value) == []
 
 
 def test_a_complete_search_goes_on_if_more_trials_are_asked_for(
@@ -325,7 +325,7 @@ def test_the_decisions_in_the_store_can_be_repeated(made: Callable[..., Search],
         (each.state, each.step, each.best) for each in results
     ]
     assert load_results(results.run, tmp_path / "runs.db").to_records() == results.to_records()
-    with pytest.raises(SearchInvalid, match="is a trial, and no search"):
+    with pytest.raises(SearchInvalid, match="is a trial, not a search"):
         load_results(results[0].run, tmp_path / "runs.db")
     with pytest.raises(ValueError, match="cannot be repeated"):
         SearchBook(NoScheduler(), search._settings.sampler, **settings).replay(lines)

@@ -6,6 +6,7 @@ import dis
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
@@ -69,3 +70,30 @@ def interrupted_at(module: ModuleType, step: int, call: Callable[[], object], ha
         sys.settrace(before)
         last.clear()
     return left <= 0
+
+
+def left_locked_after(module: ModuleType, step: int, call: Callable[[], object], mutex: int) -> bool | None:
+    """Interrupt a call, by an exception, at one of the moments at which Python handles signals.
+
+    Returns:
+        Whether the mutex at an address is still locked; None if the call was over before.
+    """
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    try:
+        if not interrupted_at(module, step, call, interrupt):
+            return None
+    except KeyboardInterrupt:
+        pass
+    problems = list[int]()
+
+    def look() -> None:
+        problems.append(process_mutex.trylock(mutex))
+        process_mutex.unlock(mutex)
+
+    thread = threading.Thread(target=look)  # the mutex is recursive
+    thread.start()
+    thread.join()
+    return problems != [0]

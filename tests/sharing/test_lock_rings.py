@@ -17,7 +17,7 @@ from ropewalk.sharing.lock_rings import NUM_CALLS, LockCall
 from ropewalk.sharing.shared_record import SharedRecord
 from ropewalk.sharing.states.recorded import LOCK, RECURSIVE_LOCK, RecordedStates, WaiterTable
 from ropewalk.sharing.states.waiting import WaiterKey
-from tests.sharing.steps import interrupted_at, killed_at_step
+from tests.sharing.steps import interrupted_at, killed_at_step, left_locked_after
 
 ELSEWHERE = 100
 """From this number on, calls are those of other hosts, which the depot makes."""
@@ -285,6 +285,18 @@ def test_a_process_that_is_killed_at_any_step_leaves_the_lock_as_before_or_after
         seen.append(found)
     assert (seen[0], seen[-1]) == (before, done)
     assert seen == sorted(seen, key=lambda each: each == done), "it changes once"
+
+
+@pytest.mark.parametrize("what", ["claim", "release", "wait", "notify", "withdraw"])
+def test_an_interrupt_at_any_moment_leaves_the_mutex_to_the_others(arena: DepotArena, what: str) -> None:
+    for step in itertools.count(1):
+        record, calls = begun(arena)
+        is_locked = left_locked_after(lock_rings, step, changes(record, calls)[what], record.mutex)
+        if is_locked is None:
+            break
+        assert not is_locked, step
+        arena.free_record(record.slot)
+    assert step > 2
 
 
 @pytest.mark.parametrize("outer", ["claim", "release", "wait", "notify", "withdraw"])

@@ -27,7 +27,7 @@ from ropewalk.sharing.queue_ring import (
 )
 from ropewalk.sharing.record_words import PLACES, RING_LENGTH
 from ropewalk.sharing.ringed_queue import give_back, seize
-from tests.sharing.steps import interrupted_at, killed_at_step
+from tests.sharing.steps import interrupted_at, killed_at_step, left_locked_after
 
 SMALL_BYTES = 80
 
@@ -334,6 +334,17 @@ def test_a_process_that_is_killed_at_any_step_leaves_the_queue_as_before_or_afte
     assert (seen[0], seen[-1]) == (before, done)
     assert seen == sorted(seen, key=lambda each: each == done), "it changes once"
     assert before != done or what in ("wait", "join", "withdraw")
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_an_interrupt_at_any_moment_leaves_the_mutex_to_the_others(arena: DepotArena, what: str) -> None:
+    for step in itertools.count(1):
+        ring, calls = begun(arena)
+        is_locked = left_locked_after(queue_ring, step, changes(ring, calls)[what], ring.mutex)
+        if is_locked is None:
+            break
+        assert not is_locked, step
+    assert step > 2
 
 
 @pytest.mark.parametrize("outer", CHANGES)

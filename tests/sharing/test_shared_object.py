@@ -20,7 +20,7 @@ import pytest
 import ropewalk as rw
 from ropewalk import settings
 from ropewalk.calls.rpc_connection import MAX_IN_FLIGHT
-from ropewalk.sharing import membership
+from ropewalk.sharing import membership, queues
 from ropewalk.sharing.arena import NUM_BERTHS
 from ropewalk.sharing.locks import Lock
 from ropewalk.sharing.membership import member_of
@@ -206,6 +206,7 @@ def asleep(conversation: Any) -> set[int]:
 
 
 def take_two_in_one_slot(first: Queue, second: Queue, ready: Queue) -> None:
+    queues.desk_of = lambda *_: None  # pyright: ignore[reportAttributeAccessIssue]  # in memory there are no such pages
     conversation = link_to_depot()
     threading.Thread(target=Queue().get, daemon=True).start()  # so that the others are not alone
     wait_until(lambda: conversation._reading_thread and not conversation._alone and not conversation._armed)

@@ -123,7 +123,7 @@ def test_files_and_folders_are_copied_with_their_digests(tmp_path: Path, sink: R
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x"])
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     (tmp_path / "a").write_text("a")
-    with pytest.raises(ValueError, match="no name of a file in a run"):
+    with pytest.raises(ValueError, match="not a name for a file in a run"):
         make_run(tmp_path / "run").artifact(tmp_path / "a", name)
 
 

@@ -18,7 +18,7 @@ import ropewalk as rw
 from ropewalk.errors import RemoteError, ServiceLost, StartFailed
 from ropewalk.escaping import escaped
 from ropewalk.last_line import last_line
-from ropewalk.quantities import parse_memory
+from ropewalk.quantities import parse_memory, shown_size
 from ropewalk.transport.failures import FAILURE_DECODER, Failure, failure_of, not_sendable, rebuild_error
 
 
@@ -125,7 +125,12 @@ def test_an_exception_of_ours_shows_the_frames_of_the_user_and_none_of_those_tha
     def parse() -> None:
         parse_memory("many")
 
-    assert "quantities.py" in failure_of(caught(parse)).traceback, "an error of Python's says less without its frames"
+    assert "quantities.py" not in failure_of(caught(parse)).traceback, "what is raised on purpose says all"
+
+    def misuse() -> None:
+        shown_size("many")  # pyright: ignore[reportArgumentType]
+
+    assert "quantities.py" in failure_of(caught(misuse)).traceback, "an error of Python's says less without its frames"
 
 
 def test_what_led_to_an_exception_elsewhere_stands_before_it() -> None:

@@ -71,9 +71,9 @@ def claim(record: SharedRecord, call: LockCall, thread: int, recursive: bool) ->
     words, mutex = record.words, record.mutex
     call.is_claim, call.is_taken = True, False
     while True:
-        if problem := trylock(mutex):
-            lock_despite(problem, mutex)
         try:
+            if problem := trylock(mutex):
+                lock_despite(problem, mutex)
             record.is_touched = False
             queue = words[QUEUE]
             head, middle, num_waiting = queue & PLACES, queue >> PLACE_BITS & PLACES, queue >> NUM_WAITING
@@ -100,9 +100,9 @@ def release(record: SharedRecord, process: int, thread: int, recursive: bool) ->
     """
     words, mutex = record.words, record.mutex
     while True:
-        if problem := trylock(mutex):
-            lock_despite(problem, mutex)
         try:
+            if problem := trylock(mutex):
+                lock_despite(problem, mutex)
             record.is_touched = False
             queue, owner = words[QUEUE], words[FIRST]
             middle = queue >> PLACE_BITS & PLACES
@@ -133,9 +133,9 @@ def wait(record: SharedRecord, call: LockCall, thread: int, part: int) -> int | 
     words, mutex = record.words, record.mutex
     call.is_claim = call.is_taken = False
     while True:
-        if problem := trylock(mutex):
-            lock_despite(problem, mutex)
         try:
+            if problem := trylock(mutex):
+                lock_despite(problem, mutex)
             record.is_touched = False
             queue, sleepers, depth = words[QUEUE], words[SLEEPERS], words[THIRD]
             middle = queue >> PLACE_BITS & PLACES
@@ -173,9 +173,9 @@ def notify(record: SharedRecord, process: int, thread: int, part: int) -> bool |
     """
     words, mutex = record.words, record.mutex
     while True:
-        if problem := trylock(mutex):
-            lock_despite(problem, mutex)
         try:
+            if problem := trylock(mutex):
+                lock_despite(problem, mutex)
             record.is_touched = False
             queue, sleepers = words[QUEUE], words[SLEEPERS]
             middle, num_waiting = queue >> PLACE_BITS & PLACES, queue >> NUM_WAITING
@@ -210,9 +210,9 @@ def take(record: SharedRecord, call: LockCall, thread: int) -> bool | None:
     """
     words, mutex = record.words, record.mutex
     while True:
-        if problem := trylock(mutex):
-            lock_despite(problem, mutex)
         try:
+            if problem := trylock(mutex):
+                lock_despite(problem, mutex)
             record.is_touched = False
             queue = words[QUEUE]
             middle = queue >> PLACE_BITS & PLACES
@@ -239,9 +239,9 @@ def withdraw(record: SharedRecord, call: LockCall) -> bool:
     """End the wait of a call that acquires a lock; False if it was granted the lock, or if the states have it."""
     words, mutex = record.words, record.mutex
     while True:
-        if problem := trylock(mutex):
-            lock_despite(problem, mutex)
         try:
+            if problem := trylock(mutex):
+                lock_despite(problem, mutex)
             record.is_touched = False
             queue = words[QUEUE]
             middle, num_waiting, found = queue >> PLACE_BITS & PLACES, queue >> NUM_WAITING, 0

@@ -71,9 +71,9 @@ def enter(record: SharedRecord, call: PermitCall) -> bool:
     words, mutex, entry = record.words, record.mutex, call.entry
     call.is_taken = False
     while True:
-        if problem := trylock(mutex):
-            lock_despite(problem, mutex)
         try:
+            if problem := trylock(mutex):
+                lock_despite(problem, mutex)
             record.is_touched = False
             queue = words[QUEUE]
             head, middle = queue & PLACES, queue >> PLACE_BITS & PLACES
@@ -104,9 +104,9 @@ def grant(record: SharedRecord) -> int | None:
     """
     words, mutex = record.words, record.mutex
     while True:
-        if problem := trylock(mutex):
-            lock_despite(problem, mutex)
         try:
+            if problem := trylock(mutex):
+                lock_despite(problem, mutex)
             record.is_touched = False
             count, bound = words[FIRST] + 1, words[BOUND]
             if words[PRESENT] or 0 <= bound < count:
@@ -135,9 +135,9 @@ def take(record: SharedRecord, call: PermitCall, give_up: bool) -> PermitSeen:
     words, mutex, place = record.words, record.mutex, call.place
     at = RING + place % RING_LENGTH
     while True:
-        if problem := trylock(mutex):
-            lock_despite(problem, mutex)
         try:
+            if problem := trylock(mutex):
+                lock_despite(problem, mutex)
             record.is_touched = False
             if words[PRESENT]:
                 return PermitSeen.ELSEWHERE

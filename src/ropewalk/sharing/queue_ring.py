@@ -191,9 +191,9 @@ def put(ring: QueueRing, content: Part, num_parts: int, call: RingCall | None = 
     size = length + 15 & ~7
     count: int
     while True:
-        if problem := trylock(mutex):
-            lock_despite(problem, mutex)
         try:
+            if problem := trylock(mutex):
+                lock_despite(problem, mutex)
             ring.version = version = ring.version + 1
             present, waiting, bound = words[PRESENT], words[QUEUE], words[BOUND]
             if present == IN_DEPOT or size > MOST_BYTES:
@@ -251,9 +251,9 @@ def get(ring: QueueRing, hand: Hand, call: RingCall | None = None) -> int:
     """
     words, mutex, record = ring.words, ring.mutex, ring.record
     while True:
-        if problem := trylock(mutex):
-            lock_despite(problem, mutex)
         try:
+            if problem := trylock(mutex):
+                lock_despite(problem, mutex)
             ring.version = version = ring.version + 1
             present, waiting = words[PRESENT], words[QUEUE]
             if present == IN_DEPOT:
@@ -305,8 +305,8 @@ def finish(ring: QueueRing) -> int:
     """
     words, mutex, record = ring.words, ring.mutex, ring.record
     while True:
-        lock(mutex)
         try:
+            lock(mutex)
             ring.version = version = ring.version + 1
             present = words[PRESENT]
             if present == IN_DEPOT:
@@ -329,8 +329,8 @@ def join(ring: QueueRing, call: RingCall | None) -> int:
     """Return 0 if all items are finished, or were at a time since the call began to wait; otherwise as `put`."""
     words = ring.words
     while True:
-        lock(ring.mutex)
         try:
+            lock(ring.mutex)
             ring.version = version = ring.version + 1
             entry = words[RING + call.place % RING_LENGTH] if call and call.place >= 0 else 0
             if entry and call and entry == call.word ^ JOIN ^ JOINED:
@@ -347,8 +347,8 @@ def join(ring: QueueRing, call: RingCall | None) -> int:
 
 def sizes(ring: QueueRing) -> tuple[int, int] | None:
     """Return the number of items that no call has, and the largest one, 0 for any; None if the depot has the queue."""
-    lock(ring.mutex)
     try:
+        lock(ring.mutex)
         if ring.words[PRESENT] == IN_DEPOT:
             return None
         return max(ring.state()[2] - len(ring.calls(GET)), 0), ring.words[BOUND]
@@ -451,8 +451,8 @@ def _next_putter(ring: QueueRing, num_inside: int) -> int:
 def _withdrawn(ring: QueueRing, is_over: Callable[[int, int], bool]) -> list[int]:
     """End calls; returns the words of those whose turn it is."""
     words = ring.words
-    lock(ring.mutex)
     try:
+        lock(ring.mutex)
         present, waiting = words[PRESENT], words[QUEUE]
         if present == IN_DEPOT:
             return []

@@ -182,8 +182,8 @@ def seize(ring: QueueRing) -> tuple[list[list[bytes]], int, list[int]] | None:
         The items, each as its parts; the number of those that are unfinished; and the words of the calls that waited.
     """
     words = ring.words
-    lock(ring.mutex)
     try:
+        lock(ring.mutex)
         if words[PRESENT] == IN_DEPOT:
             return None
         head, _, count, taken, unfinished = ring.state()
@@ -211,8 +211,8 @@ def give_back(ring: QueueRing, items: Sequence[Sequence[Part]], unfinished: int)
         items: the items in it, each as its parts, together at most `_MOST_GIVEN_BYTES`, with `HEADER_BYTES` for each.
         unfinished: how many are not finished.
     """
-    lock(ring.mutex)
     try:
+        lock(ring.mutex)
         at = 0
         for parts in items:
             content, num_parts = sealed(parts)

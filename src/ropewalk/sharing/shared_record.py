@@ -88,8 +88,8 @@ class SharedRecord:
             OverflowError: too many threads wait.
         """
         while True:
-            lock(self.mutex)
             try:
+                lock(self.mutex)
                 self.is_touched = False
                 states = self._states(waiters or WaiterTable())
                 made = decide(states)
@@ -102,8 +102,8 @@ class SharedRecord:
 
     def look(self, see: Callable[[RecordedStates], _R], waiters: WaiterTable | None = None) -> _R:
         """Return what is seen in the states, which are not changed."""
-        lock(self.mutex)
         try:
+            lock(self.mutex)
             return see(self._states(waiters or WaiterTable()))
         finally:
             unlock(self.mutex)
@@ -139,8 +139,8 @@ class SharedRecord:
     def set_event(self) -> list[WaiterKey]:
         """Set an event; returns the calls that have waited."""
         while True:
-            lock(self.mutex)
             try:
+                lock(self.mutex)
                 self.is_touched = False
                 woken = event_waiters(self._blob()) if self.words[PRESENT] else []
                 if self._rest(1, 0, 0):
@@ -151,8 +151,8 @@ class SharedRecord:
     def wait_at_event(self, key: WaiterKey) -> bool:
         """Have a call wait at an event that is not set; returns whether it is set."""
         while True:
-            lock(self.mutex)
             try:
+                lock(self.mutex)
                 self.is_touched = False
                 present = self.words[PRESENT]
                 if not present and self.words[FIRST]:

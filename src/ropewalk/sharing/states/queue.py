@@ -214,12 +214,12 @@ class QueueState:
             self._line.append(item)
         self._num_unfinished = num_unfinished
 
-    def pass_on(self, waiter: Waiter, other: Waiter) -> list[CallOutcome]:
+    def pass_on(self, claim: Waiter, waiter: Waiter) -> list[CallOutcome]:
         """Have another call be in the place of one of `get`, with the item that was lent to it."""
-        item = self._line.pass_on(waiter, other)
+        item = self._line.pass_on(claim, waiter)
         if item is not None:
-            return [CallOutcome(other, item, lent=True)]
-        self._getters = deque((other if getter is waiter else getter, lot) for getter, lot in self._getters)
+            return [CallOutcome(waiter, item, lent=True)]
+        self._getters = deque((waiter if getter is claim else getter, lot) for getter, lot in self._getters)
         return []
 
     def begun(self) -> list[CallOutcome]:
