@@ -155,8 +155,8 @@ def test_a_stopped_launcher_hangs_no_command_and_the_message_says_what_to_do() -
     assert "walk-alive" in {program["name"] for program in report["running"]}
     (problem,) = [problem for problem in report["problems"] if problem["name"] == "walk-frozen"]
     words = (
-        f"walk-frozen (pid {process.pid}, pretend.py) has not answered for 5 s; its process is stopped (by Ctrl-Z or SIGSTOP); "
-        f"kill -CONT {process.pid} lets it go on"
+        f"walk-frozen (pid {process.pid}, pretend.py) has not answered for 5 s; "
+        f"its process is stopped (by Ctrl-Z or SIGSTOP); kill -CONT {process.pid} lets it go on"
     )
     assert problem == {"kind": "program", "name": "walk-frozen", "pid": process.pid, "problem": words}
     assert (listed.returncode, stopped.returncode) == (1, 1)
