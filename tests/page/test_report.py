@@ -305,7 +305,7 @@ def test_charts_and_tables_are_saved_as_csv_without_formulas(shown: Browser) -> 
     head, first, *_ = saved(0)
     assert (head, first) == ("series,values", '"done 1,234",1234')
     head, first, *_ = saved(2)
-    assert head.startswith("process,group,state,")
+    assert head.startswith("process,state,")
     assert first.startswith('"\'=HYPERLINK(""x"")",')
 
 

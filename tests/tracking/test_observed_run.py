@@ -91,11 +91,12 @@ def test_failed_evaluations_become_events_and_a_failure_of_the_run_its_state(sto
 
 
 def die_once(x: Any) -> float:
-    marker = Path(os.environ["MARKER"])
-    if not marker.exists():
-        marker.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return sphere(x)
+    try:
+        Path(os.environ["MARKER"]).touch(exist_ok=False)
+    except FileExistsError:  # another one has died, or is about to
+        return sphere(x)
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("it lives")
 
 
 def test_the_death_of_a_worker_of_a_pool_is_an_event_with_its_cause(store: RunStore, tmp_path: Path) -> None:
