@@ -23,10 +23,11 @@ import pytest
 
 import ropewalk
 from ropewalk import settings
+from ropewalk.control.view import EventView
 from ropewalk.errors import PoolClosed
 from ropewalk.pool.kept_constants import MAX_CONSTANTS
 from ropewalk.processes import open_sessions
-from tests.control.looking import look_at
+from tests.control.looking import looks
 from tests.scenarios.tasks import (
     note,
     noted,
@@ -237,13 +238,17 @@ def test_a_worker_is_replaced_after_so_many_chunks() -> None:
         assert pool.map(square, range(30), chunksize=1) == [number**2 for number in range(30)]
 
 
-@pytest.mark.cold
 def test_a_planned_replacement_is_an_event_and_ends_the_log_of_the_worker() -> None:
     name = f"planned-{os.getpid()}"
     with ropewalk.Pool(1, name=name, maxtasksperchild=2) as pool:
         pool.map(print, range(4), chunksize=1)
         pool.map(print, [4])  # by the third worker, so the first one is gone
-        first, second = [event for event in look_at("pool").events if event.kind == "replacement"]
+
+        def replacements() -> list[EventView]:
+            return [event for view in looks("pool") for event in view.events if event.kind == "replacement"]
+
+        wait_until(lambda: len(replacements()) == 2, what="the pool is announced in a thread of its own")
+        first, second = replacements()
         assert first.text == f"{name}.0 has run its 2 chunks of tasks (maxtasksperchild), and is replaced"
         assert second.process.startswith(f"{name}.")
         (log,) = settings.current().run_folder.glob(f"ropewalk-*/output/{name}.0.log")
