@@ -289,6 +289,7 @@ def test_a_process_that_is_killed_at_any_step_leaves_the_lock_as_before_or_after
 
 @pytest.mark.parametrize("what", ["claim", "release", "wait", "notify", "withdraw"])
 def test_an_interrupt_at_any_moment_leaves_the_mutex_to_the_others(arena: DepotArena, what: str) -> None:
+    step = 0
     for step in itertools.count(1):
         record, calls = begun(arena)
         is_locked = left_locked_after(lock_rings, step, changes(record, calls)[what], record.mutex)

@@ -338,6 +338,7 @@ def test_a_process_that_is_killed_at_any_step_leaves_the_queue_as_before_or_afte
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_an_interrupt_at_any_moment_leaves_the_mutex_to_the_others(arena: DepotArena, what: str) -> None:
+    step = 0
     for step in itertools.count(1):
         ring, calls = begun(arena)
         is_locked = left_locked_after(queue_ring, step, changes(ring, calls)[what], ring.mutex)
