@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import itertools
 import os
 import signal
 import sys
@@ -72,28 +73,35 @@ def interrupted_at(module: ModuleType, step: int, call: Callable[[], object], ha
     return left <= 0
 
 
-def left_locked_after(module: ModuleType, step: int, call: Callable[[], object], mutex: int) -> bool | None:
-    """Interrupt a call, by an exception, at one of the moments at which Python handles signals.
+def steps_that_leave_it_locked(module: ModuleType, begun: Callable[[], tuple[Callable[[], object], int]]) -> list[int]:
+    """Interrupt a call, by an exception, at each of the moments at which Python handles signals.
+
+    Args:
+        module: where it is interrupted.
+        begun: makes a call that is interrupted once, and the address of the mutex that it takes.
 
     Returns:
-        Whether the mutex at an address is still locked; None if the call was over before.
+        The moments, counted from 1, after which the mutex was still locked.
     """
 
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    try:
-        if not interrupted_at(module, step, call, interrupt):
-            return None
-    except KeyboardInterrupt:
-        pass
-    problems = list[int]()
+    problems = dict[int, int]()
 
-    def look() -> None:
-        problems.append(process_mutex.trylock(mutex))
+    def look(step: int, mutex: int) -> None:
+        problems[step] = process_mutex.trylock(mutex)
         process_mutex.unlock(mutex)
 
-    thread = threading.Thread(target=look)  # the mutex is recursive
-    thread.start()
-    thread.join()
-    return problems != [0]
+    for step in itertools.count(1):
+        call, mutex = begun()
+        try:
+            if not interrupted_at(module, step, call, interrupt):
+                break
+        except KeyboardInterrupt:
+            pass
+        thread = threading.Thread(target=look, args=(step, mutex))  # this one could take it again
+        thread.start()
+        thread.join()
+    assert problems, "it was never interrupted"
+    return [step for step, problem in problems.items() if problem]

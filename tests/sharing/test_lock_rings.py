@@ -17,7 +17,7 @@ from ropewalk.sharing.lock_rings import NUM_CALLS, LockCall
 from ropewalk.sharing.shared_record import SharedRecord
 from ropewalk.sharing.states.recorded import LOCK, RECURSIVE_LOCK, RecordedStates, WaiterTable
 from ropewalk.sharing.states.waiting import WaiterKey
-from tests.sharing.steps import interrupted_at, killed_at_step, left_locked_after
+from tests.sharing.steps import interrupted_at, killed_at_step, steps_that_leave_it_locked
 
 ELSEWHERE = 100
 """From this number on, calls are those of other hosts, which the depot makes."""
@@ -289,15 +289,12 @@ def test_a_process_that_is_killed_at_any_step_leaves_the_lock_as_before_or_after
 
 @pytest.mark.parametrize("what", ["claim", "release", "wait", "notify", "withdraw"])
 def test_an_interrupt_at_any_moment_leaves_the_mutex_to_the_others(arena: DepotArena, what: str) -> None:
-    step = 0
-    for step in itertools.count(1):
+    def prepared() -> tuple[Callable[[], object], int]:
         record, calls = begun(arena)
-        is_locked = left_locked_after(lock_rings, step, changes(record, calls)[what], record.mutex)
-        if is_locked is None:
-            break
-        assert not is_locked, step
-        arena.free_record(record.slot)
-    assert step > 2
+        arena.free_record(record.slot)  # for the next one
+        return changes(record, calls)[what], record.mutex
+
+    assert steps_that_leave_it_locked(lock_rings, prepared) == []
 
 
 @pytest.mark.parametrize("outer", ["claim", "release", "wait", "notify", "withdraw"])

@@ -19,7 +19,7 @@ from ropewalk.sharing.record_words import RING_LENGTH
 from ropewalk.sharing.shared_record import SharedRecord
 from ropewalk.sharing.states.recorded import SEMAPHORE, RecordedStates, WaiterTable
 from ropewalk.sharing.states.waiting import WaiterKey
-from tests.sharing.steps import interrupted_at
+from tests.sharing.steps import interrupted_at, steps_that_leave_it_locked
 
 ELSEWHERE = 100
 """From this number on, calls are those of other hosts, which the depot makes."""
@@ -216,3 +216,23 @@ def test_a_handler_at_any_moment_makes_a_change_of_its_own(arena: DepotArena, ou
         assert (results[0], record.look(all_of)) in possible
         arena.free_record(record.slot)
     assert step > 2
+
+
+@pytest.mark.parametrize("what", ["enter", "grant", "take", "leave"])
+def test_an_interrupt_at_any_moment_leaves_the_mutex_to_the_others(arena: DepotArena, what: str) -> None:
+    def prepared() -> tuple[Callable[[], object], int]:
+        record = semaphore(arena)
+        first, second = PermitCall(7, 1), PermitCall(7, 2)
+        for call in (first, second):
+            permit_ring.enter(record, call)
+        permit_ring.grant(record)
+        arena.free_record(record.slot)  # for the next one
+        calls = {
+            "enter": lambda: permit_ring.enter(record, PermitCall(7, 3)),
+            "grant": lambda: permit_ring.grant(record),
+            "take": lambda: permit_ring.take(record, first, False),
+            "leave": lambda: permit_ring.take(record, second, True),
+        }
+        return calls[what], record.mutex
+
+    assert steps_that_leave_it_locked(permit_ring, prepared) == []

@@ -27,7 +27,7 @@ from ropewalk.sharing.queue_ring import (
 )
 from ropewalk.sharing.record_words import PLACES, RING_LENGTH
 from ropewalk.sharing.ringed_queue import give_back, seize
-from tests.sharing.steps import interrupted_at, killed_at_step, left_locked_after
+from tests.sharing.steps import interrupted_at, killed_at_step, steps_that_leave_it_locked
 
 SMALL_BYTES = 80
 
@@ -338,14 +338,11 @@ def test_a_process_that_is_killed_at_any_step_leaves_the_queue_as_before_or_afte
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_an_interrupt_at_any_moment_leaves_the_mutex_to_the_others(arena: DepotArena, what: str) -> None:
-    step = 0
-    for step in itertools.count(1):
+    def prepared() -> tuple[Callable[[], object], int]:
         ring, calls = begun(arena)
-        is_locked = left_locked_after(queue_ring, step, changes(ring, calls)[what], ring.mutex)
-        if is_locked is None:
-            break
-        assert not is_locked, step
-    assert step > 2
+        return changes(ring, calls)[what], ring.mutex
+
+    assert steps_that_leave_it_locked(queue_ring, prepared) == []
 
 
 @pytest.mark.parametrize("outer", CHANGES)
