@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from ropewalk.population import Uniform
 from ropewalk.search.search import Search
@@ -35,9 +36,11 @@ def test_fields_and_brush_select_the_same_trials_and_the_address_keeps_them(
     browser.wait_for("Configurations", "Trials")
     browser.click("Select by values", ".q-btn .block")
 
-    field = browser.until(
-        lambda: browser.driver.find_elements("css selector", 'input[aria-label="x at least"]'), "a field of x"
-    )[0]
+    def shown_fields() -> list[Any]:
+        found = browser.driver.find_elements("css selector", 'input[aria-label="x at least"]')
+        return [field for field in found if field.is_displayed()]  # they unfold
+
+    field = browser.until(shown_fields, "a field of x")[0]
     field.send_keys(f"{middle:.4g}")
     browser.wait_for(f"6 of {NUM} trials are selected")
     intervals = browser.script(f"{PARALLEL} return chart.getModel().getComponent('parallelAxis', 0).activeIntervals;")
