@@ -167,9 +167,8 @@ class Fleet:
             candidates = [agent for agent in ready if len(agent.processes) < even]
         agent = beside or self._roomy(candidates, resources, wait=bool(coming))
         if agent is None and ready and not coming and not self._may_come(resources):
-            agent = next(
-                (agent for agent in ready if _fits(agent, resources)), ready[0]
-            )  # crowded is better than never
+            roomy = (agent for agent in ready if _fits(agent, resources))
+            agent = next(roomy, ready[0])  # crowded is better than never
         if agent is None:
             return None
         if not _fits(agent, resources):

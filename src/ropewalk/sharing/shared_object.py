@@ -192,13 +192,14 @@ class SharedObject:
             why = "its depot no longer has it, because nothing referred to it"
         else:
             why = f"nobody answers at {shown(reference.address)} any more: {conversation.closed or error}"
-        return PeerLost(f"the {reference.label} is gone: {why}", peer=reference.address)
+        return self._is_gone(why)
 
     def _gone(self, calls: HostCalls) -> PeerLost:
         """Return the error to raise if the depot of a call in shared memory is gone."""
-        reference = self._reference
-        why = f"nobody answers at {shown(reference.address)} any more: {calls.connection.closed}"
-        return PeerLost(f"the {reference.label} is gone: {why}", peer=reference.address)
+        return self._is_gone(f"nobody answers at {shown(self._reference.address)} any more: {calls.connection.closed}")
+
+    def _is_gone(self, why: str) -> PeerLost:
+        return PeerLost(f"the {self._reference.label} is gone: {why}", peer=self._reference.address)
 
 
 def limited(timeout: float | None) -> float | None:
