@@ -25,17 +25,17 @@ from ropewalk.sharing.queue_ring import (
     QueueRing,
     RingCall,
 )
-from ropewalk.sharing.record_words import PLACES, RING_LENGTH
+from ropewalk.sharing.record_words import GETS, PLACES, PUTS, RING_LENGTH
 from ropewalk.sharing.ringed_queue import give_back, seize
 from tests.sharing.steps import interrupted_at, killed_at_step, steps_that_leave_it_locked
 
-SMALL_BYTES = 80
+SMALL_CELLS = 10
 
 
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Items go round after a few."""
-    monkeypatch.setattr(queue_ring, "ITEM_BYTES", SMALL_BYTES)
+    monkeypatch.setattr(queue_ring, "NUM_CELLS", SMALL_CELLS)
 
 
 def a_ring(arena: DepotArena, bound: int = 0) -> QueueRing:
@@ -218,9 +218,9 @@ def test_a_ring_does_what_lists_do(arena: DepotArena, bound: int) -> None:
             elif call := both.call(process, {"p": PUT, "g": GET, "j": JOIN}[what[0]]):
                 both.attempt(call, item, not what.endswith("nowait"))
             both.check()
-            head, tail, _, taken, _ = both.ring.state()
+            head, tail = (both.ring.words[word] & PLACES for word in (GETS, PUTS))
             num_round += head > tail
-            num_ahead += taken > 0
+            num_ahead += both.ring.num_ahead > 0
 
     hold()
     assert num_ahead > 5

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
     from ropewalk.sharing.host_desk import HostDesk
     from ropewalk.transport.frames import Part
 
+NOW = 0.0
+"""The time at which a call ends that does not wait."""
+_FEWEST_LOOKS, _MOST_LOOKS = 8, 128
+"""The number of times a call looks before it sleeps: 2 and 25 microseconds."""
 _Attempt = Callable[[RingCall | None], int]
 """Makes a call, which may be one that waits already; returns what `queue_ring` does."""
 
@@ -60,15 +65,15 @@ class HostQueue(HostCalls):
         self._queue = QueueRing(desk.arena, slot)
         self._settle = settle
         self._settling = threading.Lock()
+        self._num_looks = _MOST_LOOKS
 
-    def put(self, parts: Sequence[Part], timeout: float | None, lost: OnLost) -> bool:
-        """Put an item; raises `queue.Full` after `timeout` seconds, None: never."""
+    def put(self, content: Part, num_parts: int, due: float | None, lost: OnLost) -> bool:
+        """Put an item, as `queue_ring.sealed` returns it; raises `queue.Full` at the time `due`, see `left_s`."""
         if self.has_sent and not self._is_here():
             return False
-        content, num_parts = queue_ring.sealed(parts)
         found = queue_ring.put(self._queue, content, num_parts)
-        if found == REFUSED and (timeout is None or timeout > 0):
-            found = self._wait(PUT, lambda call: queue_ring.put(self._queue, content, num_parts, call), timeout, lost)
+        if found == REFUSED and due != NOW:
+            found = self._wait(PUT, lambda call: queue_ring.put(self._queue, content, num_parts, call), due, lost)
         if found > 0:
             self._desk.wake(found & CALL)
             if found >> OTHER:
@@ -77,8 +82,8 @@ class HostQueue(HostCalls):
             raise queue.Full
         return found >= 0
 
-    def take(self, hand: Hand, timeout: float | None, lost: OnLost) -> bool:
-        """Take an item into the hand; raises `queue.Empty` after `timeout` seconds, None: never."""
+    def take(self, hand: Hand, due: float | None, lost: OnLost) -> bool:
+        """Take an item into the hand; raises `queue.Empty` at the time `due`, see `left_s`."""
         if self._again:
             with contextlib.suppress(IndexError):  # another thread was here
                 hand[0] = self._again.popleft()
@@ -86,8 +91,8 @@ class HostQueue(HostCalls):
         if self.has_sent and not self._is_here():
             return False
         found = queue_ring.get(self._queue, hand)
-        if found == REFUSED and (timeout is None or timeout > 0):
-            found = self._wait(GET, lambda call: queue_ring.get(self._queue, hand, call), timeout, lost)
+        if found == REFUSED and due != NOW:
+            found = self._wait(GET, lambda call: queue_ring.get(self._queue, hand, call), due, lost)
         if found > 0:
             self._desk.wake(found & CALL)
         elif found == REFUSED:
@@ -145,9 +150,14 @@ class HostQueue(HostCalls):
                 self._settle()
         return True
 
-    def _wait(self, what: int, attempt: _Attempt, timeout: float | None, lost: OnLost) -> int:
+    def _wait(self, what: int, attempt: _Attempt, due: float | None, lost: OnLost) -> int:
         """Make a call in its turn; returns REFUSED if its time is over."""
-        number = self._berth()
+        found = REFUSED
+        while found == REFUSED and what != JOIN and self._is_soon(what):
+            found = attempt(None)
+        if found != REFUSED:
+            return found
+        number, timeout = self._berth(), left_s(due)
         call = RingCall(self.seat, number, what)
 
         def see(is_late: bool) -> tuple[Any, Exception | None] | None:
@@ -169,9 +179,29 @@ class HostQueue(HostCalls):
             self._desk.free.append(number)
         return found
 
+    def _is_soon(self, what: int) -> bool:
+        """Look for some microseconds whether a call can be made: to sleep and to be woken takes ten times as long.
+
+        Looks longer where that was worth it, and hardly at all where processes wait for long.
+        """
+        ring, most = self._queue, self._num_looks
+        if ring.words[queue_ring.side(what)[0]]:  # it is the turn of others first
+            return False
+        for _ in range(most):
+            if ring.looks_possible(what):
+                self._num_looks = min(2 * most, _MOST_LOOKS)
+                return True
+        self._num_looks = max(most // 2, _FEWEST_LOOKS)
+        return False
+
     def _wake_due(self, words: Sequence[int]) -> None:
         for word in words:
             self._desk.wake(word & CALL)
+
+
+def left_s(due: float | None) -> float | None:
+    """Return the seconds until a time of `time.monotonic`, which may be NOW; None for None, which is never."""
+    return max(due - time.monotonic(), 0.0) if due else due
 
 
 def queue_at(
@@ -191,4 +221,4 @@ def queue_at(
         return calls
 
 
-__all__ = ["HostQueue", "queue_at"]
+__all__ = ["NOW", "HostQueue", "left_s", "queue_at"]

@@ -1,19 +1,20 @@
 """A queue of this host, in memory that its processes share: items one after the other, and the calls that wait.
 
-    items  │ · · ·│ 3 │ · │ 5 │ 6 │ · · · │     bank A │ head, tail, count, taken, unfinished │
-                  head            tail          bank B │ the same, after the next change      │ ◀─ PRESENT
+    items    │ · · ·│ 3 │ · │ 5 │ 6 │ · · · │       GETS: how many were taken up to the head, and its place
+                    head            tail            PUTS: how many were put, and the place behind them
 
-    calls  │ 0 · get B · put C · get D · join E │   in their turn; 0: it is over
+    getters  │ 0 · B · D │      putters  │ C · join E · F │        calls that wait, in their turn; 0: it is over
 
 Nothing is granted: **the first call of `get` has the first item, the second one the second**, if there are that many,
 and in the same way calls of `put` have the places that are free. So a call that goes away leaves what it would have had
-to the one behind it. A call takes its own item also before the calls ahead of it have taken theirs: that item is then
-noted as taken, by its bit, until the head has passed it.
+to the one behind it. A call takes its own item also before the calls ahead of it have taken theirs: the items that were
+taken ahead of the head are then a *run*, whose first header says where it ends, until the head has come there.
 
-Each change is one store, that of PRESENT, after the other bank was written: a process that is killed at any step has
-made it or not, and the next owner of the mutex has nothing to repair. (The word of a call is cleared before its item
-is taken, so a call that was killed in between has taken nothing.) A handler of a signal may use the queue in the middle
-of a change: the mutex is recursive, and the outer change sees another version and starts anew.
+Each change is one store, of PUTS, GETS or the header of a run: a process that is killed at any step has made it or not,
+and the next owner of the mutex has nothing to repair. (The word of a call is cleared before its item is taken, so a
+call that was killed in between has taken nothing.) A handler of a signal may use the queue in the middle of a change:
+the mutex is recursive, and the outer change sees another version and starts anew. Where no call waits, a change has no
+such moment: Python handles signals after calls and at the end of turns of loops.
 
 Items for which there is no room, large ones, and calls of other hosts are left to the depot, which then takes the queue
 over (`ringed_queue.py`).
@@ -26,13 +27,17 @@ from typing import TYPE_CHECKING
 
 from ropewalk.sharing.arena import ITEM_BYTES
 from ropewalk.sharing.record_words import (
-    BANKS,
+    AHEAD,
     BOUND,
-    IN_DEPOT,
+    FINISHED,
+    GETS,
     NUMBER_BITS,
     PLACE_BITS,
     PLACES,
     PRESENT,
+    PUTS,
+    PUTTERS,
+    PUTTERS_RING,
     QUEUE,
     RING,
     RING_LENGTH,
@@ -56,9 +61,8 @@ OTHER = 48
 """The width of a word, above which there may be another one."""
 MOST_BYTES = 512 << 10
 """The largest item that is kept here, in bytes: the others would wait while it is copied."""
-_BANK = struct.Struct("=4q64s")
-_NOTHING = bytes(64)
-_BANKS = [8 * place for place in BANKS]
+NUM_CELLS = ITEM_BYTES // 8
+"""The memory of the items in *cells* of eight bytes, in which they are placed: a header, then the content."""
 _LENGTHS = struct.Struct("=q")
 HEADER_BYTES = 8
 """Bytes before the content of each item."""
@@ -66,8 +70,15 @@ _PARTS_AT = 32
 _LENGTH = (1 << _PARTS_AT) - 1
 _GO_ROUND = -1
 """Stands for a header behind the last item before the end: the next item is at the beginning."""
-_MOST_AHEAD = 500
-"""Items that can be noted as taken behind the first one that is not."""
+_COUNT_AT = 22
+_CELL = (1 << _COUNT_AT) - 1
+"""The bits of PUTS, GETS and of the header of a run that are a place, in cells. Those above are a number of items."""
+_ONE, _COUNTS = 1 << _COUNT_AT, (1 << 40) - 1
+"""One item in these words, and the largest number of them: they are counted modulo 2**40."""
+_FULL = _COUNTS << _COUNT_AT | _CELL
+_RUN = 1 << 62
+"""The bit of a header that makes it that of a run: all of its items were taken, and it says where they end."""
+_RUN_ITEMS = (1 << 22) - 1
 
 Hand = list["tuple[bytes, int] | None"]
 """Where an item is when it was taken: its content and the number of its parts; None before."""
@@ -91,7 +102,7 @@ class QueueRing:
         self.memory = arena.items(slot)
         self.headers = memoryview(self.memory).cast("q")
         self.version = 0
-        """Grows with each change, and with each look at the state; for the owner of the mutex."""
+        """Grows with each change, for the owner of the mutex."""
 
     def begin(self, target: int, bound: int) -> None:
         """Make a new record that of an empty queue with room for `bound` items, 0 for any number."""
@@ -101,62 +112,117 @@ class QueueRing:
 
     def restart(self, tail: int, count: int, unfinished: int) -> None:
         """Have the items that were written from the beginning on be all that there are."""
-        _BANK.pack_into(self.record, _BANKS[0], 0, tail, count, unfinished, _NOTHING)
-        self.words[PRESENT] = 0
+        words = self.words
+        words[PUTS] = count << _COUNT_AT | tail
+        words[GETS] = words[AHEAD] = 0
+        words[FINISHED] = count - unfinished & _COUNTS
+        words[PRESENT] = 0
 
-    def state(self) -> tuple[int, int, int, int, int]:
-        """Return the present bank."""
-        head, tail, count, unfinished, noted = _BANK.unpack_from(self.record, _BANKS[self.words[PRESENT]])
-        return head, tail, count, int.from_bytes(noted, "little"), unfinished
+    @property
+    def length(self) -> int:
+        """The number of items from the head on, taken or not."""
+        return (self.words[PUTS] >> _COUNT_AT) - (self.words[GETS] >> _COUNT_AT) & _COUNTS
+
+    @property
+    def count(self) -> int:
+        """The number of items that are there."""
+        return self.length - self.num_ahead
+
+    @property
+    def unfinished(self) -> int:
+        """The number of items that are not finished."""
+        return (self.words[PUTS] >> _COUNT_AT) - self.words[FINISHED] & _COUNTS
+
+    @property
+    def num_ahead(self) -> int:
+        """The number of items that were taken ahead of the head."""
+        words = self.words
+        if not words[AHEAD]:
+            return 0
+        found, at, left = 0, words[GETS] & _CELL, (words[AHEAD] >> 1) - (words[GETS] >> _COUNT_AT) & _COUNTS
+        if not left:
+            words[AHEAD] = 0
+        while left > 0:
+            at = self.item_at(at)
+            header = self.headers[at]
+            num = header >> _COUNT_AT & _RUN_ITEMS if header & _RUN else 0
+            found, left, at = found + num, left - (num or 1), header & _CELL if num else self.after(at)
+        return found
+
+    # These walks end also where a handler of a signal has put other items meanwhile; what they found is dropped then.
 
     def calls(self, what: int, before: int = -1) -> list[int]:
         """Return the words of the calls that do that, in their turn; only those before a place, if there is one."""
-        words, waiting = self.words, self.words[QUEUE]
+        words, (queue, calls) = self.words, side(what)
+        waiting = words[queue]
+        if not waiting:
+            return []
         first, last = waiting & PLACES, waiting >> PLACE_BITS if before < 0 else before
-        found = [words[RING + (first + index) % RING_LENGTH] for index in range(last - first & PLACES)]
+        found = [words[calls + (first + index) % RING_LENGTH] for index in range(last - first & PLACES)]
         return [word for word in found if word & what]
+
+    def looks_possible(self, what: int) -> bool:
+        """Whether there seems to be an item for `get`, or room for `put`; for processes without the mutex as well."""
+        words = self.words
+        count = (words[PUTS] >> _COUNT_AT) - (words[GETS] >> _COUNT_AT)
+        return count != 0 if what == GET else count < words[BOUND]
 
     def after(self, at: int) -> int:
         """Return the place behind the item at one."""
-        return at + ((self.headers[at >> 3] & _LENGTH) + 15 & ~7)
+        return at + ((self.headers[at] & _LENGTH) + 15 >> 3)
 
     def item_at(self, at: int) -> int:
         """Return the place of the item that follows on a place."""
-        return 0 if at == ITEM_BYTES or self.headers[at >> 3] == _GO_ROUND else at
+        return 0 if at >= NUM_CELLS or self.headers[at] == _GO_ROUND else at
 
-    def placed(self, head: int, taken: int, rank: int) -> tuple[int, int]:
-        """Return the place of one of the items that are there, and how many are ahead of it, taken or not."""
-        at, index = self.item_at(head), 0
-        while rank or taken >> index & 1:
-            rank -= not taken >> index & 1
-            at, index = self.item_at(self.after(at)), index + 1
-        return at, index
+    def placed(self, rank: int) -> tuple[int, int, int]:
+        """Return the place of one of the items that are there.
+
+        Returns:
+            Its place; that of the run just before it, -1 if there is none; and how many items are between it and the
+            head, taken or not.
+        """
+        at, index, run, length = self.item_at(self.words[GETS] & _CELL), 0, -1, self.length
+        while index < length:
+            header = self.headers[at]
+            if header & _RUN:
+                index, run, at = index + max(header >> _COUNT_AT & _RUN_ITEMS, 1), at, self.item_at(header & _CELL)
+            elif rank:
+                rank, index, run, at = rank - 1, index + 1, -1, self.item_at(self.after(at))
+            else:
+                break
+        return at, run, index
+
+    def run_behind(self, at: int) -> tuple[int, int]:
+        """Return where the runs end that are just behind an item, and how many items are in them."""
+        end, num, tail, length = self.after(at), 0, self.words[PUTS] & _CELL, self.length
+        while end != tail and num < length and (header := self.headers[self.item_at(end)]) & _RUN:
+            end, num = header & _CELL, num + max(header >> _COUNT_AT & _RUN_ITEMS, 1)
+        return end, num
+
+    def items(self) -> list[tuple[bytes, int]]:
+        """Return the items that are there."""
+        found, at, count = list[tuple[bytes, int]](), self.words[GETS] & _CELL, self.count
+        while len(found) < count:
+            at = self.item_at(at)
+            header = self.headers[at]
+            if header & _RUN:
+                at = header & _CELL
+            else:
+                found.append(self.read(at))
+                at = self.after(at)
+        return found
 
     def write(self, at: int, content: Part, num_parts: int) -> None:
         """Write an item at a place, where nobody reads yet."""
-        start = at + HEADER_BYTES
-        self.headers[at >> 3] = len(content) | num_parts << _PARTS_AT
+        start = 8 * at + HEADER_BYTES
+        self.headers[at] = len(content) | num_parts << _PARTS_AT
         self.memory[start : start + len(content)] = content
 
     def read(self, at: int) -> tuple[bytes, int]:
         """Return the item at a place."""
-        header, start = self.headers[at >> 3], at + HEADER_BYTES
+        header, start = self.headers[at], 8 * at + HEADER_BYTES
         return self.memory[start : start + (header & _LENGTH)], header >> _PARTS_AT
-
-    def room(self, head: int, tail: int, size: int) -> int:
-        """Return the place for an item of a size, behind those that are there; -1 if there is none."""
-        if tail < head:
-            return tail if tail + size < head else -1
-        if tail + size <= ITEM_BYTES:
-            return tail
-        return 0 if size < head else -1
-
-    def without_taken(self, at: int, taken: int) -> tuple[int, int]:
-        """Return the head behind the item at a place, and which items behind that are taken."""
-        head, taken = self.after(at), taken >> 1
-        while taken & 1:
-            head, taken = self.after(self.item_at(head)), taken >> 1
-        return head, taken
 
 
 class RingCall:
@@ -170,8 +236,14 @@ class RingCall:
 
     def __init__(self, process: int, number: int, what: int) -> None:
         self.word = process << NUMBER_BITS | number | what
+        self.queue, self.calls = side(what)
         self.place = -1
         """Its place among the calls, once it waits."""
+
+
+def side(what: int) -> tuple[int, int]:
+    """Return which word says where the calls that do that are, and the first word of their ring."""
+    return (QUEUE, RING) if what & GET else (PUTTERS, PUTTERS_RING)
 
 
 def put(ring: QueueRing, content: Part, num_parts: int, call: RingCall | None = None) -> int:
@@ -187,53 +259,49 @@ def put(ring: QueueRing, content: Part, num_parts: int, call: RingCall | None = 
         The word of the call that is to be woken, 0 for none, and above the bits `OTHER` that of another one; or WAITS,
         REFUSED, ELSEWHERE.
     """
-    words, mutex, record, length = ring.words, ring.mutex, ring.record, len(content)
-    size = length + 15 & ~7
-    count: int
+    words, mutex, length = ring.words, ring.mutex, len(content)
+    num_cells = length + 15 >> 3
     while True:
         try:
             if problem := trylock(mutex):
                 lock_despite(problem, mutex)
-            ring.version = version = ring.version + 1
-            present, waiting, bound = words[PRESENT], words[QUEUE], words[BOUND]
-            if present == IN_DEPOT or size > MOST_BYTES:
+            if words[PRESENT] or length > MOST_BYTES:
                 return ELSEWHERE
-            head, tail, count, unfinished, noted = _BANK.unpack_from(record, _BANKS[present])
-            num_inside, num_before, woken, left = count, 0, 0, waiting
-            if call or waiting >> PLACE_BITS != waiting & PLACES:
-                getters = ring.calls(GET)
-                num_inside = max(count - len(getters), 0)
-                num_before, left = _before(ring, call, PUT)
-                if num_before < 0:
-                    return ELSEWHERE
-                if len(getters) > count:
-                    woken = getters[count]
-                    if call and call.place >= 0:  # its turn is the next one's, as the item fills no place
-                        woken |= _next_putter(ring, 0) << OTHER
-            if bound and num_inside + num_before >= bound:
-                if entered := _entered(ring, call, version):
-                    return entered
-                continue
+            puts, gets, bound, woken, left = words[PUTS], words[GETS], words[BOUND], 0, 0
+            count = (puts >> _COUNT_AT) - (gets >> _COUNT_AT) & _COUNTS
+            waiting = words[QUEUE]
+            if (
+                call
+                or (0 < bound <= count or (words[PUTTERS] and bound))
+                # Nobody is to be woken while there is an item for each call that waits.
+                or (waiting and (words[AHEAD] or count < ((waiting >> PLACE_BITS) - waiting & PLACES)))
+            ):
+                version = ring.version
+                woken, left = _turn_to_put(ring, call, version)
+                if _AGAIN != woken < 0:
+                    return woken
+                if ring.version != version:
+                    continue
+            # No other code runs from here on, except after `return`.
+            head, tail = gets & _CELL, puts & _CELL
+            at = tail
             if not count:
-                head = tail = 0
-            at = ring.room(head, tail, size)
-            if at < 0:
-                return ELSEWHERE
-            content_at, content_end = at + HEADER_BYTES, at + HEADER_BYTES + length
-            if ring.version != version:
-                continue
-            if at < tail < ITEM_BYTES:
-                ring.headers[tail >> 3] = _GO_ROUND
-            ring.headers[at >> 3] = length | num_parts << _PARTS_AT
-            ring.memory[content_at:content_end] = content
-            _BANK.pack_into(record, _BANKS[1 - present], head, at + size, count + 1, unfinished + 1, noted)
-            if ring.version == version:
-                if call and call.place >= 0:
-                    words[RING + call.place % RING_LENGTH] = 0
-                    words[QUEUE] = left
-                words[PRESENT] = 1 - present
-                ring.version = version + 1
-                return woken
+                words[GETS], at = gets - head, 0
+            elif tail + num_cells > (NUM_CELLS if head <= tail else head - 1):
+                if not num_cells < head <= tail:
+                    return ELSEWHERE
+                if tail < NUM_CELLS:
+                    ring.headers[tail] = _GO_ROUND
+                at = 0
+            start = 8 * at + HEADER_BYTES
+            ring.headers[at] = length | num_parts << _PARTS_AT
+            ring.memory[start : start + length] = content
+            if call and call.place >= 0:
+                words[PUTTERS_RING + call.place % RING_LENGTH] = 0
+                words[PUTTERS] = left
+            words[PUTS] = puts - tail + at + num_cells + _ONE & _FULL
+            ring.version += 1
+            return woken
         finally:
             unlock(mutex)
 
@@ -249,50 +317,39 @@ def get(ring: QueueRing, hand: Hand, call: RingCall | None = None) -> int:
     Returns:
         The word of the call that is to be woken, 0 for none; or WAITS, REFUSED, ELSEWHERE.
     """
-    words, mutex, record = ring.words, ring.mutex, ring.record
+    words, mutex, headers = ring.words, ring.mutex, ring.headers
     while True:
         try:
             if problem := trylock(mutex):
                 lock_despite(problem, mutex)
-            ring.version = version = ring.version + 1
-            present, waiting = words[PRESENT], words[QUEUE]
-            if present == IN_DEPOT:
+            if words[PRESENT]:
                 return ELSEWHERE
-            head, tail, count, unfinished, noted = _BANK.unpack_from(record, _BANKS[present])
-            taken = 0 if noted == _NOTHING else int.from_bytes(noted, "little")
-            rank, woken, left = 0, 0, waiting
-            if call or waiting >> PLACE_BITS != waiting & PLACES:
-                rank, left = _before(ring, call, GET)
-                if rank < 0:
-                    return ELSEWHERE
-                if not call or call.place < 0:
-                    woken = _next_putter(ring, count - rank)
-            if count <= rank:
-                if entered := _entered(ring, call, version):
-                    return entered
-                continue
-            at, index = ring.item_at(head), 0
-            if rank or taken:
-                at, index = ring.placed(head, taken, rank)
-            item = ring.read(at)
-            if not index:
-                head, taken = ring.without_taken(at, taken)
-            elif index > _MOST_AHEAD:
-                return ELSEWHERE
-            else:
-                taken |= 1 << index
-            noted = taken.to_bytes(64, "little") if taken else _NOTHING
-            if ring.version != version:  # the other bank may be the present one by now
-                continue
-            _BANK.pack_into(record, _BANKS[1 - present], head, tail, count - 1, unfinished, noted)
-            if ring.version == version:
-                if call and call.place >= 0:
-                    words[RING + call.place % RING_LENGTH] = 0
-                    words[QUEUE] = left
-                words[PRESENT] = 1 - present
-                hand[0] = item
-                ring.version = version + 1
-                return woken
+            puts, gets, woken = words[PUTS], words[GETS], 0
+            if call or words[QUEUE] or words[AHEAD]:
+                found = _get_in_turn(ring, hand, call)
+                if found == _AGAIN:
+                    continue
+                return found
+            if not (puts ^ gets) >> _COUNT_AT:
+                return REFUSED
+            if waiting := words[PUTTERS]:
+                num_free = words[BOUND] - ((puts >> _COUNT_AT) - (gets >> _COUNT_AT) & _COUNTS)
+                if num_free < ((waiting >> PLACE_BITS) - waiting & PLACES):
+                    version = ring.version
+                    woken = _next_putter(ring, words[BOUND] - num_free)
+                    if ring.version != version:
+                        continue
+            # No other code runs from here on, except after `return`.
+            at = head = gets & _CELL
+            if at == NUM_CELLS or headers[at] == _GO_ROUND:
+                at = 0
+            header, start = headers[at], 8 * at + HEADER_BYTES
+            length = header & _LENGTH
+            item = ring.memory[start : start + length], header >> _PARTS_AT
+            words[GETS] = gets - head + at + (length + 15 >> 3) + _ONE & _FULL
+            hand[0] = item
+            ring.version += 1
+            return woken
         finally:
             unlock(mutex)
 
@@ -303,26 +360,20 @@ def finish(ring: QueueRing) -> int:
     Returns:
         0; WAITS if all are finished now, and calls of `join` are to be woken; REFUSED if all were; or ELSEWHERE.
     """
-    words, mutex, record = ring.words, ring.mutex, ring.record
-    while True:
-        try:
-            lock(mutex)
-            ring.version = version = ring.version + 1
-            present = words[PRESENT]
-            if present == IN_DEPOT:
-                return ELSEWHERE
-            head, tail, count, unfinished, noted = _BANK.unpack_from(ring.record, _BANKS[present])
-            if not unfinished:
-                return REFUSED
-            if ring.version != version:
-                continue
-            _BANK.pack_into(record, _BANKS[1 - present], head, tail, count, unfinished - 1, noted)
-            if ring.version == version:
-                words[PRESENT] = 1 - present
-                ring.version = version + 1
-                return WAITS if unfinished == 1 and _end_joins(ring) else 0
-        finally:
-            unlock(mutex)
+    words, mutex = ring.words, ring.mutex
+    try:
+        lock(mutex)
+        if words[PRESENT]:
+            return ELSEWHERE
+        finished = words[FINISHED]
+        unfinished = (words[PUTS] >> _COUNT_AT) - finished & _COUNTS
+        if not unfinished:
+            return REFUSED
+        words[FINISHED] = finished + 1 & _COUNTS
+        ring.version += 1
+        return WAITS if unfinished == 1 and _end_joins(ring) else 0
+    finally:
+        unlock(mutex)
 
 
 def join(ring: QueueRing, call: RingCall | None) -> int:
@@ -331,15 +382,16 @@ def join(ring: QueueRing, call: RingCall | None) -> int:
     while True:
         try:
             lock(ring.mutex)
-            ring.version = version = ring.version + 1
-            entry = words[RING + call.place % RING_LENGTH] if call and call.place >= 0 else 0
+            version = ring.version
+            entry = words[PUTTERS_RING + call.place % RING_LENGTH] if call and call.place >= 0 else 0
             if entry and call and entry == call.word ^ JOIN ^ JOINED:
                 return 0
-            if words[PRESENT] == IN_DEPOT or _before(ring, call, JOIN)[0] < 0:
+            if words[PRESENT] or _before(ring, call, JOIN)[0] < 0:
                 return ELSEWHERE
-            if not ring.state()[4]:
+            if not ring.unfinished:
                 return 0
-            if entered := _entered(ring, call, version):
+            entered = _entered(ring, call, version)
+            if entered != _AGAIN:
                 return entered
         finally:
             unlock(ring.mutex)
@@ -349,9 +401,9 @@ def sizes(ring: QueueRing) -> tuple[int, int] | None:
     """Return the number of items that no call has, and the largest one, 0 for any; None if the depot has the queue."""
     try:
         lock(ring.mutex)
-        if ring.words[PRESENT] == IN_DEPOT:
+        if ring.words[PRESENT]:
             return None
-        return max(ring.state()[2] - len(ring.calls(GET)), 0), ring.words[BOUND]
+        return max(ring.count - len(ring.calls(GET)), 0), ring.words[BOUND]
     finally:
         unlock(ring.mutex)
 
@@ -393,48 +445,107 @@ def opened(content: bytes, num_parts: int) -> list[bytes]:
 
 # Parts of a change, for the owner of the mutex
 
+_AGAIN = -4
+"""There was another change in between."""
+
+
+def _turn_to_put(ring: QueueRing, call: RingCall | None, version: int) -> tuple[int, int]:
+    """Return what `put` returns where calls wait, or where all places seem to be filled; and QUEUE without its call."""
+    bound, count, getters, woken = ring.words[BOUND], ring.count, ring.calls(GET), 0
+    num_inside = max(count - len(getters), 0)
+    num_before, left = _before(ring, call, PUT)
+    if num_before < 0:
+        return ELSEWHERE, 0
+    if len(getters) > count:
+        woken = getters[count]
+        if call and call.place >= 0:  # its turn is the next one's, as the item fills no place
+            woken |= _next_putter(ring, 0) << OTHER
+    if bound and num_inside + num_before >= bound:
+        return _entered(ring, call, version), 0
+    return woken, left
+
+
+def _get_in_turn(ring: QueueRing, hand: Hand, call: RingCall | None) -> int:
+    """Take an item where calls wait, or where items were taken ahead of the head; returns as `get`, or _AGAIN."""
+    words, version = ring.words, ring.version
+    rank, left = _before(ring, call, GET)
+    if rank < 0:
+        return ELSEWHERE
+    count = ring.count
+    if count <= rank:
+        return _entered(ring, call, version)
+    has_waited = call is not None and call.place >= 0
+    woken = 0 if has_waited else _next_putter(ring, count - rank)
+    at, run, index = ring.placed(rank)
+    end, num_behind = ring.run_behind(at)
+    item, gets, num = ring.read(at), words[GETS], 1 + num_behind
+    if index:  # it is taken ahead of the head: begins a run, or continues one
+        if run >= 0:
+            num += ring.headers[run] >> _COUNT_AT & _RUN_ITEMS
+        number = gets >> _COUNT_AT
+        last = max(index + 1 + num_behind, (words[AHEAD] >> 1) - number & _COUNTS if words[AHEAD] else 0)
+        ahead = (number + last & _COUNTS) << 1 | 1
+    else:
+        ahead = words[AHEAD]
+    if ring.version != version:
+        return _AGAIN
+    if call and has_waited:
+        words[RING + call.place % RING_LENGTH] = 0
+        words[QUEUE] = left
+    if index:
+        words[AHEAD] = ahead
+        ring.headers[at if run < 0 else run] = _RUN | num << _COUNT_AT | end
+    else:
+        words[GETS] = gets - (gets & _CELL) + (num << _COUNT_AT) + end & _FULL
+    hand[0] = item
+    ring.version = version + 1
+    return woken
+
 
 def _before(ring: QueueRing, call: RingCall | None, what: int) -> tuple[int, int]:
     """Return how many calls that do the same are before one, -1 if that is over; and QUEUE without it."""
     if call is None or call.place < 0:
         return len(ring.calls(what)), 0
-    words, place, waiting = ring.words, call.place, ring.words[QUEUE]
-    if words[RING + place % RING_LENGTH] != call.word:
+    if ring.words[call.calls + call.place % RING_LENGTH] != call.word:
         return -1, 0
-    first, last = waiting & PLACES, waiting >> PLACE_BITS
-    while first != last and (first == place or not words[RING + first % RING_LENGTH]):
+    return len(ring.calls(what, call.place)), _trimmed(ring, what, call.place)
+
+
+def _trimmed(ring: QueueRing, what: int, without: int = -1) -> int:
+    """Return where calls are, without the first ones that are over, and without that at a place; 0 if none is left."""
+    words, (queue, calls) = ring.words, side(what)
+    first, last = words[queue] & PLACES, words[queue] >> PLACE_BITS
+    while first != last and (first == without or not words[calls + first % RING_LENGTH]):
         first = first + 1 & PLACES
-    return len(ring.calls(what, place)), first | last << PLACE_BITS
+    return first | last << PLACE_BITS if first != last else 0
 
 
 def _entered(ring: QueueRing, call: RingCall | None, version: int) -> int:
-    """Have a call wait, which may do so already; 0 if there was a change in between."""
+    """Have a call wait, which may do so already; _AGAIN if there was a change in between."""
     if call is None:
         return REFUSED
     if call.place >= 0:
         return WAITS
-    words, waiting = ring.words, ring.words[QUEUE]
+    words, waiting = ring.words, _trimmed(ring, call.word)
     first, last = waiting & PLACES, waiting >> PLACE_BITS
-    while first != last and not words[RING + first % RING_LENGTH]:
-        first = first + 1 & PLACES
     if last - first & PLACES >= RING_LENGTH:
         return ELSEWHERE
-    if ring.version == version:
-        words[RING + last % RING_LENGTH] = call.word
-        words[QUEUE] = first | (last + 1 & PLACES) << PLACE_BITS
-        call.place = last
-        ring.version = version + 1
-        return WAITS
-    return 0
+    if ring.version != version:
+        return _AGAIN
+    words[call.calls + last % RING_LENGTH] = call.word
+    words[call.queue] = first | (last + 1 & PLACES) << PLACE_BITS
+    call.place = last
+    ring.version = version + 1
+    return WAITS
 
 
 def _end_joins(ring: QueueRing) -> bool:
     """End the wait of the calls of `join`; returns whether there are any."""
-    words, waiting = ring.words, ring.words[QUEUE]
+    words, waiting = ring.words, ring.words[PUTTERS]
     first, last = waiting & PLACES, waiting >> PLACE_BITS
     found = False
     for index in range(last - first & PLACES):
-        at = RING + (first + index) % RING_LENGTH
+        at = PUTTERS_RING + (first + index) % RING_LENGTH
         if words[at] & JOIN:
             words[at] ^= JOIN | JOINED
             found = True
@@ -453,23 +564,26 @@ def _withdrawn(ring: QueueRing, is_over: Callable[[int, int], bool]) -> list[int
     words = ring.words
     try:
         lock(ring.mutex)
-        present, waiting = words[PRESENT], words[QUEUE]
-        if present == IN_DEPOT:
+        if words[PRESENT]:
             return []
-        first, last = waiting & PLACES, waiting >> PLACE_BITS
-        for index in range(last - first & PLACES):
-            at = RING + (first + index) % RING_LENGTH
-            if words[at] and is_over(words[at], first + index & PLACES):
-                ring.version += 1
-                words[at] = 0
+        for what in (GET, PUT):
+            queue, calls = side(what)
+            first, last = words[queue] & PLACES, words[queue] >> PLACE_BITS
+            for index in range(last - first & PLACES):
+                at = calls + (first + index) % RING_LENGTH
+                if words[at] and is_over(words[at], first + index & PLACES):
+                    ring.version += 1
+                    words[at] = 0
         while True:
-            ring.version = version = ring.version + 1
-            _, _, count, _, unfinished = ring.state()
+            version, left, putters_left = ring.version, _trimmed(ring, GET), _trimmed(ring, PUT)
+            count, unfinished = ring.count, ring.unfinished
             getters, putters = ring.calls(GET), ring.calls(PUT)
             joiners = ring.calls(JOINED if unfinished else JOIN | JOINED)
             bound = words[BOUND]
             num_free = max(bound - max(count - len(getters), 0), 0) if bound else 0
             if ring.version == version:
+                words[QUEUE], words[PUTTERS] = left, putters_left
+                ring.version = version + 1
                 return [*getters[:count], *putters[:num_free], *joiners]
     finally:
         unlock(ring.mutex)
@@ -482,6 +596,7 @@ __all__ = [
     "HEADER_BYTES",
     "JOIN",
     "MOST_BYTES",
+    "NUM_CELLS",
     "OTHER",
     "PUT",
     "REFUSED",
@@ -497,6 +612,7 @@ __all__ = [
     "opened",
     "put",
     "sealed",
+    "side",
     "sizes",
     "withdraw",
 ]

@@ -20,8 +20,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ropewalk.calls.payloads import PackedValue
 from ropewalk.sharing.arena import NUM_SEATS
 from ropewalk.sharing.lock_rings import place_of
-from ropewalk.sharing.queue_ring import CALL, GET, HEADER_BYTES, JOIN, JOINED, PUT, QueueRing, drop, opened, sealed
-from ropewalk.sharing.record_words import IN_DEPOT, PRESENT, QUEUE, RING, RING_LENGTH, TARGET
+from ropewalk.sharing.queue_ring import (
+    CALL,
+    GET,
+    HEADER_BYTES,
+    JOIN,
+    JOINED,
+    PUT,
+    QueueRing,
+    drop,
+    opened,
+    sealed,
+    side,
+)
+from ropewalk.sharing.record_words import IN_DEPOT, PRESENT, RING_LENGTH, TARGET
 from ropewalk.sharing.states.queue import QueueState
 from ropewalk.sharing.states.waiting import CallOutcome, ItemLease, Party, Waiter
 from ropewalk.sharing.waiting_calls import QueuedItem
@@ -186,17 +198,11 @@ def seize(ring: QueueRing) -> tuple[list[list[bytes]], int, list[int]] | None:
         lock(ring.mutex)
         if words[PRESENT] == IN_DEPOT:
             return None
-        head, _, count, taken, unfinished = ring.state()
-        items = list[list[bytes]]()
-        at, index = head, 0
-        while len(items) < count:
-            at = ring.item_at(at)
-            if not taken >> index & 1:
-                items.append(opened(*ring.read(at)))
-            at, index = ring.after(at), index + 1
-        waiting = ring.calls(GET | PUT | JOIN | JOINED)
-        words[RING : RING + RING_LENGTH] = memoryview(bytes(8 * RING_LENGTH)).cast("q")
-        words[QUEUE] = 0
+        items, unfinished = [opened(*item) for item in ring.items()], ring.unfinished
+        waiting = [*ring.calls(GET), *ring.calls(PUT | JOIN | JOINED)]
+        for queue, calls in map(side, (GET, PUT)):
+            words[calls : calls + RING_LENGTH] = memoryview(bytes(8 * RING_LENGTH)).cast("q")
+            words[queue] = 0
         words[PRESENT] = IN_DEPOT
         return items, unfinished, waiting
     finally:
@@ -215,8 +221,7 @@ def give_back(ring: QueueRing, items: Sequence[Sequence[Part]], unfinished: int)
         lock(ring.mutex)
         at = 0
         for parts in items:
-            content, num_parts = sealed(parts)
-            ring.write(at, content, num_parts)
+            ring.write(at, *sealed(parts))
             at = ring.after(at)
         ring.restart(at, len(items), unfinished)
     finally:
