@@ -17,19 +17,8 @@ from typing import TYPE_CHECKING, Any
 from ropewalk.calls.payloads import unpack_parts
 from ropewalk.sharing import queue_ring
 from ropewalk.sharing.host_calls import HostCalls
-from ropewalk.sharing.queue_ring import (
-    CALL,
-    ELSEWHERE,
-    GET,
-    JOIN,
-    OTHER,
-    PUT,
-    REFUSED,
-    WAITS,
-    Hand,
-    QueueRing,
-    RingCall,
-)
+from ropewalk.sharing.queue_memory import CALL, GET, JOIN, PUT, QueueRing, opened, side
+from ropewalk.sharing.queue_ring import ELSEWHERE, OTHER, REFUSED, WAITS, Hand, RingCall
 from ropewalk.sharing.record_words import IN_DEPOT, PRESENT, TARGET
 from ropewalk.transport.serialization import loads
 
@@ -68,7 +57,7 @@ class HostQueue(HostCalls):
         self._num_looks = _MOST_LOOKS
 
     def put(self, content: Part, num_parts: int, due: float | None, lost: OnLost) -> bool:
-        """Put an item, as `queue_ring.sealed` returns it; raises `queue.Full` at the time `due`, see `left_s`."""
+        """Put an item, as `queue_memory.sealed` returns it; raises `queue.Full` at the time `due`, see `left_s`."""
         if self.has_sent and not self._is_here():
             return False
         found = queue_ring.put(self._queue, content, num_parts)
@@ -104,7 +93,7 @@ class HostQueue(HostCalls):
         item = hand[0]
         assert item
         content, num_parts = item
-        return loads(content) if num_parts == 1 else unpack_parts(queue_ring.opened(content, num_parts))
+        return loads(content) if num_parts == 1 else unpack_parts(opened(content, num_parts))
 
     def keep(self, hand: Hand) -> None:
         """Have the item in the hand, if there is one, be the next to be taken: an interrupt kept it from being used."""
@@ -185,7 +174,7 @@ class HostQueue(HostCalls):
         Looks longer where that was worth it, and hardly at all where processes wait for long.
         """
         ring, most = self._queue, self._num_looks
-        if ring.words[queue_ring.side(what)[0]]:  # it is the turn of others first
+        if ring.words[side(what)[0]]:  # it is the turn of others first
             return False
         for _ in range(most):
             if ring.looks_possible(what):

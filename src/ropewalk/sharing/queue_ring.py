@@ -1,14 +1,8 @@
-"""A queue of this host, in memory that its processes share: items one after the other, and the calls that wait.
-
-    items    │ · · ·│ 3 │ · │ 5 │ 6 │ · · · │       GETS: how many were taken up to the head, and its place
-                    head            tail            PUTS: how many were put, and the place behind them
-
-    getters  │ 0 · B · D │      putters  │ C · join E · F │        calls that wait, in their turn; 0: it is over
+"""Calls to a queue of this host, in memory that its processes share: what becomes of its items (`queue_memory.py`).
 
 Nothing is granted: **the first call of `get` has the first item, the second one the second**, if there are that many,
 and in the same way calls of `put` have the places that are free. So a call that goes away leaves what it would have had
-to the one behind it. A call takes its own item also before the calls ahead of it have taken theirs: the items that were
-taken ahead of the head are then a *run*, whose first header says where it ends, until the head has come there.
+to the one behind it. A call takes its own item also before the calls ahead of it have taken theirs.
 
 Each change is one store, of PUTS, GETS or the header of a run: a process that is killed at any step has made it or not,
 and the next owner of the mutex has nothing to repair. (The word of a call is cleared before its item is taken, so a
@@ -22,10 +16,28 @@ over (`ringed_queue.py`).
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
-from ropewalk.sharing.arena import ITEM_BYTES
+from ropewalk.sharing.queue_memory import (
+    CALL,
+    CELL,
+    COUNT_AT,
+    COUNTS,
+    FULL,
+    GET,
+    GO_ROUND,
+    HEADER_BYTES,
+    JOIN,
+    JOINED,
+    LENGTH,
+    ONE,
+    PARTS_AT,
+    PUT,
+    RUN,
+    RUN_ITEMS,
+    QueueRing,
+    side,
+)
 from ropewalk.sharing.record_words import (
     AHEAD,
     BOUND,
@@ -41,188 +53,23 @@ from ropewalk.sharing.record_words import (
     QUEUE,
     RING,
     RING_LENGTH,
-    TARGET,
 )
 from ropewalk.transport.process_mutex import lock, lock_despite, trylock, unlock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from ropewalk.sharing.arena import Arena
     from ropewalk.transport.frames import Part
 
 WAITS, REFUSED, ELSEWHERE = -1, -2, -3
 """What becomes of a call, where it is not over: it waits now; it would have to wait; its depot has to make it."""
-GET, PUT, JOIN, JOINED = 1 << 40, 1 << 41, 1 << 42, 1 << 43
-"""What a call does: a bit of its word. A call of `join` whose wait is over has another one than before."""
-CALL = (1 << 40) - 1
-"""The bits of a call's word that say which call it is: its process and its number there."""
 OTHER = 48
 """The width of a word, above which there may be another one."""
 MOST_BYTES = 512 << 10
 """The largest item that is kept here, in bytes: the others would wait while it is copied."""
-NUM_CELLS = ITEM_BYTES // 8
-"""The memory of the items in *cells* of eight bytes, in which they are placed: a header, then the content."""
-_LENGTHS = struct.Struct("=q")
-HEADER_BYTES = 8
-"""Bytes before the content of each item."""
-_PARTS_AT = 32
-_LENGTH = (1 << _PARTS_AT) - 1
-_GO_ROUND = -1
-"""Stands for a header behind the last item before the end: the next item is at the beginning."""
-_COUNT_AT = 22
-_CELL = (1 << _COUNT_AT) - 1
-"""The bits of PUTS, GETS and of the header of a run that are a place, in cells. Those above are a number of items."""
-_ONE, _COUNTS = 1 << _COUNT_AT, (1 << 40) - 1
-"""One item in these words, and the largest number of them: they are counted modulo 2**40."""
-_FULL = _COUNTS << _COUNT_AT | _CELL
-_RUN = 1 << 62
-"""The bit of a header that makes it that of a run: all of its items were taken, and it says where they end."""
-_RUN_ITEMS = (1 << 22) - 1
 
 Hand = list["tuple[bytes, int] | None"]
 """Where an item is when it was taken: its content and the number of its parts; None before."""
-
-
-class QueueRing:
-    """The memory of one queue.
-
-    Args:
-        arena: the memory.
-        slot: the place of its record there.
-
-    Raises:
-        OSError: the memory for its items cannot be mapped.
-    """
-
-    def __init__(self, arena: Arena, slot: int) -> None:
-        self.mutex, self.record = arena.record(slot)
-        """The address of its mutex, and the record."""
-        self.words = self.record.cast("q")
-        self.memory = arena.items(slot)
-        self.headers = memoryview(self.memory).cast("q")
-        self.version = 0
-        """Grows with each change, for the owner of the mutex."""
-
-    def begin(self, target: int, bound: int) -> None:
-        """Make a new record that of an empty queue with room for `bound` items, 0 for any number."""
-        self.words[BOUND] = bound
-        self.restart(0, 0, 0)
-        self.words[TARGET] = target
-
-    def restart(self, tail: int, count: int, unfinished: int) -> None:
-        """Have the items that were written from the beginning on be all that there are."""
-        words = self.words
-        words[PUTS] = count << _COUNT_AT | tail
-        words[GETS] = words[AHEAD] = 0
-        words[FINISHED] = count - unfinished & _COUNTS
-        words[PRESENT] = 0
-
-    @property
-    def length(self) -> int:
-        """The number of items from the head on, taken or not."""
-        return (self.words[PUTS] >> _COUNT_AT) - (self.words[GETS] >> _COUNT_AT) & _COUNTS
-
-    @property
-    def count(self) -> int:
-        """The number of items that are there."""
-        return self.length - self.num_ahead
-
-    @property
-    def unfinished(self) -> int:
-        """The number of items that are not finished."""
-        return (self.words[PUTS] >> _COUNT_AT) - self.words[FINISHED] & _COUNTS
-
-    @property
-    def num_ahead(self) -> int:
-        """The number of items that were taken ahead of the head."""
-        words = self.words
-        if not words[AHEAD]:
-            return 0
-        found, at, left = 0, words[GETS] & _CELL, (words[AHEAD] >> 1) - (words[GETS] >> _COUNT_AT) & _COUNTS
-        if not left:
-            words[AHEAD] = 0
-        while left > 0:
-            at = self.item_at(at)
-            header = self.headers[at]
-            num = header >> _COUNT_AT & _RUN_ITEMS if header & _RUN else 0
-            found, left, at = found + num, left - (num or 1), header & _CELL if num else self.after(at)
-        return found
-
-    # These walks end also where a handler of a signal has put other items meanwhile; what they found is dropped then.
-
-    def calls(self, what: int, before: int = -1) -> list[int]:
-        """Return the words of the calls that do that, in their turn; only those before a place, if there is one."""
-        words, (queue, calls) = self.words, side(what)
-        waiting = words[queue]
-        if not waiting:
-            return []
-        first, last = waiting & PLACES, waiting >> PLACE_BITS if before < 0 else before
-        found = [words[calls + (first + index) % RING_LENGTH] for index in range(last - first & PLACES)]
-        return [word for word in found if word & what]
-
-    def looks_possible(self, what: int) -> bool:
-        """Whether there seems to be an item for `get`, or room for `put`; for processes without the mutex as well."""
-        words = self.words
-        count = (words[PUTS] >> _COUNT_AT) - (words[GETS] >> _COUNT_AT)
-        return count != 0 if what == GET else count < words[BOUND]
-
-    def after(self, at: int) -> int:
-        """Return the place behind the item at one."""
-        return at + ((self.headers[at] & _LENGTH) + 15 >> 3)
-
-    def item_at(self, at: int) -> int:
-        """Return the place of the item that follows on a place."""
-        return 0 if at >= NUM_CELLS or self.headers[at] == _GO_ROUND else at
-
-    def placed(self, rank: int) -> tuple[int, int, int]:
-        """Return the place of one of the items that are there.
-
-        Returns:
-            Its place; that of the run just before it, -1 if there is none; and how many items are between it and the
-            head, taken or not.
-        """
-        at, index, run, length = self.item_at(self.words[GETS] & _CELL), 0, -1, self.length
-        while index < length:
-            header = self.headers[at]
-            if header & _RUN:
-                index, run, at = index + max(header >> _COUNT_AT & _RUN_ITEMS, 1), at, self.item_at(header & _CELL)
-            elif rank:
-                rank, index, run, at = rank - 1, index + 1, -1, self.item_at(self.after(at))
-            else:
-                break
-        return at, run, index
-
-    def run_behind(self, at: int) -> tuple[int, int]:
-        """Return where the runs end that are just behind an item, and how many items are in them."""
-        end, num, tail, length = self.after(at), 0, self.words[PUTS] & _CELL, self.length
-        while end != tail and num < length and (header := self.headers[self.item_at(end)]) & _RUN:
-            end, num = header & _CELL, num + max(header >> _COUNT_AT & _RUN_ITEMS, 1)
-        return end, num
-
-    def items(self) -> list[tuple[bytes, int]]:
-        """Return the items that are there."""
-        found, at, count = list[tuple[bytes, int]](), self.words[GETS] & _CELL, self.count
-        while len(found) < count:
-            at = self.item_at(at)
-            header = self.headers[at]
-            if header & _RUN:
-                at = header & _CELL
-            else:
-                found.append(self.read(at))
-                at = self.after(at)
-        return found
-
-    def write(self, at: int, content: Part, num_parts: int) -> None:
-        """Write an item at a place, where nobody reads yet."""
-        start = 8 * at + HEADER_BYTES
-        self.headers[at] = len(content) | num_parts << _PARTS_AT
-        self.memory[start : start + len(content)] = content
-
-    def read(self, at: int) -> tuple[bytes, int]:
-        """Return the item at a place."""
-        header, start = self.headers[at], 8 * at + HEADER_BYTES
-        return self.memory[start : start + (header & _LENGTH)], header >> _PARTS_AT
 
 
 class RingCall:
@@ -239,11 +86,6 @@ class RingCall:
         self.queue, self.calls = side(what)
         self.place = -1
         """Its place among the calls, once it waits."""
-
-
-def side(what: int) -> tuple[int, int]:
-    """Return which word says where the calls that do that are, and the first word of their ring."""
-    return (QUEUE, RING) if what & GET else (PUTTERS, PUTTERS_RING)
 
 
 def put(ring: QueueRing, content: Part, num_parts: int, call: RingCall | None = None) -> int:
@@ -268,12 +110,12 @@ def put(ring: QueueRing, content: Part, num_parts: int, call: RingCall | None = 
             if words[PRESENT] or length > MOST_BYTES:
                 return ELSEWHERE
             puts, gets, bound, woken, left = words[PUTS], words[GETS], words[BOUND], 0, 0
-            count = (puts >> _COUNT_AT) - (gets >> _COUNT_AT) & _COUNTS
+            count = (puts >> COUNT_AT) - (gets >> COUNT_AT) & COUNTS
             waiting = words[QUEUE]
             if (
                 call
-                or (0 < bound <= count or (words[PUTTERS] and bound))
-                # Nobody is to be woken while there is an item for each call that waits.
+                or (bound and (count >= bound or words[PUTTERS]))
+                # While there is an item for each call that waits, all of these were woken.
                 or (waiting and (words[AHEAD] or count < ((waiting >> PLACE_BITS) - waiting & PLACES)))
             ):
                 version = ring.version
@@ -283,23 +125,23 @@ def put(ring: QueueRing, content: Part, num_parts: int, call: RingCall | None = 
                 if ring.version != version:
                     continue
             # No other code runs from here on, except after `return`.
-            head, tail = gets & _CELL, puts & _CELL
+            head, tail = gets & CELL, puts & CELL
             at = tail
             if not count:
                 words[GETS], at = gets - head, 0
-            elif tail + num_cells > (NUM_CELLS if head <= tail else head - 1):
+            elif tail + num_cells > (ring.num_cells if head <= tail else head - 1):
                 if not num_cells < head <= tail:
                     return ELSEWHERE
-                if tail < NUM_CELLS:
-                    ring.headers[tail] = _GO_ROUND
+                if tail < ring.num_cells:
+                    ring.headers[tail] = GO_ROUND
                 at = 0
             start = 8 * at + HEADER_BYTES
-            ring.headers[at] = length | num_parts << _PARTS_AT
+            ring.headers[at] = length | num_parts << PARTS_AT
             ring.memory[start : start + length] = content
             if call and call.place >= 0:
                 words[PUTTERS_RING + call.place % RING_LENGTH] = 0
                 words[PUTTERS] = left
-            words[PUTS] = puts - tail + at + num_cells + _ONE & _FULL
+            words[PUTS] = puts - tail + at + num_cells + ONE & FULL
             ring.version += 1
             return woken
         finally:
@@ -330,23 +172,23 @@ def get(ring: QueueRing, hand: Hand, call: RingCall | None = None) -> int:
                 if found == _AGAIN:
                     continue
                 return found
-            if not (puts ^ gets) >> _COUNT_AT:
+            if not (puts ^ gets) >> COUNT_AT:
                 return REFUSED
-            if waiting := words[PUTTERS]:
-                num_free = words[BOUND] - ((puts >> _COUNT_AT) - (gets >> _COUNT_AT) & _COUNTS)
-                if num_free < ((waiting >> PLACE_BITS) - waiting & PLACES):
+            if (waiting := words[PUTTERS]) and (bound := words[BOUND]):
+                count = (puts >> COUNT_AT) - (gets >> COUNT_AT) & COUNTS
+                if bound - count < ((waiting >> PLACE_BITS) - waiting & PLACES):
                     version = ring.version
-                    woken = _next_putter(ring, words[BOUND] - num_free)
+                    woken = _next_putter(ring, count)
                     if ring.version != version:
                         continue
             # No other code runs from here on, except after `return`.
-            at = head = gets & _CELL
-            if at == NUM_CELLS or headers[at] == _GO_ROUND:
+            at = head = gets & CELL
+            if at == ring.num_cells or headers[at] == GO_ROUND:
                 at = 0
             header, start = headers[at], 8 * at + HEADER_BYTES
-            length = header & _LENGTH
-            item = ring.memory[start : start + length], header >> _PARTS_AT
-            words[GETS] = gets - head + at + (length + 15 >> 3) + _ONE & _FULL
+            length = header & LENGTH
+            item = ring.memory[start : start + length], header >> PARTS_AT
+            words[GETS] = gets - head + at + (length + 15 >> 3) + ONE & FULL
             hand[0] = item
             ring.version += 1
             return woken
@@ -366,10 +208,10 @@ def finish(ring: QueueRing) -> int:
         if words[PRESENT]:
             return ELSEWHERE
         finished = words[FINISHED]
-        unfinished = (words[PUTS] >> _COUNT_AT) - finished & _COUNTS
+        unfinished = (words[PUTS] >> COUNT_AT) - finished & COUNTS
         if not unfinished:
             return REFUSED
-        words[FINISHED] = finished + 1 & _COUNTS
+        words[FINISHED] = finished + 1 & COUNTS
         ring.version += 1
         return WAITS if unfinished == 1 and _end_joins(ring) else 0
     finally:
@@ -423,26 +265,6 @@ def due(ring: QueueRing) -> list[int]:
     return _withdrawn(ring, lambda _word, _place: False)
 
 
-def sealed(parts: Sequence[Part]) -> tuple[Part, int]:
-    """Return the parts of an item as one, and their number."""
-    if len(parts) == 1:
-        return parts[0], 1
-    lengths = [_LENGTHS.pack(memoryview(part).nbytes) for part in parts]
-    return b"".join((*lengths, *parts)), len(parts)
-
-
-def opened(content: bytes, num_parts: int) -> list[bytes]:
-    """Return the parts that `sealed` has put together."""
-    if num_parts == 1:
-        return [content]
-    lengths = [_LENGTHS.unpack_from(content, 8 * index)[0] for index in range(num_parts)]
-    parts, at = list[bytes](), 8 * num_parts
-    for length in lengths:
-        parts.append(content[at : at + length])
-        at += length
-    return parts
-
-
 # Parts of a change, for the owner of the mutex
 
 _AGAIN = -4
@@ -481,10 +303,10 @@ def _get_in_turn(ring: QueueRing, hand: Hand, call: RingCall | None) -> int:
     item, gets, num = ring.read(at), words[GETS], 1 + num_behind
     if index:  # it is taken ahead of the head: begins a run, or continues one
         if run >= 0:
-            num += ring.headers[run] >> _COUNT_AT & _RUN_ITEMS
-        number = gets >> _COUNT_AT
-        last = max(index + 1 + num_behind, (words[AHEAD] >> 1) - number & _COUNTS if words[AHEAD] else 0)
-        ahead = (number + last & _COUNTS) << 1 | 1
+            num += ring.headers[run] >> COUNT_AT & RUN_ITEMS
+        number = gets >> COUNT_AT
+        last = max(index + 1 + num_behind, (words[AHEAD] >> 1) - number & COUNTS if words[AHEAD] else 0)
+        ahead = (number + last & COUNTS) << 1 | 1
     else:
         ahead = words[AHEAD]
     if ring.version != version:
@@ -494,9 +316,9 @@ def _get_in_turn(ring: QueueRing, hand: Hand, call: RingCall | None) -> int:
         words[QUEUE] = left
     if index:
         words[AHEAD] = ahead
-        ring.headers[at if run < 0 else run] = _RUN | num << _COUNT_AT | end
+        ring.headers[at if run < 0 else run] = RUN | num << COUNT_AT | end
     else:
-        words[GETS] = gets - (gets & _CELL) + (num << _COUNT_AT) + end & _FULL
+        words[GETS] = gets - (gets & CELL) + (num << COUNT_AT) + end & FULL
     hand[0] = item
     ring.version = version + 1
     return woken
@@ -590,29 +412,19 @@ def _withdrawn(ring: QueueRing, is_over: Callable[[int, int], bool]) -> list[int
 
 
 __all__ = [
-    "CALL",
     "ELSEWHERE",
-    "GET",
-    "HEADER_BYTES",
-    "JOIN",
     "MOST_BYTES",
-    "NUM_CELLS",
     "OTHER",
-    "PUT",
     "REFUSED",
     "WAITS",
     "Hand",
-    "QueueRing",
     "RingCall",
     "drop",
     "due",
     "finish",
     "get",
     "join",
-    "opened",
     "put",
-    "sealed",
-    "side",
     "sizes",
     "withdraw",
 ]

@@ -31,7 +31,8 @@ from ropewalk.sharing.host_queue import HostQueue, left_s, queue_at
 from ropewalk.sharing.membership import member_of_run
 from ropewalk.sharing.prefetch import PrefetchBuffer
 from ropewalk.sharing.put_credit import PutCredit
-from ropewalk.sharing.queue_ring import Hand, sealed
+from ropewalk.sharing.queue_memory import sealed
+from ropewalk.sharing.queue_ring import Hand
 from ropewalk.sharing.ringed_queue import QueueInRing
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create, is_small, limited
 from ropewalk.transport.pickle_rollback import PickleAttempt
