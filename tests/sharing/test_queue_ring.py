@@ -382,6 +382,11 @@ def test_any_number_of_items_is_taken_ahead_of_a_reader_that_sleeps(
     assert queue_ring.get(ring, hand) == REFUSED
     assert contents(ring)[0] == [b"its own"]
     assert ring.run_behind(ring.item_at(0))[1] == 3000, "one step passes all of them"
+    second = RingCall(2, 0, GET)
+    assert queue_ring.get(ring, hand, second) == WAITS
+    assert queue_ring.put(ring, b"the next", 1) == second.word
+    assert queue_ring.get(ring, hand, second) == 0
+    assert hand == [(b"the next", 1)]
     assert queue_ring.get(ring, hand, sleeping) == 0
     assert hand == [(b"its own", 1)]
     assert (contents(ring)[0], ring.num_ahead) == ([], 0)

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 NOW = 0.0
 """The time at which a call ends that does not wait."""
-_FEWEST_LOOKS, _MOST_LOOKS = 8, 128
-"""The number of times a call looks before it sleeps: 2 and 25 microseconds."""
+_FEWEST_LOOKS, _MOST_LOOKS = 8, 200
+"""The number of times a call looks before it sleeps: 2 and 50 microseconds, which is about what being woken takes."""
+_SHORT_S = 1e-4
+"""The longest sleep, in seconds, that looking for longer would have saved."""
+_MOST_PATIENCE = 256
 _Attempt = Callable[[RingCall | None], int]
 """Makes a call, which may be one that waits already; returns what `queue_ring` does."""
 
@@ -54,7 +57,8 @@ class HostQueue(HostCalls):
         self._queue = QueueRing(desk.arena, slot)
         self._settle = settle
         self._settling = threading.Lock()
-        self._num_looks = _MOST_LOOKS
+        self._num_short, self._patience = 0, 1
+        """The number of short sleeps since the last long one, and after how many of them a call looks for longer."""
 
     def put(self, content: Part, num_parts: int, due: float | None, lost: OnLost) -> bool:
         """Put an item, as `queue_memory.sealed` returns it; raises `queue.Full` at the time `due`, see `left_s`."""
@@ -155,9 +159,10 @@ class HostQueue(HostCalls):
                 return found, None
             return (REFUSED, None) if is_late else None
 
-        found = REFUSED
+        found, begun = REFUSED, time.monotonic()
         try:
             found = (see(False) or self._sleep((self.seat, number, 0), timeout, lost, see))[0]
+            self._num_short = self._num_short + 1 if time.monotonic() - begun < _SHORT_S else 0
         except BaseException:  # Ctrl-C, perhaps while the depot has the queue, and a claim for this call
             if self.is_in_depot:
                 self._ring()
@@ -169,18 +174,20 @@ class HostQueue(HostCalls):
         return found
 
     def _is_soon(self, what: int) -> bool:
-        """Look for some microseconds whether a call can be made: to sleep and to be woken takes ten times as long.
+        """Look whether a call can be made at any moment: to sleep and to be woken costs both sides more than that.
 
-        Looks longer where that was worth it, and hardly at all where processes wait for long.
+        It looks for longer where sleeps were short, unless that was in vain: if all share one core, for example.
         """
-        ring, most = self._queue, self._num_looks
+        ring = self._queue
         if ring.words[side(what)[0]]:  # it is the turn of others first
             return False
-        for _ in range(most):
+        is_long = self._num_short >= self._patience
+        for _ in range(_MOST_LOOKS if is_long else _FEWEST_LOOKS):
             if ring.looks_possible(what):
-                self._num_looks = min(2 * most, _MOST_LOOKS)
+                self._patience = 1 if is_long else self._patience
                 return True
-        self._num_looks = max(most // 2, _FEWEST_LOOKS)
+        if is_long:
+            self._num_short, self._patience = 0, min(2 * self._patience, _MOST_PATIENCE)
         return False
 
     def _wake_due(self, words: Sequence[int]) -> None:
