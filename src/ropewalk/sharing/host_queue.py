@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ropewalk.calls.payloads import unpack_parts
 from ropewalk.sharing import queue_ring
 from ropewalk.sharing.host_calls import HostCalls
+from ropewalk.sharing.looking import Looking
 from ropewalk.sharing.queue_memory import CALL, GET, JOIN, PUT, QueueRing, opened, side
 from ropewalk.sharing.queue_ring import ELSEWHERE, OTHER, REFUSED, WAITS, Hand, RingCall
 from ropewalk.sharing.record_words import IN_DEPOT, PRESENT, TARGET
@@ -29,11 +30,8 @@ if TYPE_CHECKING:
 
 NOW = 0.0
 """The time at which a call ends that does not wait."""
-_FEWEST_LOOKS, _MOST_LOOKS = 8, 200
-"""The number of times a call looks before it sleeps: 2 and 50 microseconds, which is about what being woken takes."""
-_SHORT_S = 1e-4
-"""The longest sleep, in seconds, that looking for longer would have saved."""
-_MOST_PATIENCE = 256
+_MOST_ATTEMPTS = 3
+"""Attempts, each just too late, after which a call takes its place among those that wait."""
 _Attempt = Callable[[RingCall | None], int]
 """Makes a call, which may be one that waits already; returns what `queue_ring` does."""
 
@@ -57,8 +55,7 @@ class HostQueue(HostCalls):
         self._queue = QueueRing(desk.arena, slot)
         self._settle = settle
         self._settling = threading.Lock()
-        self._num_short, self._patience = 0, 1
-        """The number of short sleeps since the last long one, and after how many of them a call looks for longer."""
+        self._looking = Looking()
 
     def put(self, content: Part, num_parts: int, due: float | None, lost: OnLost) -> bool:
         """Put an item, as `queue_memory.sealed` returns it; raises `queue.Full` at the time `due`, see `left_s`."""
@@ -145,11 +142,12 @@ class HostQueue(HostCalls):
 
     def _wait(self, what: int, attempt: _Attempt, due: float | None, lost: OnLost) -> int:
         """Make a call in its turn; returns REFUSED if its time is over."""
-        found = REFUSED
-        while found == REFUSED and what != JOIN and self._is_soon(what):
+        for _ in range(_MOST_ATTEMPTS if what != JOIN else 0):
+            if not self._is_soon(what):
+                break
             found = attempt(None)
-        if found != REFUSED:
-            return found
+            if found != REFUSED:
+                return found
         number, timeout = self._berth(), left_s(due)
         call = RingCall(self.seat, number, what)
 
@@ -162,7 +160,7 @@ class HostQueue(HostCalls):
         found, begun = REFUSED, time.monotonic()
         try:
             found = (see(False) or self._sleep((self.seat, number, 0), timeout, lost, see))[0]
-            self._num_short = self._num_short + 1 if time.monotonic() - begun < _SHORT_S else 0
+            self._looking.slept(time.monotonic() - begun)
         except BaseException:  # Ctrl-C, perhaps while the depot has the queue, and a claim for this call
             if self.is_in_depot:
                 self._ring()
@@ -174,21 +172,17 @@ class HostQueue(HostCalls):
         return found
 
     def _is_soon(self, what: int) -> bool:
-        """Look whether a call can be made at any moment: to sleep and to be woken costs both sides more than that.
-
-        It looks for longer where sleeps were short, unless that was in vain: if all share one core, for example.
-        """
+        """Look for some microseconds whether a call can be made at any moment."""
         ring = self._queue
         if ring.words[side(what)[0]]:  # it is the turn of others first
             return False
-        is_long = self._num_short >= self._patience
-        for _ in range(_MOST_LOOKS if is_long else _FEWEST_LOOKS):
+        num_looks, is_soon = self._looking.num_looks, False
+        for _ in range(num_looks):
             if ring.looks_possible(what):
-                self._patience = 1 if is_long else self._patience
-                return True
-        if is_long:
-            self._num_short, self._patience = 0, min(2 * self._patience, _MOST_PATIENCE)
-        return False
+                is_soon = True
+                break
+        self._looking.ended(num_looks, not is_soon)
+        return is_soon
 
     def _wake_due(self, words: Sequence[int]) -> None:
         for word in words:

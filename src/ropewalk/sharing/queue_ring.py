@@ -305,7 +305,7 @@ def _get_in_turn(ring: QueueRing, hand: Hand, call: RingCall | None) -> int:
         if run >= 0:
             num += ring.headers[run] >> COUNT_AT & RUN_ITEMS
         number = gets >> COUNT_AT
-        last = max(index + 1 + num_behind, (words[AHEAD] >> 1) - number & COUNTS if words[AHEAD] else 0)
+        last = max(index + 1, (words[AHEAD] >> 1) - number & COUNTS if words[AHEAD] else 0)
         ahead = (number + last & COUNTS) << 1 | 1
     else:
         ahead = words[AHEAD]
