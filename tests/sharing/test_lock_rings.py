@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import random
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ropewalk.sharing import lock_rings, resting_calls
 from ropewalk.sharing.arena import DepotArena
 from ropewalk.sharing.lock_rings import NUM_CALLS, LockCall
+from ropewalk.sharing.record_words import FIRST, PRESENT, SECOND
 from ropewalk.sharing.shared_record import SharedRecord
 from ropewalk.sharing.states.recorded import LOCK, RECURSIVE_LOCK, RecordedStates, WaiterTable
 from ropewalk.sharing.states.waiting import WaiterKey
@@ -51,6 +52,14 @@ class Both:
         self.states = RecordedStates.at_rest(kind, -1, WaiterTable(), (0, 0, 0))
         self.waiting: dict[WaiterKey, tuple[int, LockCall | None]] = {}
         self.numbers = itertools.count(1)
+        self.in_rings = Counter[str]()
+        """How often what was done there."""
+
+    @property
+    def owner(self) -> tuple[int, int] | None:
+        """The process and the thread that own the lock."""
+        words = self.record.words
+        return (words[FIRST], words[SECOND]) if words[FIRST] and words[SECOND] and not words[PRESENT] else None
 
     def do(self, what: str, process: int, thread: int, part: int, by_depot: bool) -> None:
         if any(key[0] == process and key[2] == thread for key in self.waiting):
@@ -67,6 +76,7 @@ class Both:
         if acquired(self.record, process, thread):
             assert self.expected(0, "acquire", key) is True
         elif lock_rings.claim(self.record, call, thread, self.is_recursive):
+            self.in_rings["claim"] += 1
             assert self.expected(0, "acquire", key) is None
             self.waiting[key] = 0, call
         else:
@@ -77,6 +87,7 @@ class Both:
         if given is None:
             self.by_states("release", key, 0)
         else:
+            self.in_rings["release"] += given > 0
             assert self.expected(0, "release", key) is None
             self.check_woken(given)
 
@@ -86,14 +97,17 @@ class Both:
         if given is None:
             self.by_states("wait", key, part)
         else:
+            self.in_rings["wait"] += 1
             assert self.expected(part, "wait", key) is None
             self.check_woken(given)
             self.waiting[key] = part, call
 
     def notify(self, key: WaiterKey, part: int) -> None:
-        if lock_rings.notify(self.record, key[0], key[2], part) is None:
+        notified = lock_rings.notify(self.record, key[0], key[2], part)
+        if notified is None:
             self.by_states("notify", key, part)
         else:
+            self.in_rings["notify"] += notified
             assert self.expected(part, "notify", key) is None
 
     def check_woken(self, given: int) -> None:
@@ -117,10 +131,11 @@ class Both:
             states.taken(part, key)
         return repr(outcome.error) if outcome.error else outcome.value
 
-    def look(self, which: int, is_late: bool) -> None:
+    def look(self, which: int, is_late: bool, only_claims: bool = False) -> None:
         if not self.waiting:
             return
         key, (part, call) = list(self.waiting.items())[which % len(self.waiting)]
+        is_late = is_late and not (only_claims and part)
 
         def seen(states: RecordedStates) -> Any:
             ended = states.give_up(part, key, True) if is_late else states.collect(key)
@@ -128,9 +143,11 @@ class Both:
 
         if is_late and call and call.is_claim and lock_rings.withdraw(self.record, call):
             value: Any = False
+            self.in_rings["withdraw"] += 1
         else:
             found = lock_rings.take(self.record, call, key[2]) if call and not is_late else None
             value = self.record.change(seen) if found is None else found or None
+            self.in_rings["take"] += found is True
         assert value == seen(self.states)
         if value is not None:
             del self.waiting[key]
@@ -152,51 +169,44 @@ class Both:
         change(self.states)
 
 
-happenings = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["acquire", "acquire", "release", "release", "wait", "notify", "look"] * 4
-            + ["late", "late", "cancel", "die", "far"]
-        ),
-        st.integers(1, 3),
-        st.integers(1, 2),
-        st.integers(1, 2),
-    ),
-    max_size=50,
-)
+EVENTS = {"acquire": 12, "release": 8, "wait": 5, "notify": 8, "look": 12, "late": 3}
+"""What happens, and how often."""
+LEAVE_RINGS = {"cancel": 1, "die": 1, "far": 1}
+"""And what the states have to do, which keep all calls then."""
 
 
 @pytest.mark.parametrize("kind", [LOCK, RECURSIVE_LOCK])
-def test_rings_do_what_the_states_do(arena: DepotArena, kind: int) -> None:
-    num_in_rings = 0
-
-    @given(happenings)
-    @settings(deadline=None, max_examples=100)
-    def hold(events: list[tuple[str, int, int, int]]) -> None:
-        nonlocal num_in_rings
+@pytest.mark.parametrize("in_order", [True, False])
+def test_rings_do_what_the_states_do(arena: DepotArena, kind: int, in_order: bool) -> None:
+    """With and without what the states have to do: errors, a thread that waits for itself, an end of a wait."""
+    events = EVENTS if in_order else EVENTS | LEAVE_RINGS
+    in_rings = Counter[str]()
+    for seed in range(40):
+        dice = random.Random(seed)
         both = Both(arena, kind)
-        try:
-            for what, process, thread, part in events:
-                match what:
-                    case "look" | "late":
-                        both.look(process * 2 + thread, what == "late")
-                    case "cancel":
-                        both.cancel(process * 2 + thread)
-                    case "die":
-                        both.die(process)
-                    case "far":
-                        both.do(
-                            ["acquire", "release", "wait", "notify"][process + part - 2], process, thread, part, True
-                        )
-                    case _:
+        for what in dice.choices([*events], [*events.values()], k=60):
+            process, thread, part = dice.randint(1, 3), dice.randint(1, 2), dice.randint(1, 2)
+            match what:
+                case "look" | "late":
+                    both.look(dice.randrange(6), what == "late", only_claims=in_order)
+                case "cancel":
+                    both.cancel(dice.randrange(6))
+                case "die":
+                    both.die(process)
+                case "far":
+                    both.do(dice.choice(["acquire", "release", "wait", "notify"]), process, thread, part, True)
+                case "acquire":
+                    if not in_order or kind == RECURSIVE_LOCK or (process, thread) != both.owner:
                         both.do(what, process, thread, part, False)
-                num_in_rings += bool(both.record._calls_in_rings())
-                assert both.record.look(all_of) == all_of(both.states)
-        finally:
-            arena.free_record(both.record.slot)
-
-    hold()
-    assert num_in_rings > 20
+                case _:
+                    if both.owner or not in_order:
+                        both.do(what, *both.owner or (process, thread), part, False)
+            assert both.record.look(all_of) == all_of(both.states), f"seed {seed}"
+        in_rings += both.in_rings
+        arena.free_record(both.record.slot)
+    if in_order:
+        assert in_rings.keys() == {"claim", "release", "wait", "notify", "take", "withdraw"}
+        assert min(in_rings.values()) > 20, in_rings
 
 
 def test_rings_go_round(arena: DepotArena) -> None:
