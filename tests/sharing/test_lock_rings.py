@@ -14,11 +14,16 @@ import pytest
 from ropewalk.sharing import lock_rings, resting_calls
 from ropewalk.sharing.arena import DepotArena
 from ropewalk.sharing.lock_rings import NUM_CALLS, LockCall
-from ropewalk.sharing.record_words import FIRST, PRESENT, SECOND
+from ropewalk.sharing.record_words import FIRST, PRESENT, QUEUE, SECOND
 from ropewalk.sharing.shared_record import SharedRecord
 from ropewalk.sharing.states.recorded import LOCK, RECURSIVE_LOCK, RecordedStates, WaiterTable
 from ropewalk.sharing.states.waiting import WaiterKey
-from tests.sharing.steps import interrupted_at, killed_at_step, steps_that_leave_it_locked
+from tests.sharing.steps import (
+    interrupted_at,
+    is_usable_after_its_owner_died,
+    killed_at_step,
+    steps_that_leave_it_locked,
+)
 
 ELSEWHERE = 100
 """From this number on, calls are those of other hosts, which the depot makes."""
@@ -148,6 +153,7 @@ class Both:
             found = lock_rings.take(self.record, call, key[2]) if call and not is_late else None
             value = self.record.change(seen) if found is None else found or None
             self.in_rings["take"] += found is True
+            assert not call or call.is_taken == (found is True)
         assert value == seen(self.states)
         if value is not None:
             del self.waiting[key]
@@ -229,6 +235,167 @@ def test_rings_go_round(arena: DepotArena) -> None:
         assert lock_rings.take(record, one, 11)
     assert lock_rings.release(record, 1, 11, True) == 0
     assert record.look(lambda states: states.resting) == (0, 0, 0)
+
+
+def test_claims_go_round_while_there_is_always_one(arena: DepotArena) -> None:
+    record = a_lock(arena)
+    calls = [LockCall(process, 3) for process in (1, 2, 3)]
+    assert acquired(record, 1, 1)
+    assert lock_rings.claim(record, calls[1], 2, True)
+    for turn in range(3 * NUM_CALLS):
+        owner, first, second = turn % 3, (turn + 1) % 3, (turn + 2) % 3
+        assert lock_rings.claim(record, LockCall(4, 3), 4, True) and lock_rings.withdraw(record, LockCall(4, 3))
+        assert lock_rings.claim(record, calls[second], second + 1, True)
+        assert processes_in(record) == [[], [first + 1, second + 1], []]
+        assert lock_rings.release(record, owner + 1, owner + 1, True) == calls[first].entry | 1 << 32
+        assert processes_in(record) == [[first + 1], [second + 1], []]
+        assert lock_rings.take(record, calls[first], first + 1)
+
+
+def processes_in(record: SharedRecord) -> list[list[int]]:
+    """Return the processes of the call that was granted the lock, of those that wait for it, and of the sleepers."""
+    return [[call[0][0] for call in calls] for calls in lock_rings.calls_in(record.words)]
+
+
+def test_calls_that_are_over_are_passed_by_whoever_comes_next(arena: DepotArena) -> None:
+    record = a_lock(arena)
+    calls = {process: LockCall(process, 3) for process in range(2, 8)}
+    assert acquired(record, 1, 1)
+    for process in (2, 3, 4, 5):
+        assert lock_rings.claim(record, calls[process], process, True)
+    for process in (2, 4):
+        assert lock_rings.withdraw(record, calls[process])
+        assert not lock_rings.withdraw(record, calls[process]), "it is over"
+    assert processes_in(record) == [[], [3, 5], []]
+    assert lock_rings.release(record, 1, 1, True) == calls[3].entry | 1 << 32
+    assert processes_in(record) == [[3], [5], []]
+    assert not lock_rings.withdraw(record, calls[3]), "it has the lock"
+    assert lock_rings.release(record, 1, 1, True) is None, "it is another one's"
+    assert [lock_rings.take(record, calls[process], process) for process in (5, 3)] == [False, True]
+    assert not lock_rings.take(record, calls[3], 3), "it has taken it"
+    assert processes_in(record) == [[], [5], []]
+    assert lock_rings.claim(record, calls[6], 6, True)
+    assert lock_rings.withdraw(record, calls[5])
+    assert lock_rings.release(record, 3, 3, True) == calls[6].entry | 1 << 32
+    assert lock_rings.take(record, calls[6], 6)
+    assert lock_rings.release(record, 6, 6, True) == 0
+    assert record.look(lambda states: states.resting) == (0, 0, 0)
+
+
+def test_a_lock_whose_claims_are_all_over_is_free_after_its_release(arena: DepotArena) -> None:
+    record, call = a_lock(arena), LockCall(2, 3)
+    for waits in (False, True):
+        assert acquired(record, 1, 1)
+        assert lock_rings.claim(record, call, 2, True)
+        assert lock_rings.withdraw(record, call)
+        if waits:
+            assert lock_rings.wait(record, LockCall(1, 1), 1, 1) == 0
+        else:
+            assert lock_rings.release(record, 1, 1, True) == 0
+        assert (record.words[FIRST], record.words[QUEUE]) == (0, 0)
+    assert processes_in(record) == [[], [], [1]]
+
+
+def test_a_claim_that_gets_its_lock_at_last_owns_it_as_deeply_as_before(arena: DepotArena) -> None:
+    record, call, other = a_lock(arena), LockCall(1, 3), LockCall(2, 4)
+    for _ in range(3):
+        assert acquired(record, 1, 11)
+    assert [lock_rings.release(record, 1, 11, True), acquired(record, 1, 11)] == [0, True]
+    assert lock_rings.claim(record, other, 22, True)
+    assert lock_rings.wait(record, call, 11, 5) == other.entry | 1 << 32
+    assert lock_rings.take(record, other, 22)
+    assert [lock_rings.notify(record, 2, 22, part) for part in (4, 6, 5)] == [False, False, True]
+    assert lock_rings.calls_in(record.words) == ([], [((1, 3, 11), 5, 3)], [])
+    assert lock_rings.release(record, 2, 22, True) == call.entry | 5 << 20 | 3 << 32
+    assert lock_rings.take(record, call, 11)
+    assert [lock_rings.release(record, 1, 11, True) for _ in range(3)] == [0, 0, 0]
+    assert record.words[FIRST] == 0
+
+
+def test_sleepers_are_notified_in_turn_by_condition_and_their_places_are_used_again(arena: DepotArena) -> None:
+    record = a_lock(arena)
+    calls = {process: LockCall(process, 0) for process in range(1, 7)}
+    for process, part in ((1, 1), (2, 2), (3, 1), (4, 2)):
+        assert acquired(record, process, process)
+        assert lock_rings.wait(record, calls[process], process, part) == 0
+    assert acquired(record, 9, 9)
+    assert processes_in(record) == [[], [], [1, 2, 3, 4]]
+    assert [lock_rings.notify(record, 9, 9, 2), lock_rings.notify(record, 9, 9, 1)] == [True, True]
+    assert processes_in(record) == [[], [2, 1], [3, 4]]
+    assert lock_rings.wait(record, LockCall(9, 0), 9, 1) == calls[2].entry | 2 << 20 | 1 << 32
+    assert lock_rings.take(record, calls[2], 2)
+    assert [lock_rings.notify(record, 2, 2, 1), lock_rings.notify(record, 2, 2, 1)] == [True, True]
+    assert processes_in(record) == [[], [1, 3, 9], [4]]
+
+
+@pytest.mark.parametrize("what", ["claim", "release", "wait", "notify", "take", "withdraw"])
+def test_a_call_takes_over_the_mutex_of_a_process_that_died_with_it(arena: DepotArena, what: str) -> None:
+    record, calls = begun(arena)
+    assert is_usable_after_its_owner_died(record.mutex, changes(record, calls)[what])
+
+
+@pytest.mark.parametrize("what", ["claim", "release", "wait", "notify", "take", "withdraw"])
+def test_what_the_states_have_is_left_to_them(arena: DepotArena, what: str) -> None:
+    record, calls = begun(arena)
+    assert record.change(lambda states: states.decide(0, "acquire", (8, 8, 8), ())) is None
+    before = record.look(all_of)
+    assert not changes(record, calls)[what]()
+    assert record.look(all_of) == before
+
+
+@pytest.mark.parametrize("what", ["release", "wait", "notify"])
+@pytest.mark.parametrize(("process", "thread"), [(1, 2), (2, 1)])
+def test_only_the_thread_that_owns_a_recursive_lock_uses_it(
+    arena: DepotArena, what: str, process: int, thread: int
+) -> None:
+    record, _ = begun(arena)
+    before = record.look(all_of)
+    does: dict[str, Callable[[], object]] = {
+        "release": lambda: lock_rings.release(record, process, thread, True),
+        "wait": lambda: lock_rings.wait(record, LockCall(process, 1), thread, 1),
+        "notify": lambda: lock_rings.notify(record, process, thread, 1),
+    }
+    assert does[what]() is None
+    assert record.look(all_of) == before
+
+
+def test_a_thread_does_not_wait_for_a_lock_of_its_own_and_others_of_its_process_do(arena: DepotArena) -> None:
+    record = a_lock(arena)
+    assert acquired(record, 1, 1)
+    assert not lock_rings.claim(record, LockCall(1, 1), 1, True)
+    assert lock_rings.claim(record, LockCall(1, 1), 1, False), "a lock that is not recursive has no threads"
+    assert lock_rings.claim(record, LockCall(1, 2), 2, True) and lock_rings.claim(record, LockCall(2, 1), 1, True)
+
+
+def test_the_states_have_the_sleepers_for_which_a_ring_has_no_room(arena: DepotArena) -> None:
+    record = a_lock(arena)
+    for number in range(NUM_CALLS):
+        assert acquired(record, 2 + number // 64, 1)
+        assert lock_rings.wait(record, LockCall(2 + number // 64, number % 64), 1, 1) == 0
+    assert acquired(record, 500, 1)
+    assert lock_rings.wait(record, LockCall(500, 1), 1, 1) is None
+    assert all(lock_rings.notify(record, 500, 1, 1) for _ in range(NUM_CALLS))
+    assert len(processes_in(record)[1]) == NUM_CALLS
+
+
+def test_the_states_notify_a_sleeper_for_whose_claim_a_ring_has_no_room(arena: DepotArena) -> None:
+    record = a_lock(arena)
+    for process in (600, 601):
+        assert acquired(record, process, 1)
+        assert lock_rings.wait(record, LockCall(process, 1), 1, 1) == 0
+    assert acquired(record, 1, 1)
+    for number in range(NUM_CALLS - 1):
+        assert lock_rings.claim(record, LockCall(2 + number // 64, number % 64), 1, True)
+    assert [lock_rings.notify(record, 1, 1, 1), lock_rings.notify(record, 1, 1, 1)] == [True, None]
+    assert not lock_rings.claim(record, LockCall(500, 1), 1, True)
+
+
+def test_the_states_have_conditions_whose_numbers_are_too_large(arena: DepotArena) -> None:
+    for part in (4095, 4096):
+        record = a_lock(arena)
+        assert acquired(record, 1, 1)
+        expected = (False, 0) if part == 4095 else (None, None)
+        assert (lock_rings.notify(record, 1, 1, part), lock_rings.wait(record, LockCall(1, 0), 1, part)) == expected
 
 
 def test_the_states_have_the_calls_for_which_a_ring_has_no_room(arena: DepotArena) -> None:

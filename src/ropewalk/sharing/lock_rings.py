@@ -60,7 +60,7 @@ class LockCall:
         self.process = process
         self.entry = process << NUMBER_BITS | number
         """Its first word, without condition and depth."""
-        self.is_claim = False
+        self.is_claim: bool
         """Whether it acquires a lock, and does not wait at a condition."""
         self.is_taken = False
         """Whether it owns the lock now, or again; whoever uses it again sets this back."""
