@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Callable
 from functools import partial
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ropewalk.sharing import queue_ring
 from ropewalk.sharing.arena import DepotArena
@@ -180,20 +181,33 @@ class Both:
         assert {word & PLACES for word in self.model.due} <= self.awake, "a call that may go on was not woken"
 
 
-EVENTS = {"put": 6, "get": 6, "look": 8, "put_nowait": 1, "get_nowait": 3, "join": 1, "finish": 3, "leave": 1, "die": 1}
-"""What happens, and how often."""
+happenings = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["put", "get", "look", "put", "get_nowait"] * 3
+            + ["put_nowait", "get_nowait", "join", "finish", "leave", "die"]
+        ),
+        st.integers(1, 4),
+        st.sampled_from([0, 0, 1, 8, 9, 40]),
+    ),
+    min_size=25,
+    max_size=80,
+)
 
 
 @pytest.mark.parametrize("bound", [0, 1, 3])
 def test_a_ring_does_what_lists_do(arena: DepotArena, bound: int) -> None:
     num_round, num_ahead = 0, 0
-    for seed in range(60):
-        dice = random.Random(seed)
+
+    @given(happenings)
+    @settings(deadline=None, max_examples=100)
+    def hold(events: list[tuple[str, int, int]]) -> None:
+        nonlocal num_round, num_ahead
         both = Both(arena, bound)
-        for number, what in enumerate(dice.choices([*EVENTS], [*EVENTS.values()], k=60)):
-            process, item = dice.randint(1, 4), number.to_bytes(1, "big") * dice.choice([0, 0, 1, 8, 9, 40])
+        for number, (what, process, size) in enumerate(events):
+            item = number.to_bytes(1, "big") * size
             if what == "look":
-                both.look(dice.randrange(10))
+                both.look(process)
             elif what == "finish":
                 both.finish()
             elif what == "die":
@@ -207,6 +221,8 @@ def test_a_ring_does_what_lists_do(arena: DepotArena, bound: int) -> None:
             head, tail, _, taken, _ = both.ring.state()
             num_round += head > tail
             num_ahead += taken > 0
+
+    hold()
     assert num_ahead > 5
     assert bound or num_round > 5
 
