@@ -42,6 +42,30 @@ def killed_at_step(call: Callable[[], object], step: int) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
 
+def is_usable_after_its_owner_died(mutex: int, call: Callable[[], object]) -> bool:
+    """Let a process die with a mutex, make a call that takes it, and return whether another thread can take it then."""
+    pid = os.fork()
+    if pid == 0:
+        process_mutex.lock(mutex)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    call()
+    return _as_others_find(mutex) == 0
+
+
+def _as_others_find(mutex: int) -> int:
+    found = list[int]()
+
+    def look() -> None:
+        found.append(process_mutex.trylock(mutex))
+        process_mutex.unlock(mutex)
+
+    thread = threading.Thread(target=look)  # this one could take it again
+    thread.start()
+    thread.join()
+    return found[0]
+
+
 def interrupted_at(module: ModuleType, step: int, call: Callable[[], object], handler: Callable[[], object]) -> bool:
     """Make a call, and at one of the moments at which Python handles signals another one; returns whether it was made.
 
@@ -56,7 +80,8 @@ def interrupted_at(module: ModuleType, step: int, call: Callable[[], object], ha
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
-            if last.get(frame, "").startswith(("CALL", "JUMP_BACKWARD", "RESUME")):
+            # The first instruction that is seen of a function follows on RESUME, at which signals are handled.
+            if last.get(frame, "RESUME").startswith(("CALL", "JUMP_BACKWARD", "RESUME")):
                 left -= 1
                 if left == 0:
                     handler()
@@ -88,11 +113,6 @@ def steps_that_leave_it_locked(module: ModuleType, begun: Callable[[], tuple[Cal
         raise KeyboardInterrupt
 
     problems = dict[int, int]()
-
-    def look(step: int, mutex: int) -> None:
-        problems[step] = process_mutex.trylock(mutex)
-        process_mutex.unlock(mutex)
-
     for step in itertools.count(1):
         call, mutex = begun()
         try:
@@ -100,8 +120,6 @@ def steps_that_leave_it_locked(module: ModuleType, begun: Callable[[], tuple[Cal
                 break
         except KeyboardInterrupt:
             pass
-        thread = threading.Thread(target=look, args=(step, mutex))  # this one could take it again
-        thread.start()
-        thread.join()
+        problems[step] = _as_others_find(mutex)
     assert problems, "it was never interrupted"
     return [step for step, problem in problems.items() if problem]
