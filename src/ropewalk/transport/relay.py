@@ -126,8 +126,6 @@ class Relay:
         """
         self.num_refused = 0
         """Number of connections that were refused."""
-        self.num_joined = 0
-        """Number of pairs that were joined since the beginning."""
         self._loop = loop
         self._on_joined = on_joined
         self._listening: dict[socket.socket, str] = {}  # with the path of a unix socket
@@ -418,7 +416,6 @@ class Relay:
             if side.told:
                 with contextlib.suppress(OSError):  # it has gone, and the splice will find that out
                     side.sock.send(_YES, socket.MSG_NOSIGNAL)
-        self.num_joined += 1
         splice = Splice(self._loop, a.sock, b.sock, self._scratch, lambda: self._ended(splice))
         self._splices[splice] = ticket
         if self._look is None:
