@@ -471,7 +471,7 @@ def test_an_interrupt_at_any_moment_leaves_the_mutex_to_the_others(arena: DepotA
         arena.free_record(record.slot)  # for the next one
         return changes(record, calls)[what], record.mutex
 
-    assert steps_that_leave_it_locked(lock_rings, prepared) == []
+    assert steps_that_leave_it_locked([lock_rings], prepared) == []
 
 
 @pytest.mark.parametrize("outer", ["claim", "release", "wait", "notify", "withdraw"])
@@ -497,7 +497,7 @@ def test_a_handler_at_any_moment_makes_a_change_of_its_own(arena: DepotArena, ou
         step += 1
         record, outer_call, inner_call = prepared()
         results = list[object]()
-        was_made = interrupted_at(lock_rings, step, lambda: results.append(outer_call()), inner_call)  # noqa: B023
+        was_made = interrupted_at([lock_rings], step, lambda: results.append(outer_call()), inner_call)  # noqa: B023
         if was_made:
             assert (results[0], record.look(all_of)) in possible
         arena.free_record(record.slot)

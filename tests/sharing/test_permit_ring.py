@@ -266,7 +266,7 @@ def test_a_handler_at_any_moment_makes_a_change_of_its_own(arena: DepotArena, ou
         step += 1
         record, calls = begun()
         results = list[object]()
-        was_made = interrupted_at(permit_ring, step, lambda: results.append(calls[outer]()), inner_of(calls, record))  # noqa: B023
+        was_made = interrupted_at([permit_ring], step, lambda: results.append(calls[outer]()), inner_of(calls, record))  # noqa: B023
         if not was_made:
             break
         assert (results[0], record.look(all_of)) in possible
@@ -291,4 +291,4 @@ def test_an_interrupt_at_any_moment_leaves_the_mutex_to_the_others(arena: DepotA
         }
         return calls[what], record.mutex
 
-    assert steps_that_leave_it_locked(permit_ring, prepared) == []
+    assert steps_that_leave_it_locked([permit_ring], prepared) == []
