@@ -45,7 +45,7 @@ def test_an_interrupt_before_a_call_waits_gives_back_no_permit(
     monkeypatch.setattr(calls._desk.alarm, "sleep_at", lambda _berth: permit_ring.grant(calls.record))
     assert calls.wait_for_permit(None, lost)
     with pytest.raises(KeyboardInterrupt):
-        interrupted_at(permit_ring, 1, lambda: calls.wait_for_permit(None, lost), interrupt)
+        interrupted_at([permit_ring], 1, lambda: calls.wait_for_permit(None, lost), interrupt)
     assert calls.record.look(lambda states: states.resting) == (0, 0, 0)
 
 
@@ -61,5 +61,5 @@ def test_an_interrupt_before_a_call_waits_leaves_the_lock_to_its_owner(
     monkeypatch.setattr(calls._desk.alarm, "sleep_at", lambda _berth: lock_rings.release(calls.record, 2, 22, False))
     assert wait()
     with pytest.raises(KeyboardInterrupt):
-        interrupted_at(lock_rings, 1, wait, interrupt)
+        interrupted_at([lock_rings], 1, wait, interrupt)
     assert calls.record.look(lambda states: states.resting) == (2, 22, 1)
