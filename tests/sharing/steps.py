@@ -46,6 +46,30 @@ def killed_at_step(call: Callable[[], object], step: int) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
 
+def is_usable_after_its_owner_died(mutex: int, call: Callable[[], object]) -> bool:
+    """Let a process die with a mutex, make a call that takes it, and return whether another thread can take it then."""
+    pid = os.fork()
+    if pid == 0:
+        process_mutex.lock(mutex)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    call()
+    return _as_others_find(mutex) == 0
+
+
+def _as_others_find(mutex: int) -> int:
+    found = list[int]()
+
+    def look() -> None:
+        found.append(process_mutex.trylock(mutex))
+        process_mutex.unlock(mutex)
+
+    thread = threading.Thread(target=look)  # this one could take it again
+    thread.start()
+    thread.join()
+    return found[0]
+
+
 def interrupted_at(
     modules: Collection[ModuleType], step: int, call: Callable[[], object], handler: Callable[[], object]
 ) -> bool:
@@ -63,7 +87,8 @@ def interrupted_at(
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
-            if last.get(frame, "").startswith(("CALL", "JUMP_BACKWARD", "RESUME")):
+            # The first instruction that is seen of a function follows on RESUME, at which signals are handled.
+            if last.get(frame, "RESUME").startswith(("CALL", "JUMP_BACKWARD", "RESUME")):
                 left -= 1
                 if left == 0:
                     handler()
@@ -97,11 +122,6 @@ def steps_that_leave_it_locked(
         raise KeyboardInterrupt
 
     problems = dict[int, int]()
-
-    def look(step: int, mutex: int) -> None:
-        problems[step] = process_mutex.trylock(mutex)
-        process_mutex.unlock(mutex)
-
     for step in itertools.count(1):
         call, mutex = begun()
         try:
@@ -109,8 +129,6 @@ def steps_that_leave_it_locked(
                 break
         except KeyboardInterrupt:
             pass
-        thread = threading.Thread(target=look, args=(step, mutex))  # this one could take it again
-        thread.start()
-        thread.join()
+        problems[step] = _as_others_find(mutex)
     assert problems, "it was never interrupted"
     return [step for step, problem in problems.items() if problem]
