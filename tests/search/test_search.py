@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -358,7 +359,7 @@ def test_the_decisions_in_the_store_can_be_repeated(made: Callable[..., Search],
 def test_a_trial_is_stopped_and_a_search_is_paused_from_another_terminal(
     made: Callable[..., Search], tmp_path: Path
 ) -> None:
-    search = made(functions.slow_climb, trials=40)
+    search = made(functions.endless_climb, trials=40)  # on a busy machine others were done before anybody had asked
     answers: list[Any] = []
 
     def ask() -> None:
@@ -376,11 +377,35 @@ def test_a_trial_is_stopped_and_a_search_is_paused_from_another_terminal(
         results = search.run()
     finally:
         asking.join()
-    assert answers[0].answer in ("trial 0 stops at its next step", "trial 0 is done already")
+    assert answers[0].ok and answers[0].answer == "trial 0 stops at its next step"
     assert answers[1].ok and answers[1].answer == "every trial pauses at its next step, then the search ends"
     assert 0 < len(results) < 40
     with open_store(tmp_path / "runs.db") as store:
         assert store.run(results.run).state == "paused"
+
+
+def test_who_asks_for_something_of_a_trial_that_has_just_ended_is_told_so(
+    made: Callable[..., Search], tmp_path: Path
+) -> None:
+    # Nobody looked for requests to such a trial: who had asked waited, and then heard of a process that did not answer.
+    search = made(functions.ends_or_goes_on, {"x": Choice([0.0, 1.0])}, sampler="grid", trials=2)
+    answers: list[Any] = []
+
+    def ask() -> None:
+        with open_store(tmp_path / "runs.db") as store:
+            ended = wait_for(lambda: store.runs(kind="trial", states=["done"]))[0]
+            number = store.request(ended.id, "stop")
+            wait_for(lambda: store.requested(number).answered)  # type: ignore[union-attr]
+            answers.append(store.requested(number))
+            store.request(ended.id.rpartition("-")[0], "pause")
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        search.run()
+    finally:
+        asking.join()
+    assert not answers[0].ok and re.fullmatch(r"trial \d is done already", answers[0].answer)
 
 
 def wait_for(look: Callable[[], Any]) -> Any:
