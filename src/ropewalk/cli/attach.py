@@ -12,7 +12,7 @@ from ropewalk.escaping import escaped
 
 
 def attach(
-    run: Annotated[str, typer.Argument(help="The id of a submitted run, or its beginning.")],
+    run: Annotated[str, typer.Argument(help="The id of a submitted run, or the start of it.")],
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Begin with this many of the last lines.")] = 1000,
 ) -> None:
     """Follow the output of a submitted run until it ends; the exit code is that of the run.

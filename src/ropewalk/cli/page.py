@@ -31,7 +31,7 @@ def page(
         int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any (default: 8470, or any).")
     ] = None,
     listen: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Serve other hosts, by TLS, at this address of this host.")
+        str | None, typer.Option(metavar="ADDRESS", help="Address of this host at which to serve other hosts, by TLS.")
     ] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="PEM file of a certificate chain for --listen (default: a new one is made).")

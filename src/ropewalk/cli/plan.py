@@ -75,7 +75,7 @@ def plan(
     ] = None,
     num_stages: Annotated[int | None, typer.Option(min=1, help="Number of stages (default: the fastest).")] = None,
     cut: Annotated[list[str] | None, typer.Option(help="Cut after this operator; may be repeated.")] = None,
-    recompute: Annotated[Recompute, typer.Option(help="Whether stages run their forward again.")] = Recompute.AUTO,
+    recompute: Annotated[Recompute, typer.Option(help="Whether stages compute activations again.")] = Recompute.AUTO,
     optimizer_slots: Annotated[
         int, typer.Option(min=0, help="Copies of the weights that the optimizer keeps: Adam 2, momentum 1, SGD 0.")
     ] = 2,

@@ -52,7 +52,7 @@ def ps(
     program: Annotated[
         str | None,
         typer.Argument(
-            help="Show only this one: its name, its beginning, the launcher's pid, or the id of a submitted run.",
+            help="Show only this one: its name or the start of it, the launcher's pid, or the id of a submitted run.",
             show_default=False,
         ),
     ] = None,

@@ -25,7 +25,7 @@ _MOST_LOOKS = 5
 
 def report(
     what: Annotated[
-        str, typer.Argument(help="Name or pid of what runs; or id, its beginning, or name of a run or search.")
+        str, typer.Argument(help="Name or pid of what runs; or name of a run or search, or its id or the start of it.")
     ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write (default: NAME-report.html in this folder).")

@@ -49,7 +49,7 @@ _Trust = Annotated[bool, typer.Option("--trust-store", help="Run a command from 
 def pause(run: Ref, wait: _Wait = 30.0, as_json: AsJson = False, store: Store = None) -> None:
     """Ask a run to write a checkpoint and end; `ropewalk runs continue` goes on with it.
 
-    Exit code 1 if it does not answer, or has not paused in time; it does so at its next checkpoint then.
+    Exit code 1 if it does not answer, or has not paused in time; it then pauses at its next checkpoint.
     """
     _ask("pause", run, wait, as_json, store)
 

@@ -20,7 +20,7 @@ Store = Annotated[
     typer.Option("--store", help="Path of a store, or its URL (default: ROPEWALK_STORE).", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Ref = Annotated[str, typer.Argument(help="Id of a run, its beginning, or a name.", show_default=False)]
+Ref = Annotated[str, typer.Argument(help="Id of a run or the start of it, or a name.", show_default=False)]
 Refs = Annotated[list[str], typer.Argument(help="Ids of runs, their beginnings, or names.", show_default=False)]
 
 

@@ -35,7 +35,9 @@ class ModeChoice(StrEnum):
 def search(
     function: Annotated[str, typer.Argument(metavar="FILE.py:FUNCTION", help="train(run, **hyperparameters).")],
     space: Annotated[Path, typer.Option(help="TOML file with the hyperparameters and their distributions.")],
-    metric: Annotated[list[str], typer.Option(help="Its name in run.log; may be repeated for several objectives.")],
+    metric: Annotated[
+        list[str], typer.Option(help="Name of the metric in run.log; may be repeated for several objectives.")
+    ],
     mode: Annotated[
         list[ModeChoice] | None, typer.Option(help="max (the default) or min, once or for each metric.")
     ] = None,

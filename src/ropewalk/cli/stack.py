@@ -20,7 +20,7 @@ def stack(
     program: Annotated[
         str | None,
         typer.Argument(
-            help="Name of the program, its beginning, or the launcher's pid (default: the only program).",
+            help="Name of the program or the start of it, or the launcher's pid (default: the only program).",
             show_default=False,
         ),
     ] = None,

@@ -32,7 +32,7 @@ _MOST_LOOKS = 5
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print everything once, after two looks, and exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Measure twice, print everything once, and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON.")] = False,
 ) -> None:
     """Show what runs and keep the view up to date: rates, CPU, memory, silence and failures of each process.
