@@ -27,6 +27,7 @@ from tests.shared_session import kept
 
 pytest_plugins = [
     "tests.watchdog",
+    "tests.workers",
     "tests.record",
     "tests.other_users",
     "tests.lab.plugin",
@@ -155,13 +156,6 @@ class Slice:
         ours = set(sorted(item.nodeid for item in items)[self.index :: self.num])
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in ours])
         items[:] = [item for item in items if item.nodeid in ours]
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from tests.file_order import FolderByFolder
-
-    return FolderByFolder(config, log)
 
 
 # --- nothing is left --------------------------------------------------------------------------------------------------

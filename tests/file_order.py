@@ -3,12 +3,17 @@
 The tests of a folder share what is expensive to start: a session whose processes have imported torch, a server of
 commands. A worker ends it when its next test is of another folder. With the largest files first, whatever their
 folder, that was after nearly every file: 3 s of CPU time for each file of `tests/rl`.
+
+And what becomes of the tests of a worker that dies: the one that it was running has failed, and the others go on
+elsewhere. xdist gives them all to other workers, so that one test ends worker after worker. It may also give a worker
+nothing but tests that are done, or just one, and a worker begins its last test only when it hears that no other comes:
+such a run never ends.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +42,11 @@ def next_file(waiting: Mapping[str, int], folder: str | None, others: Collection
     return next(file for file in waiting if folder_of(file) == folder)
 
 
+def unfinished(tests: Mapping[str, bool]) -> dict[str, bool]:
+    """Those tests of a file that have not run."""
+    return {test: False for test, done in tests.items() if not done}
+
+
 class FolderByFolder(LoadScopeScheduling):
     """The tests of a file run in one worker, and so do those that share a cluster; workers stay in their folders."""
 
@@ -56,3 +66,33 @@ class FolderByFolder(LoadScopeScheduling):
         self._folders[node] = folder_of(file)
         self.workqueue.move_to_end(file, last=False)  # the base class takes the first
         super()._assign_work_unit(node)
+
+    def remove_node(self, node: Any) -> str | None:
+        """Let others run what this worker has not; returns the test in which it died."""
+        left = {file: unfinished(tests) for file, tests in self.assigned_work.pop(node).items()}
+        in_order = [(file, test) for file, tests in left.items() for test in tests]
+        if not in_order:
+            return None
+        file, crashed = in_order[0]
+        del left[file][crashed]
+        self.workqueue.update((file, tests) for file, tests in left.items() if tests)
+        for other in self.nodes:
+            self._reschedule(other)
+        return crashed
+
+    def _reschedule(self, node: Any) -> None:
+        if node not in self.registered_collections:  # one that replaces another and has not collected yet
+            return
+        before = -1
+        while before != (before := len(self.workqueue)):  # until it has enough, or is told that this was all
+            super()._reschedule(node)
+
+    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
+        """Note what a worker has collected.
+
+        Raises:
+            RuntimeError: one that replaces another has collected other tests. Without an error all would wait for it.
+        """
+        super().add_node_collection(node, collection)
+        if node not in self.registered_collections:
+            raise RuntimeError(f"{node} has collected other tests than the worker that it replaces")

@@ -1,7 +1,8 @@
 """The pytest plugin that says what became of a run, in a file that is there only if the run came to its end.
 
 `--record FILE` writes, as JSON: with which exit code pytest ends, how many tests were collected and chosen, how many
-ran to their end, and the names of those that failed. `run_tests.py` judges by it whether a rerun is honest.
+ran to their end, and the names of those that failed, and of those in which a worker of xdist died. By it `run_tests.py`
+judges whether a rerun is honest.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Recorder:
         self._collected: set[str] = set()
         self._ran: set[str] = set()
         self._failed: dict[str, None] = {}
+        self._crashed: list[str] = []
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -43,8 +45,11 @@ class Recorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self._failed[report.nodeid] = None
-        if report.when == "teardown" or report.failed:  # one whose process died has no end
-            self._ran.add(report.nodeid)
+        if report.when in ("setup", "call", "teardown"):
+            if report.when == "teardown" or report.failed:
+                self._ran.add(report.nodeid)
+        else:  # what xdist says in the place of a worker
+            self._crashed.append(report.nodeid)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:
@@ -53,5 +58,6 @@ class Recorder:
             "collected": len(self._collected),
             "ran": len(self._ran),
             "failed": list(self._failed),
+            "crashed": self._crashed,
         }
         self._path.write_text(json.dumps(told))

@@ -5,7 +5,8 @@
 
 A rerun answers one question: was it the test, or what else went on? It is allowed to turn a run green only if
 
-1. the run ended by itself with failed tests (exit code 1), not with an internal error, a kill or an interrupt,
+1. the run ended by itself with failed tests (exit code 1), not with an internal error, a kill or an interrupt, and no
+   worker of it died,
 2. as many tests ran as were collected,
 3. not more than MAX_FAILURES failed,
 4. each of them passes RERUNS times in a row, beside BUSY processes that do nothing but compute, and
@@ -51,6 +52,8 @@ class Record:
     ran: int = 0
     failed: tuple[str, ...] = ()
     """Names of tests, as pytest takes them."""
+    crashed: tuple[str, ...] = ()
+    """Those of them in which a worker died."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ def why_not_again(record: Record | None, ledger: Mapping[str, Flake], today: dat
         return "the run left no record: it was killed, or never began"
     if record.exit_code != TESTS_FAILED:
         return f"the run ended with exit code {record.exit_code}, and only {TESTS_FAILED} says that just tests failed"
+    if record.crashed:
+        return f"a worker died in {', '.join(record.crashed)}; that it lives the next time says nothing about why"
     if record.ran != record.collected:
         return f"{record.ran} of {record.collected} collected tests ran; what became of the others is not known"
     if not record.failed:
@@ -104,7 +109,7 @@ def read_record(folder: Path) -> Record | None:
     """The record of a run, if it left one that is whole."""
     try:
         told = json.loads((folder / "record.json").read_text())
-        return Record(told["exit_code"], told["collected"], told["ran"], tuple(told["failed"]))
+        return Record(told["exit_code"], told["collected"], told["ran"], tuple(told["failed"]), tuple(told["crashed"]))
     except (OSError, ValueError, KeyError):
         return None
 

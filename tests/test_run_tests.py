@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ ROOT = Path(__file__).parents[1]
         (Record(3, 100, 100, FAILED.failed), "exit code 3"),  # an internal error
         (Record(-9, 100, 100, FAILED.failed), "exit code -9"),  # killed
         (Record(1, 100, 99, FAILED.failed), "99 of 100"),
+        (Record(1, 100, 100, FAILED.failed, FAILED.failed), "a worker died in tests/a.py::test_a"),
         (Record(1, 100, 100), "no test of it did"),
         (Record(1, 100, 100, tuple(f"tests/a.py::test_{n}" for n in range(MAX_FAILURES + 1))), "no accident"),
     ],
@@ -166,8 +168,54 @@ def test_tests_that_are_lost_with_their_worker_are_missed(project: Path) -> None
     write(project, "def test_bad():\n    os.kill(os.getpid(), signal.SIGKILL)\ndef test_good():\n    pass")
     assert run_tests.main(["some", "-q", "-p", "xdist.plugin", "-n", "1", "--max-worker-restart", "0"]) != 0
     assert why_not_again(read_record(project / "build" / "some"), {}, TODAY)
-    assert run_tests.main(["some", "-q", "-p", "xdist.plugin", "-n", "1"]) == 1
-    assert read_record(project / "build" / "some") == Record(1, 2, 2, ("tests/test_some.py::test_bad",))
+
+
+CRASHING = """
+import os, signal, time
+import pytest
+
+@pytest.mark.parametrize("number", range(4))
+def test_good(number):
+    pass
+
+def test_with_a_child_that_lives_on():
+    child = os.fork()  # with copies of all that the worker has open
+    if not child:
+        time.sleep(300)
+        os._exit(0)
+    open(f"{child}.child", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def test_after():
+    pass
+"""
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_a_run_with_workers_that_die_goes_on_and_names_the_tests_but_is_not_rerun(
+    project: Path, capfd: pytest.CaptureFixture[str], num_workers: int
+) -> None:
+    """Such a run hung for ever: what was left of a worker was run by nobody, or a child of it kept its pipe open."""
+    pytest.importorskip("xdist")
+    with open(project / "conftest.py", "a") as file:
+        file.write('pytest_plugins.append("tests.workers")\n')
+    for name in ("workers.py", "file_order.py"):
+        shutil.copy(ROOT / "tests" / name, project / "tests")
+    for name in ("a", "b", "c"):  # more files than workers, and all of them crash
+        (project / "tests" / f"test_{name}.py").write_text(CRASHING)
+    code = run_tests.main(["some", "-q", "-ra", "-p", "xdist.plugin", "-n", str(num_workers)])
+    children = [int(path.stem) for path in project.glob("*.child")]
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+    record = read_record(project / "build" / "some")
+    crashed = [f"tests/test_{name}.py::test_with_a_child_that_lives_on" for name in ("a", "b", "c")]
+    said = capfd.readouterr().out
+    assert code == 1 and record and len(children) == 3
+    assert sorted(record.crashed) == sorted(record.failed) == crashed
+    assert (record.collected, record.ran) == (18, 15)
+    assert all(f"crashed while running '{test}'" in said for test in crashed)
+    assert run_tests.main(["--again", "some"]) == 1
+    assert "a worker died in" in capfd.readouterr().out
 
 
 def test_an_interrupt_lets_the_tests_end_what_they_have_started(project: Path) -> None:

@@ -33,6 +33,20 @@ def slow_climb(run: Any, x: float) -> None:
         run.checkpoint({"total": total, "step": step})
 
 
+def endless_climb(run: Any, x: float) -> None:
+    """As `slow_climb`, until it is asked to stop."""
+    for _ in run.steps(1_000_000):
+        time.sleep(0.05)
+        run.log(score=x)
+
+
+def ends_or_goes_on(run: Any, x: float) -> None:
+    """Ends at once, or goes on until it is asked to stop."""
+    if x:
+        endless_climb(run, x)
+    run.log(score=x)
+
+
 def value(run: Any, x: float) -> float:
     """Logs nothing, and returns its score."""
     return x

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -105,6 +106,27 @@ def test_nested_and_constant_hyperparameters_arrive_as_they_are_written(made: Ca
 def test_given_configurations_come_first(made: Callable[..., Search]) -> None:
     results = made(functions.value, start_with=[{"x": 0.25}], trials=2).run()
     assert results[0].best == 0.25
+
+
+def test_configurations_cannot_be_given_without_a_space(made: Callable[..., Search]) -> None:
+    """As one who comes from `study.enqueue_trial` tries it, for whom "there are none" said nothing."""
+    with pytest.raises(
+        SearchInvalid, match=r"start_with gives 'x', and the search has no space.* put them into a space"
+    ):
+        made(functions.suggests, None, start_with=[{"x": 0.5}])
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda run, x: run.report(x, 1), r"'report', as Optuna's trial has it; write `for step in run\.steps"),
+        (lambda run, x: run.should_prune(), r"'should_prune', .* ends the trial when the scheduler stops it"),
+        (lambda run, x: run.lgo(value=x), r"the run of a trial has no attribute 'lgo'\n"),
+    ],
+)
+def test_the_names_of_optuna_lead_to_ours(made: Callable[..., Search], ask: Callable[..., Any], says: str) -> None:
+    with pytest.raises(SearchFailed, match=says):
+        made(ask, trials_in="threads").run()
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
@@ -337,7 +359,7 @@ def test_the_decisions_in_the_store_can_be_repeated(made: Callable[..., Search],
 def test_a_trial_is_stopped_and_a_search_is_paused_from_another_terminal(
     made: Callable[..., Search], tmp_path: Path
 ) -> None:
-    search = made(functions.slow_climb, trials=40)
+    search = made(functions.endless_climb, trials=40)  # on a busy machine others were done before anybody had asked
     answers: list[Any] = []
 
     def ask() -> None:
@@ -355,11 +377,35 @@ def test_a_trial_is_stopped_and_a_search_is_paused_from_another_terminal(
         results = search.run()
     finally:
         asking.join()
-    assert answers[0].answer in ("trial 0 stops at its next step", "trial 0 is done already")
+    assert answers[0].ok and answers[0].answer == "trial 0 stops at its next step"
     assert answers[1].ok and answers[1].answer == "every trial pauses at its next step, then the search ends"
     assert 0 < len(results) < 40
     with open_store(tmp_path / "runs.db") as store:
         assert store.run(results.run).state == "paused"
+
+
+def test_who_asks_for_something_of_a_trial_that_has_just_ended_is_told_so(
+    made: Callable[..., Search], tmp_path: Path
+) -> None:
+    # Nobody looked for requests to such a trial: who had asked waited, and then heard of a process that did not answer.
+    search = made(functions.ends_or_goes_on, {"x": Choice([0.0, 1.0])}, sampler="grid", trials=2)
+    answers: list[Any] = []
+
+    def ask() -> None:
+        with open_store(tmp_path / "runs.db") as store:
+            ended = wait_for(lambda: store.runs(kind="trial", states=["done"]))[0]
+            number = store.request(ended.id, "stop")
+            wait_for(lambda: store.requested(number).answered)  # type: ignore[union-attr]
+            answers.append(store.requested(number))
+            store.request(ended.id.rpartition("-")[0], "pause")
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        search.run()
+    finally:
+        asking.join()
+    assert not answers[0].ok and re.fullmatch(r"trial \d is done already", answers[0].answer)
 
 
 def wait_for(look: Callable[[], Any]) -> Any:

@@ -49,6 +49,8 @@ _STATES = {
 }
 _HERE = -1
 """Number of requests that are not in the store."""
+_NUM_ENDED = 100
+"""Of how many trials that have ended requests are still answered: who asks may not know yet that it has."""
 _UNFINISHED = (LOST, records.PAUSED, records.STOPPED, records.QUEUED)
 
 
@@ -69,6 +71,8 @@ class StoreKeeper:
         self.run, self.project, self.name, self.folder = run, project, name, folder
         self._open: dict[str, int] = {}
         """Runs of trials that have not ended, with their numbers."""
+        self._ended: deque[tuple[str, int]] = deque(maxlen=_NUM_ENDED)
+        """The same of the last ones that have."""
         self._owner = this_process()
         self._has_warned = False
         self._seen: set[int] = set()
@@ -134,6 +138,7 @@ class StoreKeeper:
         run = run_of_trial(self.run, facts.number)
         if facts.state.is_final:
             self._open.pop(run, None)
+            self._ended.append((run, facts.number))
         else:
             self._open[run] = facts.number
         self._sink.put(run, StateIs(_STATES[facts.state], time.time(), facts.why))
@@ -169,8 +174,9 @@ class StoreKeeper:
         return [*asked, *self._stored_requests()]
 
     def _stored_requests(self) -> Sequence[SearchRequest]:
+        trials = dict(self._ended) | self._open
         try:
-            rows = self._store.requests([self.run, *self._open])
+            rows = self._store.requests([self.run, *trials])
         except StoreError as error:
             if not self._has_warned:
                 self._has_warned = True
@@ -178,7 +184,7 @@ class StoreKeeper:
             return []
         new = [row for row in rows if row.number not in self._seen]
         self._seen.update(row.number for row in new)
-        return [SearchRequest(row.number, self._open.get(row.run), row.action) for row in new]
+        return [SearchRequest(row.number, trials.get(row.run), row.action) for row in new]
 
     def answer(self, request: SearchRequest, ok: bool, text: str) -> None:
         """Answer a request."""
