@@ -63,7 +63,7 @@ def test_a_file_is_checked_without_being_opened(tmp_path: Path) -> None:
     assert eval(found) == struct.pack("h", fcntl.F_WRLCK)
     plant(tmp_path / "open", mode=0o666)
     assert refused(tmp_path / "open", check_unopened).place == str(tmp_path / "open")
-    with pytest.raises(OSError, match="it is no regular file"):
+    with pytest.raises(OSError, match="it is not a regular file"):
         check_unopened(tmp_path)
 
 
@@ -138,7 +138,7 @@ def test_what_is_no_file_never_holds_up_its_reader(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir(mode=0o700)
     for name in ("pipe", "folder"):
         for how in (open_trusted, open_own):
-            with pytest.raises(OSError, match="no regular file"):
+            with pytest.raises(OSError, match="not a regular file"):
                 how(tmp_path / name)
     (tmp_path / "round").symlink_to("round")
     with pytest.raises(OSError) as caught:

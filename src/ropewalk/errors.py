@@ -40,7 +40,7 @@
     ├── NotTraceable (TypeError)              a model cannot be traced; names the operator and a workaround
     ├── PlanInvalid (ValueError)              the stages are not a valid plan of this model on these devices
     │   └── NoPlanFits                        no plan meets the request; names both numbers and the smallest change
-    ├── StreamLost (ConnectionError)          replay lacks earlier parts of a stream, which has to begin anew
+    ├── StreamLost (ConnectionError)          replay lacks earlier parts of a stream, which has to start over
     ├── LimiterDeadlock                       inserters and samplers of a table wait for each other; says which counts
     ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot continue
     ├── SearchInvalid (ValueError)            a search cannot run as described; names the parameter or option

@@ -95,7 +95,7 @@ def live(thing: ShownAsHtml, *, every_s: float = 1.0) -> LiveDisplay:
 
 
 def _new_display(thing: ShownAsHtml) -> Any:
-    """Return the handle of a new display; None if this is no kernel of a notebook."""
+    """Return the handle of a new display; None if this is not a kernel of a notebook."""
     if "ipykernel" not in sys.modules:
         return None
     display = cast("Any", importlib.import_module("IPython.display")).display

@@ -1,9 +1,11 @@
-"""What a message says of a name that does not exist: the closest one, and all that there are."""
+"""What a message says of a name or value that does not exist: the closest one, and all that there are."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
+
+from ropewalk.quantities import listed
 
 _MOST_SHOWN = 30
 """The number of names that a message lists."""
@@ -55,9 +57,29 @@ def instead_of(name: str, known: Iterable[str], words: str = "there are", *, quo
     """
     names = list(known)
     hint = did_you_mean(name, names, quoted=quoted)
-    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
     begin = f"{hint} {words[0].upper()}{words[1:]}" if hint else f"; {words}"
-    return f"{begin} {', '.join(names[:_MOST_SHOWN]) or 'none'}{more}"
+    return f"{begin} {listed(names, _MOST_SHOWN) or 'none'}"
 
 
-__all__ = ["did_you_mean", "instead_of", "near_names"]
+def check_choice(option: str, value: object, choices: Iterable[str], error: type[Exception] = ValueError) -> None:
+    """Raise an error if the value of an option is none of its choices.
+
+    Args:
+        option: its name.
+        value: what was given.
+        choices: the values that it may have.
+        error: the exception to raise.
+
+    Example:
+        >>> check_choice("policy", "on-failure", ["never", "on_failure"])
+        Traceback (most recent call last):
+        ...
+        ValueError: policy must be one of 'never', 'on_failure', not 'on-failure'; did you mean 'on_failure'?
+    """
+    allowed = list(choices)
+    if value not in allowed:
+        meant = did_you_mean(str(value).replace("-", "_").lower(), allowed)
+        raise error(f"{option} must be one of {', '.join(map(repr, allowed))}, not {value!r}{meant}")
+
+
+__all__ = ["check_choice", "did_you_mean", "instead_of", "near_names"]

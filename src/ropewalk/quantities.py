@@ -1,9 +1,11 @@
-"""Human-readable quantities: sizes such as "4Gi", durations such as "2h" or "1:30:00", and counts."""
+"""Human-readable quantities: sizes such as "4Gi", durations such as "2h" or "1:30:00", moments, counts, and lists."""
 
 from __future__ import annotations
 
 import math
 import re
+import time
+from collections.abc import Sequence
 
 _UNITS = {
     "": 1,
@@ -114,6 +116,22 @@ def shown_duration(seconds: float) -> str:
     if seconds == 0 or seconds >= 0.9995:  # with three digits, this would print as "1e+03 ms"
         return f"{seconds:.3g} s"
     return f"{1e3 * seconds:.3g} ms" if seconds >= 0.9995e-3 else f"{1e6 * seconds:.3g} µs"
+
+
+def shown_moment(seconds: float) -> str:
+    """Format a Unix time in seconds as the date and the time of this machine's clock."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Format the first names of a list, and how many more there are.
+
+    Example:
+        >>> listed(["a", "b", "c", "d"], 3), listed(["a", "b"], 3)
+        ('a, b, c and 1 more', 'a, b')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def counted(number: int, thing: str, ending: str = "s") -> str:

@@ -115,7 +115,7 @@ def _check_file(facts: os.stat_result, path: Path | str, where: str) -> None:
     if _lets_others_write(facts):
         raise _lets_in_writers(path, where, facts)
     if not stat.S_ISREG(facts.st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 def _opened(descriptor: int, path: Path | str, where: str) -> BufferedReader:

@@ -395,7 +395,7 @@ def test_a_call_that_was_done_when_its_link_was_lost_is_answered_and_not_done_ag
         target = Target()
         server.serve(target, "far")
         client = end.client("far", Target, retries=True)
-        send_answer, lost = server.server.reply, list[Any]()
+        send_answer, lost = server.server._turns.reply, list[Any]()
 
         def lose_two(link: Any, answer: Any, parts: Any = ()) -> None:
             if len(lost) < 2:
@@ -408,7 +408,7 @@ def test_a_call_that_was_done_when_its_link_was_lost_is_answered_and_not_done_ag
             lost.clear()
             return call()
 
-        monkeypatch.setattr(server.server, "reply", lose_two)
+        monkeypatch.setattr(server.server._turns, "reply", lose_two)
         assert with_lost_answers(lambda: client.add(5)) == 5 == target.count
         assert len(lost) == 1, "the first answer was lost; the second came another way, from what was kept"
         assert with_lost_answers(lambda: client.add.future(1).result(120)) == 6 == target.count

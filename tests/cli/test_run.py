@@ -157,7 +157,7 @@ def test_a_mistake_of_configuration_ends_in_a_sentence(tmp_path: Path, given: li
         (["--engine", "slurm", "-o", "partitio=x"], "did you mean partition?"),
         (["--engine", "kubernetes", "-o", "imag=x"], "did you mean image?"),
         (["--engine", "ssh"], "`hosts` is empty"),
-        (["--engine", "ray", "-o", "auth=maybe"], "auth is token or disabled"),
+        (["--engine", "ray", "-o", "auth=maybe"], "auth must be one of 'token', 'disabled'"),
         (["--engine", "dokcer"], "docker"),
     ],
     ids=lambda value: " ".join(value[1:]) if isinstance(value, list) else "",

@@ -94,7 +94,7 @@ def test_every_option_finds_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
         ("volumes", "/data", "HOST:CONTAINER"),
         ("volumes", "/data:data", "HOST:CONTAINER"),
         ("volumes", "/data:/data:rx", "not '/data:/data:rx'"),
-        ("pull", "sometimes", "missing, always, never"),
+        ("pull", "sometimes", "pull must be one of 'missing', 'always', 'never', not 'sometimes'"),
         ("image", "two words", "no spaces"),
         ("network", "a b", "network is a name"),
         ("environment", "1=2", "NAME=value or NAME"),

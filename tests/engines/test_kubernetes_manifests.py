@@ -145,7 +145,7 @@ def test_an_image_is_needed_and_the_message_says_how_to_give_one() -> None:
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("image_pull_policy", "Sometimes", "Always, IfNotPresent, Never"),
+        ("image_pull_policy", "Sometimes", "'Always', 'IfNotPresent', 'Never', not"),
         ("image", "a b", "no spaces"),
         ("namespace", "Training", "small letters"),
         ("service_account", "a;rm -rf", "small letters"),

@@ -21,8 +21,8 @@ from ropewalk.errors import EngineError, SettingsError
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"placement": "TIGHT"}, "placement is SPREAD, PACK, STRICT_SPREAD, STRICT_PACK; not 'TIGHT'"),
-        ({"auth": "maybe"}, "auth is token or disabled"),
+        ({"placement": "TIGHT"}, "'STRICT_SPREAD', 'STRICT_PACK', not 'TIGHT'"),
+        ({"auth": "maybe"}, "auth must be one of 'token', 'disabled', not 'maybe'"),
         ({"connect_s": 0}, "connect_s must be above 0, not 0"),
         ({"silence_s": "-1"}, "silence_s must be above 0"),
         ({"resources": "CPU=2"}, "CPU follows from what a process asks for"),

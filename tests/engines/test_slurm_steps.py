@@ -148,7 +148,7 @@ def test_steps_are_for_launchers_inside_of_an_allocation_of_their_user(monkeypat
     monkeypatch.setenv("SLURM_JOB_ID", "8812")
     assert isinstance(slurm_engine(), SlurmSteps)
     assert isinstance(slurm_engine({"inside": "submit"}), SlurmEngine)
-    with pytest.raises(SettingsError, match="inside must be auto or submit, not 'yes'"):
+    with pytest.raises(SettingsError, match="inside must be one of 'auto', 'submit', not 'yes'"):
         slurm_engine({"inside": "yes"})
     # `ropewalk submit` made this job for its launcher; agents would not fit into it.
     monkeypatch.setenv("ROPEWALK_RUN_ID", RUN)

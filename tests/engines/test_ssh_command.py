@@ -117,7 +117,7 @@ def test_rendering_shows_hosts_and_job_and_no_secret() -> None:
         ("Timeout, server n1 not responding.", "cannot be reached", "take it off `hosts`"),
         ("ann@n1: Permission denied (publickey).", "permission denied", "ssh-copy-id"),
         ("Host key verification failed.", "not known here", "ssh -p 2222 ann@n1"),
-        ("WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\nHost key ...", "set up anew", "ssh-keygen -R n1"),
+        ("WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\nHost key ...", "set up again", "ssh-keygen -R n1"),
         ("kex_exchange_identification: Connection closed by remote host", "hung up", "MaxStartups"),
         ("UNPROTECTED PRIVATE KEY FILE!\nann@n1: Permission denied (publickey).", "read by others", "chmod 600"),
         ("/home/ann/.ssh/config: line 3: Bad configuration option: foo", "refused", "fix ~/.ssh/config"),

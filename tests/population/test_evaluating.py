@@ -504,7 +504,7 @@ def test_an_interrupt_leaves_the_pool_usable(pool: rw.Pool) -> None:
     [
         ({}, "nothing ends this run: OpenAIES goes on for ever"),
         ({"generations": 0}, "generations must be at least 1, not 0"),
-        ({"mode": "async", "generations": 1}, 'mode must be "generation" or "steady", not \'async\''),
+        ({"mode": "async", "generations": 1}, "mode must be one of 'generation', 'steady', not 'async'"),
         ({"mode": "steady", "generations": 1, "stragglers": StragglerPolicy.wait()}, "steady state has none"),
         ({"until": {"test": 3.0}}, "this run has no tests; give test=8"),
         ({"generations": 1, "workers": WorkerAutoscaler(1, 2)}, "workers= sizes a ropewalk.Pool"),

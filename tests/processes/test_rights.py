@@ -190,7 +190,7 @@ def test_what_a_host_asks_for_as_a_service_forges_no_lines(session: Session, int
     intruder.send(say.AgentUp(os.getpid(), "n9", "unix:/nowhere", 1))
     intruder.send(say.NeedService("ticket", entry))
     problem = heard(intruder, say.ServiceAt).problem
-    assert "is no entry" in problem and problem.isprintable()
+    assert "is not an entry" in problem and problem.isprintable()
 
 
 @pytest.mark.parametrize("pid", [0, -1, -(1 << 31)])

@@ -232,7 +232,7 @@ def test_an_actor_begins_anew_after_nan(caplog: pytest.LogCaptureFixture, tmp_pa
         outcome = outcome_of(running)
         status = running.client("learner").status()
         assert status_of(running, "actors").restarts == 0
-    # The learner may complete its steps while the actor still begins anew after the last refusal.
+    # The learner may complete its steps while the actor still starts over after the last refusal.
     assert status.actors[0].refused >= 1 and status.actors[0].lives - status.actors[0].refused in (0, 1)
     assert "is nan at step" in status.problems[0]
     check_record(rare, outcome.counters)

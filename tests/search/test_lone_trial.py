@@ -11,9 +11,10 @@ import pytest
 
 from ropewalk.errors import SearchInvalid, SettingsError
 from ropewalk.population.hyperparameters import Uniform
-from ropewalk.search.results import SearchResults, TrialResult
+from ropewalk.search.results import SearchResults
 from ropewalk.search.schedulers import ASHA, PopulationTraining
 from ropewalk.search.search import Search
+from ropewalk.search.trial_result import TrialResult
 from ropewalk.tracking.current import current_run
 from ropewalk.tracking.relaunch import Relaunch
 from ropewalk.tracking.store.opening import open_store

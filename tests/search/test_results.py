@@ -11,7 +11,8 @@ import pytest
 
 from ropewalk.errors import SearchFailed
 from ropewalk.search.importance import importances
-from ropewalk.search.results import SearchResults, TrialResult
+from ropewalk.search.results import SearchResults
+from ropewalk.search.trial_result import TrialResult
 
 
 def trial(number: int, best: float | None, **facts: Any) -> TrialResult:

@@ -621,7 +621,7 @@ def test_a_request_for_a_trial_of_an_earlier_launcher_is_answered(made: Callable
         ({"space": {"y": Uniform(0, 1)}}, "value has no parameter 'y'.*it takes run, then x"),
         ({"space": {"z": 1}}, "value has no parameter 'z'"),
         ({"start_with": [{"x": 3}]}, "x"),
-        ({"trials_in": "clouds"}, "trials_in is"),
+        ({"trials_in": "clouds"}, "trials_in must be one of"),
         ({"max_concurrent": -1}, "max_concurrent"),
     ],
 )

@@ -122,7 +122,7 @@ def test_bytes_that_are_no_records_end_the_stream_of_their_process_alone(launche
     launcher.take("a", written("run-a", note("after")))
     launcher.take("b", written("run-b", note("of b")))
     (problem,) = launcher.problems
-    assert "a on n1 wrote what is no record (" in problem
+    assert "a on n1 wrote what is not a record (" in problem
     assert launcher.sink.records == [note("before"), note("of b")]
     launcher.take("a", b"", is_last=True)
     launcher.take("a", written("run-a", note("of its successor")))

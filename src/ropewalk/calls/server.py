@@ -1,4 +1,4 @@
-"""The serving side of calls: objects, the turns of calls at them, and the answers that are sent back.
+"""The serving side of calls: the objects, and the calls that arrive for them; `turn_runner` runs these.
 
     link ──Call──▶ loop: turn? ──yes──▶ method, in this very thread ──▶ Answer
                      │ no: waits in its lane         (if it takes long, a deputy thread goes on with the loop)
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from ropewalk.calls.batching import Gathering
 from ropewalk.calls.call_context import current, watchers
-from ropewalk.calls.incoming import CallPolicy, HeldTurn, Incoming, OnceIncoming, Reply, Served, Turn
+from ropewalk.calls.incoming import CallPolicy, HeldTurn, Incoming, OnceIncoming, Served, Turn
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import (
     Answer,
@@ -31,27 +31,18 @@ from ropewalk.calls.messages import (
     More,
     OnceCall,
     Raised,
-    StreamItem,
     Taken,
     TakenPageHere,
 )
 from ropewalk.calls.once import CallName, CallStanding, Done, OnceTable
-from ropewalk.calls.payloads import PackedValue
 from ropewalk.calls.streams import ServedGenerator
-from ropewalk.calls.threads import Threads
-from ropewalk.calls.turns import CallLane
+from ropewalk.calls.turn_runner import TurnRunner, send
 from ropewalk.calls.waits import LaneWaits, leave_batch, waiting_calls, waits_of
-from ropewalk.errors import CallCycle, FrameError, LinkClosed
+from ropewalk.errors import CallCycle, LinkClosed
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
-from ropewalk.transport.loop_with_deputies import DEPUTY_S
-
-_TURN_S = 0.001
-"""Maximum time in seconds for which waiting calls are begun in one turn of the loop."""
-_MOST_HELD = 16
-"""Maximum number of small answers sent together: the caller can go on with these while the next ones are made."""
 
 
 class WaitlessHandler(Protocol):
@@ -87,11 +78,10 @@ class CallServer:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._threads = Threads("ropewalk-call")
+        self._turns = TurnRunner(loop, self._go_on_with)
         self._served: dict[int, Served] = {}
         self._num_served = 0
-        self._calls: dict[Link, dict[int, Incoming]] = {}
-        """Calls that are not answered yet, which may be cancelled."""
+        self._calls = self._turns.unanswered
         self.desk: WaitlessHandler | None = None
         """Is offered every plain `Call` first, and takes those for its own objects."""
 
@@ -114,7 +104,7 @@ class CallServer:
         served.before_waiting = self._loop.hand_over
         for way in served.ways.values():
             if way.facts.batch_size:
-                way.batch = Gathering(served, way, self._loop, self._begin)
+                way.batch = Gathering(served, way, self._loop, self._turns.begin)
         self._served[served.target] = served
         return served
 
@@ -146,7 +136,7 @@ class CallServer:
             if isinstance(turn, HeldTurn):
                 turn.drop()
             for call in turn.calls:
-                self._finish(call, Gone(call.number, served.closed))
+                self._turns.finish(call, Gone(call.number, served.closed))
         self._loop.call_soon(lambda: self._end_streams(served, waiting))
 
     def waits(self) -> list[LaneWaits]:
@@ -166,7 +156,7 @@ class CallServer:
             call = next((call for call in waiting_calls(served) if call.key == key), None)
             if call is None or not (call.lane.withdraw(call) or leave_batch(call)):
                 return False
-        self._finish(call, call.failed(error))
+        self._turns.finish(call, call.failed(error))
         call.cancelled = "it was ended"  # the rest of it, in a batch or a stream, does not run
         if isinstance(call, ServedGenerator):
             self._loop.call_soon(lambda: self._stepped(call))
@@ -187,11 +177,15 @@ class CallServer:
         while self._calls and time.monotonic() < due:
             time.sleep(0.005)
 
+    def reply(self, link: Link, answer: Any, parts: Sequence[Part] = ()) -> None:
+        """Send an answer of a `WaitlessHandler`; see `TurnRunner.reply`."""
+        self._turns.reply(link, answer, parts)
+
     def close(self) -> None:
         """Stop serving all objects; may be called twice."""
         for served in list(self._served.values()):
             self.withdraw(served)
-        self._threads.close()
+        self._turns.threads.close()
 
     @contextlib.contextmanager
     def turn(self, served: Served) -> Generator[bool]:
@@ -223,7 +217,7 @@ class CallServer:
             with served.lock:
                 more = lane.finish(held)
             if more:
-                self._loop.call_soon(lambda: self._continue(served, lane))
+                self._loop.call_soon(lambda: self._turns.continue_lane(served, lane))
 
     # The loop
 
@@ -279,20 +273,20 @@ class CallServer:
             with served.lock:
                 begun = lane.begin_alone(call)
             if not begun:
-                self._begin(call)
+                self._turns.begin(call)
                 return
             entered = loop.enter()
-            self._run_alone(call)
+            self._turns.run_alone(call)
             if not loop.leave(entered):
                 link.flush()  # the turn of the loop in which its answer was held is over
             return
         if served is None or served.closed:
-            _send(link, Gone(message.number, served.closed if served else ""))
+            send(link, Gone(message.number, served.closed if served else ""))
             return
         way = served.ways.get(message.method)
         if way is None:
             error = AttributeError(f"{served.label} has no method {message.method!r}; it has: {', '.join(served.ways)}")
-            _send(link, Raised(message.number, failure_of(error)))
+            send(link, Raised(message.number, failure_of(error)))
             return
         if way.facts.streams:
             stream = ServedGenerator(served, way, link, message, received)
@@ -306,12 +300,12 @@ class CallServer:
     def _take(self, way: CallPolicy, call: Incoming) -> None:
         """Begin a call, or add it to a batch."""
         if not way.batch:
-            self._begin(call)
+            self._turns.begin(call)
             return
         try:
             way.batch.add(call)
         except CallCycle as error:
-            self._finish(call, call.failed(error))
+            self._turns.finish(call, call.failed(error))
 
     def _call_once(self, link: Link, message: OnceCall, received: Received) -> None:
         """Take a call that may have arrived before, over this link or another one."""
@@ -333,7 +327,7 @@ class CallServer:
         if isinstance(standing, Done):
             self._answer_again(link, message, standing)
         elif standing is CallStanding.OLD:
-            _send(link, Gone(message.number, f"{served.label} has answered this call before"))
+            send(link, Gone(message.number, f"{served.label} has answered this call before"))
         elif standing is CallStanding.NEW:
             self._calls[link][message.number] = call
             self._take(way, call)
@@ -345,22 +339,6 @@ class CallServer:
                 link.send(Raised(message.number, done.failure))
             else:
                 link.send(Answer(message.number, ()), done.parts)
-
-    def _settle(self, call: OnceIncoming, done: Done | None) -> None:
-        """Note the outcome of a call that runs once; with the object's lock held."""
-        if call.is_settled:
-            return
-        call.is_settled = True
-        served, name = call.served, call.once
-        assert name
-        served.once_running.pop(name, None)
-        if done:
-            served.once.done(name, done)
-        else:
-            served.once.undone(name)
-        if call.repeats:  # these are answered now, or begun anew
-            repeats, call.repeats = call.repeats, []
-            self._loop.call_soon(lambda: self._go_on_with(repeats))
 
     def _go_on_with(self, repeats: Sequence[tuple[Link, OnceCall, Received]]) -> None:
         for link, message, received in repeats:
@@ -375,7 +353,7 @@ class CallServer:
         loop = self._loop
         entered = loop.enter()
         for reply in call.run():
-            self._finish(*reply)
+            self._turns.finish(*reply)
         if not loop.leave(entered):
             way.lasts = True
             link.flush()  # the turn of the loop in which its answer was held is over
@@ -393,7 +371,7 @@ class CallServer:
         with call.served.lock:
             withdrawn = call.lane.withdraw(call) or bool(call.way.batch and call.way.batch.discard(call))
             if withdrawn and isinstance(call, OnceIncoming):
-                self._settle(call, None)
+                self._turns.settle(call, None)
 
     def _forget_repeat(self, link: Link, number: int) -> None:
         """Drop a repeated call that arrived while the first one ran, and whose answer is no longer wanted."""
@@ -417,20 +395,20 @@ class CallServer:
     def _tell_watchers(self, call: Incoming) -> None:
         """A running call is over: user callbacks run in threads, and never block the loop."""
         for callback in watchers(call.key):
-            self._threads.run(callback)
+            self._turns.threads.run(callback)
 
     def _step(self, stream: ServedGenerator) -> None:
         """Give a stream its next turn, if it wants one."""
         if stream.wants_turn:
             stream.in_turn = True
-            self._begin(stream)
+            self._turns.begin(stream)
 
     def _end_streams(self, served: Served, waited: Sequence[Turn]) -> None:
         """End the streams of an object that is no longer served; `waited` were removed from their lanes."""
         under_way = [call for calls in self._calls.values() for call in list(calls.values())]
         for stream in dict.fromkeys((*waited, *under_way)):
             if isinstance(stream, ServedGenerator) and stream.served is served:
-                self._finish(stream, Gone(stream.number, served.closed))
+                self._turns.finish(stream, Gone(stream.number, served.closed))
                 stream.cancelled = served.closed
                 stream.in_turn = stream.in_turn and stream not in waited
                 self._step(stream)
@@ -438,147 +416,6 @@ class CallServer:
     def _stepped(self, stream: ServedGenerator) -> None:
         stream.in_turn = False
         self._step(stream)
-
-    # Turns
-
-    def _begin(self, turn: Turn) -> None:
-        """Run a turn now, or let it wait in its lane."""
-        try:
-            with turn.served.lock:
-                begun = turn.lane.arrive(turn)
-        except CallCycle as error:
-            for call in turn.calls:
-                self._finish(call, call.failed(error))
-            if turn.when_over:
-                self._loop.call_soon(turn.when_over)
-            return
-        if begun:
-            self._start(turn)
-
-    def _continue(self, served: Served, lane: CallLane[Turn]) -> None:
-        """Begin waiting turns of a lane; on the loop, for at most `_TURN_S`."""
-        due = time.monotonic() + _TURN_S
-        while True:
-            with served.lock:
-                turn = lane.begin_next()
-            if turn is None or not self._start(turn):
-                return
-            if time.monotonic() > due:
-                self._loop.call_soon(lambda: self._continue(served, lane))
-                return
-
-    def _start(self, turn: Turn) -> bool:
-        """Run a turn; False if another thread took over the loop meanwhile and continues with the lane."""
-        if isinstance(turn, HeldTurn):
-            turn.give()
-            return True
-        if turn.in_thread:
-            self._threads.run(lambda: self._run(turn))
-            return True
-        entered = self._loop.enter()
-        self._run(turn)
-        if self._loop.leave(entered):
-            return True
-        for call in turn.calls:
-            call.link.flush()  # the turn of the loop in which its answer was held is over
-        return False
-
-    def _run_alone(self, call: Incoming) -> None:
-        """Run a plain call and send its reply: the fast path of `_run`."""
-        served = call.served
-        since = call.since = time.monotonic()
-        reply = call.answer()
-        early = reply[2] is not None and _must_go_first(reply)
-        if early:
-            self._finish(*reply)
-        with served.lock:
-            served.num_done += 1
-            served.busy_s += time.monotonic() - since
-            more = call.lane.finish(call)
-        if more:
-            self._loop.call_soon(lambda: self._continue(served, call.lane))
-        # The turn ends before its answer is sent: a caller that has the answer may call again at once.
-        if not early:
-            self._finish(*reply)
-
-    def _run(self, turn: Turn) -> None:
-        """Run a turn and send its replies."""
-        served, lane = turn.served, turn.lane
-        turn.since = time.monotonic()
-        replies = turn.run()
-        early = any(map(_must_go_first, replies)) and not any(call.once for call, _, _ in replies)
-        if early:
-            self._finish_all(replies)
-        with served.lock:
-            num_ended = turn.num_ended
-            served.num_done += num_ended
-            served.busy_s += num_ended * (time.monotonic() - turn.since)
-            for call, answer, packed in replies:
-                if call.once:  # during its turn, so that the next saved state contains both the effect and the answer
-                    self._settle(call, call.done(answer, packed))  # type: ignore[arg-type, attr-defined]
-            more = lane.finish(turn)
-        if more:
-            self._loop.call_soon(lambda: self._continue(served, lane))
-        # The turn ends before its answer is sent: a caller that has the answer may call again at once.
-        if not early:
-            self._finish_all(replies)
-        if turn.when_over:
-            self._loop.call_soon(turn.when_over)
-        if turn.in_thread and isinstance(turn, Incoming) and time.monotonic() - turn.since < DEPUTY_S:
-            turn.way.lasts = False
-
-    def reply(self, link: Link, answer: Any, parts: Sequence[Part] = ()) -> None:
-        """Send an answer, together with others if more of the messages that arrived together are at hand.
-
-        Raises:
-            LinkClosed: the caller is gone.
-        """
-        if not (link.may_hold_more and self._loop.is_reading(link)):
-            link.send(answer, parts, copies=True)
-        elif link.hold(answer, parts, copies=True) >= _MOST_HELD:
-            link.flush()
-
-    def _finish_all(self, replies: Sequence[Reply]) -> None:
-        for reply in replies:
-            self._finish(*reply)
-
-    def _finish(self, call: Incoming, answer: Any, packed: PackedValue | None = None) -> None:
-        """Send the outcome of a call, unless it is no longer wanted."""
-        link = call.link
-        if call.once:
-            with call.served.lock:
-                self._settle(call, None)  # type: ignore[arg-type]  # unless it was before: it has ended without a turn
-        if type(answer) is not StreamItem and (calls := self._calls.get(link)):
-            calls.pop(call.number, None)
-        try:
-            if answer is None or call.cancelled:
-                return
-            if packed is None:
-                parts = ()
-            elif packed.fds:
-                link.send(answer, packed.parts, packed.fds)
-                return
-            else:
-                parts = packed.parts
-            self.reply(link, answer, parts)
-        except LinkClosed:
-            pass  # the loop notices by itself
-        except FrameError as error:
-            _send(link, Raised(call.number, failure_of(error)))
-        finally:
-            if packed is not None and packed.fds:
-                packed.close()
-
-
-def _must_go_first(reply: Reply) -> bool:
-    """Whether a reply has parts in memory of the object, which the next call may change."""
-    packed = reply[2]
-    return packed is not None and len(packed.parts) > 1
-
-
-def _send(link: Link, message: Any) -> None:
-    with contextlib.suppress(LinkClosed):  # the loop notices by itself
-        link.send(message)
 
 
 __all__ = ["CallServer", "Served", "WaitlessHandler"]

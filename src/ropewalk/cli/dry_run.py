@@ -14,7 +14,7 @@ from ropewalk.errors import EngineError
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.project_files import find_project, list_files
 from ropewalk.processes.sizing import Share, described, shares, shares_of_places, too_many
-from ropewalk.quantities import counted
+from ropewalk.quantities import counted, listed
 from ropewalk.settings import Settings
 
 _NUM_SHOWN = 5
@@ -80,8 +80,7 @@ def _code(chosen: Settings, script: Path | None) -> str:
     listing = list_files(project)
     num_files = sum(not stat.S_ISDIR(entry.mode) for entry in listing.entries)
     size_bytes = sum(entry.size_bytes for entry in listing.entries)
-    more = f" and {len(listing.left_out) - _NUM_SHOWN} more" if len(listing.left_out) > _NUM_SHOWN else ""
-    left_out = f"; left out: {', '.join(listing.left_out[:_NUM_SHOWN])}{more}" if listing.left_out else ""
+    left_out = f"; left out: {listed(listing.left_out, _NUM_SHOWN)}" if listing.left_out else ""
     too_much = ", MORE than" if size_bytes > chosen.code_limit else " of at most"
     return (
         f"# code: {project.root} is sent to every host, {counted(num_files, 'file')}, {size_bytes:,} "

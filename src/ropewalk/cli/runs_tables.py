@@ -6,7 +6,6 @@ Names, labels, notes and causes come from processes, and are escaped.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,7 +16,7 @@ from rich.text import Text
 from ropewalk.cli.sparkline import sparkline
 from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.last_line import last_line
-from ropewalk.quantities import shown_duration, shown_size
+from ropewalk.quantities import shown_duration, shown_moment, shown_size
 from ropewalk.text_table import text_table
 from ropewalk.tracking.run_reports import Comparison, RunReport, flattened
 
@@ -44,11 +43,6 @@ def number(value: float | None) -> str:
     if value is None:
         return "-"
     return str(value) if not math.isfinite(value) else f"{value:.5g}"
-
-
-def moment(seconds: float) -> str:
-    """Return a time of day and its date, as this machine's clock shows them."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def lasted(run: RunRow, now: float) -> str:
@@ -83,7 +77,7 @@ def list_rows(
         some = [f"{escaped(name)} {number(found[name])}" for name in sorted(found)[:_FEW_METRICS]]
         values = [number(found.get(name)) for name in names] or [" ".join(some)]
         facts = (run.id, run.name, run.project, run.kind, run.state)
-        times = moment(run.created), lasted(run, now)
+        times = shown_moment(run.created), lasted(run, now)
         rows.append((*map(escaped, facts), *times, *values, escaped(", ".join(run.labels))))
     return rows, {6, *(range(7, 7 + len(names)) if names else ())}
 
@@ -120,7 +114,7 @@ def show_parts(report: RunReport, now: float, more: Sequence[Part] = ()) -> Iter
     if report.attempts:
         yield "attempts", (_attempt_rows(report), {0, 3, 4})
     if report.checkpoints:
-        rows = [(f"{c.step:g}", shown_size(c.size_bytes), number(c.score), moment(c.time), escaped(c.path))
+        rows = [(f"{c.step:g}", shown_size(c.size_bytes), number(c.score), shown_moment(c.time), escaped(c.path))
                 for c in report.checkpoints]  # fmt: skip
         yield "checkpoints", ([("step", "size", "score", "written", "path"), *rows], {0, 1, 2})
     if report.artifacts:
@@ -129,21 +123,21 @@ def show_parts(report: RunReport, now: float, more: Sequence[Part] = ()) -> Iter
         yield "artifacts", ([("name", "kind", "size", "step", "path"), *rows], {2, 3})
     if report.events:
         told = [e for e in report.events if e.text]  # decisions of a search are for its replay, and have no words
-        lines = [f"{moment(e.time)}  {escaped(e.kind)}: {escaped(e.text)}" for e in told[-_LAST_EVENTS:]]
+        lines = [f"{shown_moment(e.time)}  {escaped(e.kind)}: {escaped(e.text)}" for e in told[-_LAST_EVENTS:]]
         num = len(report.events) - len(lines)
         yield "events", "\n".join([f"{num} more: --json shows all", *lines] if num else lines)
     for note in report.notes:
-        yield f"note, {moment(note.time)}", escaped_lines(note.text)
+        yield f"note, {shown_moment(note.time)}", escaped_lines(note.text)
 
 
 def _headlines(report: RunReport, now: float) -> Iterator[str]:
     run, facts = report.run, report.facts
     yield escaped(f"{run.id}  {run.name}  ({run.kind} of {run.project})")
     why = f": {run.why}" if run.why else ""
-    yield f"{run.state} since {moment(run.changed)}{', archived' if run.archived else ''}{escaped_lines(why)}"
-    yield f"begun {moment(run.created)}, {lasted(run, now)}"
+    yield f"{run.state} since {shown_moment(run.changed)}{', archived' if run.archived else ''}{escaped_lines(why)}"
+    yield f"begun {shown_moment(run.created)}, {lasted(run, now)}"
     if run.owner:
-        yield escaped(f"process {run.owner.pid} on {run.owner.host}, last heard {moment(run.heard)}")
+        yield escaped(f"process {run.owner.pid} on {run.owner.host}, last heard {shown_moment(run.heard)}")
     if run.labels:
         yield escaped(f"labels: {', '.join(run.labels)}")
     if run.parent:
@@ -189,7 +183,7 @@ def _attempt_rows(report: RunReport) -> list[tuple[str, ...]]:
         last = last_line(one.cause)  # the exception of a traceback
         rows.append(
             (str(one.number), escaped(one.outcome or "running"), escaped(one.host), str(one.pid or "-"),
-             f"{one.from_step:g}", moment(one.began), took, _short(last))
+             f"{one.from_step:g}", shown_moment(one.began), took, _short(last))
         )  # fmt: skip
     return rows
 

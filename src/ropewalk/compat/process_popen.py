@@ -182,7 +182,7 @@ class Popen:
         if self.pid is None and self._wish:
             code = -self._wish  # the process had no host yet
         record = record_of(exited, name=self._name, host=self._host)
-        # That its owner ended it is no news to a caller of `terminate` or `kill`.
+        # That its owner ended it is not news to a caller of `terminate` or `kill`.
         self.record = dataclasses.replace(record, ended_by="") if self._wish else record
         failure = self.record.describe()
         if code < 0 and not self._wish:  # for an exception, the process itself has printed a traceback

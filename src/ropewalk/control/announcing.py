@@ -27,7 +27,7 @@ def announced(target: ControlTarget, session: Session | None = None) -> Generato
     """Let other terminals and the page see a target while the block runs.
 
     Does nothing in a process of a session, unless it is given one. A machine on which nothing can be announced, such as
-    one with a full disk, is no reason not to run: the log says why.
+    one with a full disk, is not a reason not to run: the log says why.
 
     Args:
         target: what is shown.

@@ -10,7 +10,7 @@ MOST_POINTS = 2000
 
 
 def finite(value: object) -> float | None:
-    """Return a number that JSON has; None for NaN, infinities and what is no number."""
+    """Return a number that JSON has; None for NaN, infinities and what is not a number."""
     if isinstance(value, int | float) and math.isfinite(value):
         return value
     return None

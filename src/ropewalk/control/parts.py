@@ -61,7 +61,7 @@ def below_wholes(views: Sequence[View]) -> list[tuple[View, int]]:
     """Return all views in their order, but each part after its whole.
 
     Returns:
-        Pairs of a view and its depth: 0 for what is no part of another thing, 1 for its parts, 2 for their parts.
+        Pairs of a view and its depth: 0 for what is not a part of another thing, 1 for its parts, 2 for their parts.
     """
     wholes = wholes_of(views)
     parts: dict[str, list[View]] = {}

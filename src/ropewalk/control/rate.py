@@ -17,7 +17,7 @@ class Rate:
         self._at, self._total, self._rate = now, 0.0, 0.0
 
     def at(self, now: float, total: float) -> float:
-        """Return the rate since the last look that is long enough ago; a count that falls has begun anew.
+        """Return the rate since the last look that is long enough ago; a count that falls has begun again.
 
         Args:
             now: monotonic time in seconds.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import hashlib
 import os
 import pwd
 import re
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ropewalk.engines.cluster_commands import ClusterCommands, is_passing, words_of
-from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
+from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus, short_request
 from ropewalk.engines.job_script import shown
 from ropewalk.engines.shared_folder import PREFIX, SharedFolder
 from ropewalk.errors import EngineError
@@ -131,7 +130,7 @@ class BatchEngine(Engine):
                 f"{count} jobs in one request are more than an array of {self.system} holds ({self.largest_array})"
             )
         self._refuse_impossible(spec, count)
-        request = _short(request_id)
+        request = short_request(request_id)
         name = _job_name(run_id, request_id)
         if self._folder.has_request(run_id, request):  # made by an earlier launcher of this run
             if taken := self._taken(name):
@@ -309,9 +308,4 @@ def user_name() -> str:
 
 
 def _job_name(run_id: str, request_id: str) -> str:
-    return f"{PREFIX}{run_id}.{_short(request_id)}"
-
-
-def _short(request_id: str) -> str:
-    """Return a name for files and jobs that is valid for any request id."""
-    return hashlib.sha256(request_id.encode()).hexdigest()[:12]
+    return f"{PREFIX}{run_id}.{short_request(request_id)}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ropewalk.engines.resources import parse_memory
+from ropewalk.near_names import check_choice
 
 _PULL = ("missing", "always", "never")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -49,8 +50,7 @@ class DockerOptions:
     """The most processes of one container; None lets one container host all."""
 
     def __post_init__(self) -> None:
-        if self.pull not in _PULL:
-            raise ValueError(f"pull is one of {', '.join(_PULL)}, not {self.pull!r}")
+        check_choice("pull", self.pull, _PULL)
         if any(character.isspace() for character in self.image):
             raise ValueError(f"image has no spaces in it: {self.image!r}")
         if self.network and not _NETWORK.fullmatch(self.network):

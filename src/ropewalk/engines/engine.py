@@ -11,6 +11,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import enum
+import hashlib
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -322,3 +323,8 @@ class Engine(abc.ABC):
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
         """Release what the engine itself holds; jobs are not ended. May be called twice."""
+
+
+def short_request(request_id: str) -> str:
+    """Return a name for the files and jobs of a request that every file system and cluster manager accepts."""
+    return hashlib.sha256(request_id.encode()).hexdigest()[:12]

@@ -262,7 +262,7 @@ class KubernetesApi:
         return _decoded(self._request(call))
 
     def _delete(self, call: Callable[[Any], Any]) -> None:
-        """Delete an object; it is no error if it is already deleted."""
+        """Delete an object; it is not an error if it is already deleted."""
         try:
             self._request(call).drain_conn()
         except ApiError as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ropewalk.engines.resources import parse_memory
+from ropewalk.near_names import check_choice
 
 _LABEL = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -79,8 +80,8 @@ class KubernetesOptions:
     """The user in the label of runs; the name of this account if empty."""
 
     def __post_init__(self) -> None:
-        if self.image_pull_policy not in ("", *_PULL):
-            raise ValueError(f"image_pull_policy is one of {', '.join(_PULL)}, not {self.image_pull_policy!r}")
+        if self.image_pull_policy:
+            check_choice("image_pull_policy", self.image_pull_policy, _PULL)
         if any(character.isspace() for character in self.image):
             raise ValueError(f"image has no spaces in it: {self.image!r}")
         named = [("namespace", self.namespace), ("service_account", self.service_account)]

@@ -10,7 +10,6 @@ see `mpi_rank`; only this folder records how a rank ended, and any launcher can 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -26,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ropewalk.atomic_files import replace_file
-from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach, short_request
 from ropewalk.engines.host_addresses import resolve
 from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.engines.options import read_options
@@ -91,7 +90,7 @@ class MpiEngine(Engine):
     def submit_all(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
         if not re.fullmatch(r"[\w-][\w.-]*", run_id):
             raise EngineError(f"a run is named by letters, digits, dots and dashes, not {run_id!r}")
-        request = hashlib.sha256(request_id.encode()).hexdigest()[:12]
+        request = short_request(request_id)
         ids = [f"{run_id}.{request}.{rank}" for rank in range(count)]
         if not self._folder.has_request(run_id, request):
             folder = self._folder.prepare(run_id, request, count, spec.stdin)

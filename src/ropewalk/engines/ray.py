@@ -30,6 +30,7 @@ from ropewalk.engines.options import read_options
 from ropewalk.engines.ray_address import NO_RAY
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
+from ropewalk.near_names import check_choice
 
 _ANSWER_S = 15.0
 """The timeout for an answer of the driver, also while a part of the cluster is cut off; it waits up to 3 s for actors.
@@ -70,10 +71,8 @@ class RayOptions:
         Raises:
             ValueError: an option has an invalid value.
         """
-        if self.placement not in _PLACEMENTS:
-            raise ValueError(f"placement is {', '.join(_PLACEMENTS)}; not {self.placement!r}")
-        if self.auth not in ("token", "disabled"):
-            raise ValueError(f"auth is token or disabled, as the cluster was started; not {self.auth!r}")
+        check_choice("placement", self.placement, _PLACEMENTS)
+        check_choice("auth", self.auth, ("token", "disabled"))
         for name in ("connect_s", "silence_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name):g}")

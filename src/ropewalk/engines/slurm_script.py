@@ -20,6 +20,7 @@ from ropewalk.engines.engine import JobSpec
 from ropewalk.engines.job_script import job_script
 from ropewalk.engines.options import refuse_control_characters
 from ropewalk.engines.slurm_nodes import expand_names, read_time, write_time
+from ropewalk.near_names import check_choice
 
 _OURS = frozenset(
     [
@@ -97,8 +98,7 @@ class SlurmOptions:
         refuse_control_characters(vars(self))
         if "\\" in self.folder:
             raise ValueError(f"folder must hold no backslash, which Slurm would interpret itself, not {self.folder!r}")
-        if self.inside not in ("auto", "submit"):
-            raise ValueError(f"inside must be auto or submit, not {self.inside!r}")
+        check_choice("inside", self.inside, ("auto", "submit"))
         if self.time:
             read_time(self.time)
         if (

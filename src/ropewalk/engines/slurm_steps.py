@@ -17,7 +17,6 @@ steps (`--overlap`).
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shlex
@@ -29,7 +28,7 @@ from dataclasses import dataclass
 
 from ropewalk.engines.batch_sizes import describe, describe_request
 from ropewalk.engines.cluster_commands import is_passing, words_of
-from ropewalk.engines.engine import Engine, EngineFinding, HostSlots, JobSpec, JobState, JobStatus
+from ropewalk.engines.engine import Engine, EngineFinding, HostSlots, JobSpec, JobState, JobStatus, short_request
 from ropewalk.engines.host_addresses import resolve
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
@@ -178,7 +177,7 @@ class SlurmSteps(Engine):
     # Starting
 
     def submit_all(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
-        request = hashlib.sha256(request_id.encode()).hexdigest()[:12]
+        request = short_request(request_id)
         ids = [f"{run_id}.{request}.{number}" for number in range(count)]
         if not _ID.fullmatch(ids[0]):
             raise EngineError(f"a run is named by letters, digits, dots and dashes, not {run_id!r}")

@@ -19,8 +19,8 @@ _MEANINGS = [
     ),
     (
         r"REMOTE HOST IDENTIFICATION HAS CHANGED",
-        "its host key is not the one that is known: it was set up anew, or somebody is in between",
-        "if it was set up anew, remove the old key with `ssh-keygen -R {name}` and accept the new one with `{login}`",
+        "its host key is not the one that is known: it was set up again, or somebody is in between",
+        "if it was set up again, remove the old key with `ssh-keygen -R {name}` and accept the new one with `{login}`",
     ),
     (
         r"Host key verification failed|No .* host key is known",

@@ -18,7 +18,7 @@ from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.open_step import Bucket
 
 State = dict[str, Any]
-"""State by its kind and then by parameter; a kind that is no mapping is the same for all parameters."""
+"""State by its kind and then by parameter; a kind that is not a mapping is the same for all parameters."""
 
 
 class BucketKeeper(Protocol):

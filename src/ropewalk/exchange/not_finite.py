@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ropewalk.errors import ExchangeInvalid, GradientNotFinite
 from ropewalk.exchange.buckets import Layout
+from ropewalk.quantities import listed
 
 NanPolicy = Literal["raise", "skip", "zero", "pass"]
 """raise: GradientNotFinite on every member. skip: no member takes this step. zero: such components count as 0. pass:
@@ -106,7 +107,7 @@ def verdict(
     found = {rank: names for rank, names in sorted(found.items()) if names}
     if not found:
         return None
-    blamed = "; ".join(f"rank {rank} in {_shown(names)}" for rank, names in found.items())
+    blamed = "; ".join(f"rank {rank} in {listed(names, 3)}" for rank, names in found.items())
     if policy == "zero":
         return NonFiniteVerdict(f"step {step}: NaN or infinity counted as 0: {blamed}", goes_on=True)
     if policy == "pass" or scaled:
@@ -120,8 +121,3 @@ def verdict(
         parameters=tuple(sorted({name for names in found.values() for name in names})),
         step=step,
     )
-
-
-def _shown(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3])
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

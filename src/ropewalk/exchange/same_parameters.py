@@ -10,6 +10,7 @@ import msgspec
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.buckets import BucketEntry
 from ropewalk.exchange.groups.group import Group
+from ropewalk.quantities import listed
 
 _SHOWN = 5
 
@@ -44,15 +45,10 @@ def _differences(lists: Sequence[dict[str, str]]) -> list[str]:
     differences: list[str] = []
     for rank, other in enumerate(lists):
         if lacks := [name for name in first if name not in other]:
-            differences.append(f"rank {rank} lacks {_listed(lacks)}, which rank 0 has")
+            differences.append(f"rank {rank} lacks {listed(lacks, _SHOWN)}, which rank 0 has")
         if more := [name for name in other if name not in first]:
-            differences.append(f"rank {rank} has {_listed(more)}, which rank 0 lacks")
+            differences.append(f"rank {rank} has {listed(more, _SHOWN)}, which rank 0 lacks")
         if changed := [name for name in other if other[name] != first.get(name, other[name])]:
             shown = [f"{name} as {other[name]} and not {first[name]}" for name in changed]
-            differences.append(f"rank {rank} has {_listed(shown)}")
+            differences.append(f"rank {rank} has {listed(shown, _SHOWN)}")
     return differences or ["their order differs"]
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

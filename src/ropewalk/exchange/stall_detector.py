@@ -22,6 +22,7 @@ from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.observer import Observer
+from ropewalk.quantities import listed
 
 logger = logging.getLogger(__name__)
 
@@ -144,8 +145,7 @@ def _where(note: ProgressNote, step: int) -> str:
 
 
 def _shown(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{len(names)} of its gradients not ready: {', '.join(names[:_SHOWN])}{more}"
+    return f"{len(names)} of its gradients not ready: {listed(names, _SHOWN)}"
 
 
 def describe(step: int, waited_s: float, missing: Sequence[Missing], size: int) -> str:

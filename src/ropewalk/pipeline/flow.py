@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.updates import members
+from ropewalk.quantities import listed
 
 _NUM_SHOWN = 8
 
@@ -38,9 +39,7 @@ def standstill_of(plan: Plan, actions: Mapping[PlanWorker, Sequence[Action]]) ->
     if not stuck:
         return None
     waits = [f"worker {worker} at {actions[worker][flow.at[worker]]} for {flow.waits_for(worker)}" for worker in stuck]
-    if len(waits) > _NUM_SHOWN:
-        waits[_NUM_SHOWN:] = [f"and {len(waits) - _NUM_SHOWN} more"]
-    return stuck[0], flow.at[stuck[0]], f"is never done, for workers wait for each other: {'; '.join(waits)}"
+    return stuck[0], flow.at[stuck[0]], f"is never done, for workers wait for each other: {listed(waits, _NUM_SHOWN)}"
 
 
 class _Flow:

@@ -44,7 +44,7 @@ def parse_bandwidth(text: str | float) -> float:
     """Read a bandwidth in bytes per second.
 
     Args:
-        text: "12GBps", "12GB/s", "100Gbps" (bits), "12e9" or a number of bytes per second; "free" is no limit.
+        text: "12GBps", "12GB/s", "100Gbps" (bits), "12e9" or a number of bytes per second; "free" means no limit.
 
     Returns:
         Bytes per second; `inf` for "free".

@@ -26,6 +26,7 @@ from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.updates import members
+from ropewalk.quantities import listed
 
 UNITS = {
     ActionKind.FORWARD: 1,
@@ -214,12 +215,10 @@ class Play:
         if not self._next:
             return
         waits = [f"worker {worker} at {action}" for worker, action in sorted(self._next.items())]
-        if len(waits) > _NUM_SHOWN:
-            waits[_NUM_SHOWN:] = [f"and {len(waits) - _NUM_SHOWN} more"]
         worker, action = min(self._next.items())
         raise ScheduleInvalid(
-            f"the order of the schedule lets workers wait for each other for ever: {', '.join(waits)}; something that "
-            f"they need comes later on the worker that makes it",
+            f"the order of the schedule lets workers wait for each other for ever: {listed(waits, _NUM_SHOWN)}; "
+            f"something that they need comes later on the worker that makes it",
             action=str(action),
             worker=str(worker),
         )

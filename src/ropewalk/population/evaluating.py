@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast, get_args, overload
 
 from ropewalk.control.view import View
+from ropewalk.near_names import check_choice
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm, serial_map
@@ -342,8 +343,7 @@ def _check(
     *,
     has_tests: bool,
 ) -> None:
-    if mode not in get_args(Mode):
-        raise ValueError(f'mode must be "generation" or "steady", not {mode!r}')
+    check_choice("mode", mode, get_args(Mode))
     if stragglers is not None and not isinstance(stragglers, StragglerPolicy):
         raise TypeError(
             f"stragglers must be a StragglerPolicy, such as StragglerPolicy.drop(after=0.9), not {stragglers!r}"

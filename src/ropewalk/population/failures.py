@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from ropewalk.errors import EvaluationFailed
+from ropewalk.near_names import check_choice
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.pacing.pacing import Ticket
 
@@ -25,8 +26,7 @@ class FailurePolicy:
 
     def __init__(self, failures: Policy, nan: Policy) -> None:
         for name, policy in (("failures", failures), ("nan", nan)):
-            if policy not in get_args(Policy):
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, get_args(Policy)))}, not {policy!r}")
+            check_choice(name, policy, get_args(Policy))
         self.failures: Policy = failures
         self.nan: Policy = nan
         self.worst: float | None = None

@@ -221,7 +221,7 @@ def draw_all(space: Space, rng: np.random.Generator) -> dict[str, Any]:
 def perturb_or_resample(
     space: Space, values: Mapping[str, Any], rng: np.random.Generator, resample: float, factors: Sequence[float]
 ) -> dict[str, Any]:
-    """Draw each value anew with probability `resample`, and otherwise perturb it by one of `factors`.
+    """Draw each value again with probability `resample`, and otherwise perturb it by one of `factors`.
 
     Args:
         space: distributions by name.

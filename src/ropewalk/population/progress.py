@@ -21,8 +21,8 @@ class ProgressPrinter:
     Args:
         title: name of the run.
         generations: total number of generations, if that is known.
-        shown: whether to show anything; None: where standard error is no terminal, a line a minute instead of one for
-            each row.
+        shown: whether to show anything; None: where standard error is not a terminal, a line a minute instead of one
+            for each row.
         clock: seconds, for tests.
     """
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.near_names import check_choice
+
 Floats = NDArray[np.float64]
 
 
@@ -79,6 +81,5 @@ def shaping(name: str) -> Callable[[Floats], Floats]:
     Raises:
         ValueError: there is none; the message lists the names.
     """
-    if name not in SHAPINGS:
-        raise ValueError(f"shaping must be one of {', '.join(map(repr, SHAPINGS))}, not {name!r}")
+    check_choice("shaping", name, SHAPINGS)
     return SHAPINGS[name]

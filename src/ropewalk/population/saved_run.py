@@ -58,7 +58,7 @@ class SavedRun:
             raise ValueError(
                 f"{self.path} is a checkpoint of {saved.algorithm} with seed {saved.seed} ({saved.mode}), and this "
                 f"run is of {kind.algorithm} with seed {kind.seed} ({kind.mode}); give another folder, or "
-                f"CheckpointConfig(folder, resume=False) to begin anew there"
+                f"CheckpointConfig(folder, resume=False) to start over there"
             )
         self.begun_at = found[1]["begun_at"]
 

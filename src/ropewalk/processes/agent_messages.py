@@ -197,7 +197,7 @@ class AgentMessages:
         if _ENTRY.fullmatch(need.entry):
             self._services.ask(need.entry, agent, tell, need.unanswered)
         else:
-            tell("", f"{need.entry[:100]!r} is no entry; write module:function")
+            tell("", f"{need.entry[:100]!r} is not an entry; write module:function")
 
     def _need_token(self, agent: AgentRecord, need: NeedToken) -> None:
         """Answer a process on a host that wants to call a service on another one."""

@@ -1,7 +1,7 @@
 """Ignore files in the syntax of .gitignore (https://git-scm.com/docs/gitignore), matched as git matches them.
 
 The tests compare with git itself. What git has beyond this (rules of the user, case folding, tracked files that stay
-although they are ignored) does not belong to a bundle. `docs/internals/choices.md` says why this is no dependency.
+although they are ignored) does not belong to a bundle. `docs/internals/choices.md` says why this is not a dependency.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class _Facts(msgspec.Struct, frozen=True):
 class LauncherRecord:
     """Records that this process has jobs of a run on an engine, until `close`.
 
-    A folder that cannot be used is no error.
+    A folder that cannot be used is not an error.
     """
 
     def __init__(self, run_id: str, engine: str) -> None:

@@ -39,7 +39,7 @@ class ManagedProcess:
     exited: Exited | None = None
     """How it ended, while its last messages are still in transit."""
     was_signalled: bool = False
-    """Whether its owner has sent it a signal, after which its end is no accident."""
+    """Whether its owner has sent it a signal, after which its end is not an accident."""
     has_taken_leave: bool = False
     is_leaving: bool = False
     """Whether its owner has released it, so that another one may be there in its place already."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, get_args
 
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.errors import HandleNotConnected
-from ropewalk.near_names import instead_of
+from ropewalk.near_names import check_choice, instead_of
 from ropewalk.program.deferred import Deferred
 from ropewalk.program.node import Node
 
@@ -187,8 +187,7 @@ def checked_on_lost(on_lost: OnLost) -> OnLost:
     Raises:
         ValueError: it is neither "raise" nor "retry".
     """
-    if on_lost not in get_args(OnLost):
-        raise ValueError(f"on_lost must be 'raise' or 'retry', not {on_lost!r}")
+    check_choice("on_lost", on_lost, get_args(OnLost))
     return on_lost
 
 

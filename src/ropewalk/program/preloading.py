@@ -1,7 +1,7 @@
 """Which modules the processes of a node share from the start, if its author does not say.
 
 A process that imports torch itself takes one to nine seconds to start, one that is forked from a process that has
-imported it a tenth of that, at each restart anew. What a node needs is seen in its code: the modules that its own
+imported it a tenth of that, at each restart over. What a node needs is seen in its code: the modules that its own
 module has imported, and those that its functions import. Only modules are considered that take long to import and start
 no threads when they are, as no process with threads can be forked safely.
 """

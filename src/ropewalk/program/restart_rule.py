@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, get_args
 
-from ropewalk.near_names import did_you_mean
+from ropewalk.near_names import check_choice
 from ropewalk.supervision.restart import RestartIntensity, RestartPolicy
 
 Policy = Literal["never", "on_failure", "always"]
@@ -47,8 +47,8 @@ class Restart:
     """"alone": only the replica that failed; "together": its whole gang ends and restarts."""
 
     def __post_init__(self) -> None:
-        _check_word("policy", self.policy, get_args(Policy))
-        _check_word("strategy", self.strategy, get_args(Strategy))
+        check_choice("policy", self.policy, get_args(Policy))
+        check_choice("strategy", self.strategy, get_args(Strategy))
         if isinstance(self.max_restarts, bool) or not isinstance(self.max_restarts, int):
             raise ValueError(f"max_restarts must be a whole number, not {self.max_restarts!r}")
         for name in ("window_s", "backoff_s", "backoff_max_s", "jitter"):
@@ -77,20 +77,9 @@ def restart_rule(value: str | Restart | None) -> Restart:
     if isinstance(value, Restart):
         return value
     if isinstance(value, str):
-        _check_word("restart", value, get_args(Policy))
+        check_choice("restart", value, get_args(Policy))
         return Restart(value)  # type: ignore[arg-type]
     raise TypeError(
-        f"restart must be one of {_listed(get_args(Policy))} or a ropewalk.Restart, not {value!r}; "
+        f"restart must be one of {', '.join(map(repr, get_args(Policy)))} or a ropewalk.Restart, not {value!r}; "
         f'for a number of restarts write ropewalk.Restart("on_failure", max_restarts=...)'
     )
-
-
-def _check_word(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value in allowed:
-        return
-    meant = did_you_mean(str(value).replace("-", "_").lower(), allowed)
-    raise ValueError(f"{name} must be one of {_listed(allowed)}, not {value!r}{meant}")
-
-
-def _listed(words: tuple[str, ...]) -> str:
-    return ", ".join(repr(word) for word in words)

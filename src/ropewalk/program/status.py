@@ -11,7 +11,7 @@ import msgspec
 from ropewalk.control.view import EventView, ProcessView, View
 from ropewalk.control.view_text import counts, described, headline, process_cells, remarks, shown_events
 from ropewalk.html_table import StateCell, html_box, html_headline, html_table, html_text
-from ropewalk.quantities import shown_duration, shown_size
+from ropewalk.quantities import listed, shown_duration, shown_size
 
 NodeState = Literal["waiting", "starting", "running", "restarting", "completed", "failed", "stopping", "ended"]
 ProgramState = Literal["starting", "running", "stopping", "completed", "stopped", "failed"]
@@ -67,7 +67,6 @@ class NodeStatus:
     def as_process(self) -> ProcessView:
         """This replica as views show it."""
         calls = sorted(self.calls_running, key=lambda call: -call.running_s)
-        more = f" and {len(calls) - _SHOWN_CALLS} more" if len(calls) > _SHOWN_CALLS else ""
         return ProcessView(
             name=self.label,
             group=self.name,
@@ -75,7 +74,7 @@ class NodeStatus:
             host=self.host,
             pid=self.pid,
             state=self.state,
-            doing=f"{', '.join(call.method for call in calls[:_SHOWN_CALLS])}{more}",
+            doing=listed([call.method for call in calls], _SHOWN_CALLS),
             doing_s=calls[0].running_s if calls else 0.0,
             uptime_s=self.uptime_s,
             memory_bytes=self.memory_bytes,

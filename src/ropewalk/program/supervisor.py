@@ -18,7 +18,7 @@ wait is over, all start, with the next generation.
                                               │          scaled away
                                               └─────────────────────────▶ REMOVED
 
-Any end in state ENDING is no failure: a process that is being killed may end in any way. COMPLETED, FAILED, STOPPED and
+No end in state ENDING is a failure: a process that is being killed may end in any way. COMPLETED, FAILED, STOPPED and
 REMOVED go back to WAITING when their gang or the user restarts them, while the program runs. The program's own states
 never go back:
 

@@ -70,7 +70,7 @@ class ExperimentCheckpoints:
         if self._saved_experiment != self._experiment:
             logger.warning(
                 "the checkpoint in %s is of another experiment:\n  %s\nand this one is\n  %s\nIt goes on from there; "
-                "take another folder to begin anew",
+                "take another folder to start over",
                 self._folder,
                 self._saved_experiment,
                 self._experiment,
@@ -90,7 +90,7 @@ class ExperimentCheckpoints:
             raise ValueError(
                 f"the checkpoint in {self._folder} does not fit this experiment ({type(error).__name__}: {error}). It "
                 f"is of\n  {self._saved_experiment}\nand this one is\n  {self._experiment}\nTake another folder to "
-                "begin anew, or the settings of the checkpoint to go on"
+                "start over, or the settings of the checkpoint to go on"
             ) from error
 
     def save_if_due(self, state: Callable[[], dict[str, Any]]) -> bool:
@@ -203,7 +203,7 @@ def tell_beginning(steps: int, total_steps: int, folder: Path | str | None) -> N
         return
     logger.warning(
         "the checkpoint in %s has done %s of %s steps: nothing is left to do. Give the experiment more steps to go "
-        "on, or another folder to begin anew",
+        "on, or another folder to start over",
         folder,
         f"{steps:,}",
         f"{total_steps:,}",

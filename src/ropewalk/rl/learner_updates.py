@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.pipeline.tracing.trees import map_tensors
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learners.learner import Learner
-from ropewalk.rl.learners.portable_state import portable_state
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.variables import lag_metrics
 
@@ -71,7 +71,8 @@ class LearnerUpdates:
     def state_dict(self) -> dict[str, Any]:
         """Return the learner's state, on the processor, with the counters and the digests."""
         return {
-            "learner": portable_state(self.learner),
+            # On the CPU: a forked child writes it, which cannot use a device that this process uses.
+            "learner": map_tensors(lambda tensor: tensor.detach().cpu(), self.learner.state_dict()),
             "counters": self.counters.state_dict(),
             "digests": list(self.digests),
         }

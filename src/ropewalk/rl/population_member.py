@@ -64,7 +64,7 @@ class ExperimentMember:
         """Train the member for its interval, in this process, and return its score; a test only scores it.
 
         Raises:
-            ValueError: a hyperparameter is no setting of the agent, or the agent does not allow its value.
+            ValueError: a hyperparameter is not a setting of the agent, or the agent does not allow its value.
         """
         assembly = self._assembly(member.hyperparameters, trial.seed)
         with one_torch_thread():

@@ -67,7 +67,7 @@ def load_policy(path: Path | str, *, agent: Agent | None = None, network: Networ
         network: makes the network; needed if it is a function or a class of your own, otherwise the file says it.
 
     Raises:
-        CheckpointCorrupt: this is no file of a policy, or it is damaged.
+        CheckpointCorrupt: this is not a file of a policy, or it is damaged.
         ValueError: the file cannot say what made the policy, and it is not given; or the weights are of another
             network.
     """
@@ -105,7 +105,7 @@ def _is_function(value: object) -> bool:
 
 
 def _json_or_words(value: object) -> Any:
-    """Return settings as JSON; what is no settings, in words, for errors."""
+    """Return settings as JSON; what is not a setting, in words, for errors."""
     try:
         return to_json(value)
     except NotSettings:

@@ -37,7 +37,6 @@ with _lazy:
     from ropewalk.search.conditions import When as When
     from ropewalk.search.loading import load_results as load_results
     from ropewalk.search.results import SearchResults as SearchResults
-    from ropewalk.search.results import TrialResult as TrialResult
     from ropewalk.search.samplers import SAMPLERS as SAMPLERS
     from ropewalk.search.samplers.sampler import Observed as Observed
     from ropewalk.search.samplers.sampler import Sampler as Sampler
@@ -61,4 +60,5 @@ with _lazy:
     from ropewalk.search.schedulers.stopping_asha import StoppingASHA as StoppingASHA
     from ropewalk.search.search import Search as Search
     from ropewalk.search.space import SearchSpace as SearchSpace
+    from ropewalk.search.trial_result import TrialResult as TrialResult
     from ropewalk.search.trial_task import TrialRun as TrialRun

@@ -102,7 +102,7 @@ def _replay(book: SearchBook, lines: Sequence[Line], name: str, run: str) -> Non
     except ValueError as error:
         raise SearchInvalid(
             f"search {name!r} ({run}) cannot go on: {error}. Its scheduler has other settings now; restore them, "
-            "or begin anew with resume=False"
+            "or start over with resume=False"
         ) from error
 
 

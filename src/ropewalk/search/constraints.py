@@ -21,7 +21,7 @@ class Constraints:
         known: dotted names of the hyperparameters.
 
     Raises:
-        SearchInvalid: one is no function and no expression, or an expression has an unknown name.
+        SearchInvalid: one is neither a function nor an expression, or an expression has an unknown name.
     """
 
     def __init__(self, constraints: Sequence[Constraint | str], known: Iterable[str]) -> None:

@@ -23,7 +23,7 @@ def fitted(distribution: Any, value: Any) -> Any:
         another distribution is returned as it is.
 
     Raises:
-        ValueError: it is no value of the distribution; the message says which there are.
+        ValueError: it is not a value of the distribution; the message says which there are.
     """
     try:
         found = plain(value, "the value")

@@ -7,9 +7,12 @@ hyperparameter by itself, the distribution of the best tenth of the trials with 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ropewalk.search.results import SearchResults, TrialResult
+from ropewalk.search.trial_result import TrialResult
+
+if TYPE_CHECKING:  # `results.py` imports this module
+    from ropewalk.search.results import SearchResults
 
 _FEWEST = 8
 """With fewer finished trials the shares are chance."""
@@ -22,7 +25,7 @@ def importances(results: SearchResults) -> dict[str, float]:
         results: the trials of a search; hyperparameters that only some trials have are left out.
     """
     trials = [trial for trial in results if trial.best is not None and math.isfinite(trial.best)]
-    names = [name for name in _common(results) if len({str(trial.hyperparameters[name]) for trial in trials}) > 1]
+    names = [name for name in _common(trials) if len({str(trial.hyperparameters[name]) for trial in trials}) > 1]
     if len(trials) < _FEWEST or not names:
         return {}
     import optuna  # takes half a second to import
@@ -30,15 +33,15 @@ def importances(results: SearchResults) -> dict[str, float]:
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
-        return _shares(optuna, results, trials, names)
+        return _shares(optuna, results.modes[0], trials, names)
     finally:
         optuna.logging.set_verbosity(verbosity)
 
 
-def _shares(optuna: Any, results: SearchResults, trials: list[TrialResult], names: list[str]) -> dict[str, float]:
+def _shares(optuna: Any, mode: str, trials: list[TrialResult], names: list[str]) -> dict[str, float]:
     columns = {name: [trial.hyperparameters[name] for trial in trials] for name in names}
     kinds = {name: _distribution(optuna, values) for name, values in columns.items()}
-    study = optuna.create_study(direction="maximize" if results.modes[0] == "max" else "minimize")
+    study = optuna.create_study(direction="maximize" if mode == "max" else "minimize")
     study.add_trials(
         [
             optuna.trial.create_trial(
@@ -54,8 +57,7 @@ def _shares(optuna: Any, results: SearchResults, trials: list[TrialResult], name
     return {name: float(share) for name, share in sorted(found.items(), key=lambda pair: -pair[1])}
 
 
-def _common(results: SearchResults) -> list[str]:
-    trials = [trial for trial in results if trial.best is not None and math.isfinite(trial.best)]
+def _common(trials: list[TrialResult]) -> list[str]:
     if not trials:
         return []
     return [name for name in trials[0].hyperparameters if all(name in trial.hyperparameters for trial in trials)]

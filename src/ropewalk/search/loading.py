@@ -8,12 +8,13 @@ from typing import Any
 
 from ropewalk.errors import SearchInvalid
 from ropewalk.search.book import SearchBook
-from ropewalk.search.results import SearchResults, TrialResult
+from ropewalk.search.results import SearchResults
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.schedulers.no_scheduler import NoScheduler
 from ropewalk.search.schedulers.population_training import PopulationTraining
 from ropewalk.search.space import SearchSpace
 from ropewalk.search.store_keeper import lines_of
+from ropewalk.search.trial_result import TrialResult
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.rows import RunRow
 from ropewalk.tracking.store.store import RunStore

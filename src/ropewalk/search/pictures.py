@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.collections import LineCollection
@@ -20,12 +20,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ropewalk.search.importance import importances
-from ropewalk.search.results import SearchResults, TrialResult
+from ropewalk.search.trial_result import TrialResult
 from ropewalk.search.value_scales import LOG_FROM, is_logarithmic
+
+if TYPE_CHECKING:  # `results.py` imports this module, in the method that draws
+    from ropewalk.search.results import SearchResults
 
 _COLOURS = "viridis"
 _FEWEST_BARS = 4
-"""Room for this many bars at least, so that a single one is no square."""
+"""Room for this many bars at least, so that a single one is not a square."""
 _MOST_AXES = 12
 """More hyperparameters than these are left out, from the least important on."""
 

@@ -27,12 +27,13 @@ from ropewalk.population.rows import Row
 from ropewalk.search.book import Mode
 from ropewalk.search.member_run import NOTHING_TO_COMPARE, TrainMember
 from ropewalk.search.places import TrialRecords
-from ropewalk.search.results import SearchResults, TrialResult, run_of_trial
+from ropewalk.search.results import SearchResults, run_of_trial
 from ropewalk.search.schedulers.population_training import PopulationTraining
 from ropewalk.search.space import SearchSpace
 from ropewalk.search.store_keeper import StoreKeeper
 from ropewalk.search.trial_facts import TrialFacts, TrialState
 from ropewalk.search.trial_pool import TrialPool, TrialWorkers
+from ropewalk.search.trial_result import TrialResult
 from ropewalk.tracking import records
 from ropewalk.tracking.observed_run import ObservedRun
 from ropewalk.tracking.records import ConfigIs, EventHappened, Record

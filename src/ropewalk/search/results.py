@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,46 +16,13 @@ from ropewalk.html_table import Cell, StateCell, html_box, html_headline, html_t
 from ropewalk.population.algorithms.pbt_history import PBTSchedule
 from ropewalk.quantities import counted
 from ropewalk.search.book import Mode, SearchBook
+from ropewalk.search.importance import importances
 from ropewalk.search.trial_facts import TrialFacts
+from ropewalk.search.trial_result import TrialResult
 from ropewalk.search.view import Objective, ended_view
 from ropewalk.text_table import text_table
 
 _SHOWN_TRIALS = 20
-
-
-@dataclass(frozen=True)
-class TrialResult:
-    """A trial at the end of a search, or now.
-
-    Attributes:
-        number: from 0, in the order of the starts.
-        run: id of its run, for `ropewalk runs show`.
-        state: "running", "waiting", "paused", "done", "stopped" or "failed".
-        hyperparameters: values by dotted name.
-        step: the last step that it reported; 0: none.
-        values: the metrics of the last report, as they were logged; empty if there is none.
-        best: the best value of the first metric at any step; None if there is none.
-        attempts: number of processes that worked on it, one after the other.
-        bracket: the bracket of the scheduler's rungs.
-        scores: the first metric by step, to be maximised.
-        why: why it failed or was stopped; empty otherwise.
-        folder: folder of its checkpoints and artifacts.
-        excluded_hosts: hosts on which log policies did not let it begin again.
-    """
-
-    number: int
-    run: str
-    state: str
-    hyperparameters: Mapping[str, Any]
-    step: float
-    values: Mapping[str, float]
-    best: float | None
-    attempts: int
-    bracket: int
-    scores: Mapping[float, float]
-    why: str
-    folder: Path
-    excluded_hosts: tuple[str, ...] = ()
 
 
 class SearchResults(Sequence[TrialResult]):
@@ -208,8 +174,6 @@ class SearchResults(Sequence[TrialResult]):
             Shares from 0 to 1 by name, which add up to 1, the largest first; empty if fewer than 8 trials have reported
             a finite value, or no hyperparameter varies.
         """
-        from ropewalk.search.importance import importances  # it imports this module
-
         return importances(self)
 
     def plot(self, path: str | Path | None = None) -> Any:

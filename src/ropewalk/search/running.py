@@ -17,8 +17,8 @@ from ropewalk.control.view import Observable, View
 from ropewalk.population.rows import RESERVED
 from ropewalk.population.view import time_left
 from ropewalk.search.book import Line
-from ropewalk.search.results import TrialResult
 from ropewalk.search.trial_facts import TrialFacts
+from ropewalk.search.trial_result import TrialResult
 from ropewalk.search.view import Objective, event_of, facts_of, progress_of, state_of, trials_panel
 from ropewalk.tracking import records
 

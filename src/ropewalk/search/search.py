@@ -39,7 +39,7 @@ from ropewalk.search.lone_trial import run_alone
 from ropewalk.search.places import Places, PoolPlaces, ThreadPlaces, Train
 from ropewalk.search.population_search import MemberPlaces, PopulationSearch
 from ropewalk.search.progress import SearchProgress
-from ropewalk.search.results import SearchResults, TrialResult
+from ropewalk.search.results import SearchResults
 from ropewalk.search.running import RunningSearch
 from ropewalk.search.samplers.sampler import Sampler
 from ropewalk.search.schedulers import NoScheduler, PopulationTraining, make_scheduler
@@ -50,6 +50,7 @@ from ropewalk.search.space import SearchSpace
 from ropewalk.search.store_keeper import StoreKeeper
 from ropewalk.search.trial_facts import TrialFacts, TrialState
 from ropewalk.search.trial_pool import TrialWorkers
+from ropewalk.search.trial_result import TrialResult
 from ropewalk.search.trial_task import TrialTask
 from ropewalk.search.view import Objective
 from ropewalk.tracking import records
@@ -102,7 +103,7 @@ class Search:
         checkpoints: which checkpoints of a trial are written and kept; None: one for each step, of which the newest
             and the best are kept.
         resume: continue the search of the same name and settings if it is unfinished, or complete with fewer than
-            `trials`; False always begins anew.
+            `trials`; False always starts over.
         trials_in: "workers" of a pool; or "threads" of this process, for trials whose `Trainer` or `Program` needs
             several hosts.
         preload: modules that the workers share from the start, such as "torch".

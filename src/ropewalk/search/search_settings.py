@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import SearchInvalid
+from ropewalk.near_names import check_choice
 from ropewalk.search.arguments import check_parameters, described, fresh
 from ropewalk.search.book import Line, Mode, SearchBook
 from ropewalk.search.instructions import Begin
@@ -89,8 +90,7 @@ class SearchSettings:
             raise SearchInvalid(f"trials is the number of trials, 1 or more, or None, not {self.trials}")
         if self.max_concurrent < 1:
             raise SearchInvalid(f"max_concurrent is 1 or more, not {self.max_concurrent}")
-        if trials_in not in ("workers", "threads"):
-            raise SearchInvalid(f'trials_in is "workers" or "threads", not {trials_in!r}')
+        check_choice("trials_in", trials_in, ("workers", "threads"), SearchInvalid)
         if trials_in == "threads" and any(policy.exclude_host for policy in limits.log_policies):
             raise SearchInvalid(
                 'a log policy with exclude_host=True needs trials in workers: with trials_in="threads", all run '

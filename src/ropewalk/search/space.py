@@ -98,7 +98,7 @@ class SearchSpace:
         """Return a configuration of which each active hyperparameter is chosen by a function, conditions first.
 
         Args:
-            choose: called with the name and the distribution of each active hyperparameter that is no constant.
+            choose: called with the name and the distribution of each active hyperparameter that is not a constant.
         """
         values: dict[str, Any] = {}
         for each in self.parameters.values():

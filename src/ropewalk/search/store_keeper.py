@@ -279,6 +279,6 @@ def check_same(row: RunRow, config: Mapping[str, Any], free: Sequence[str] = ())
     if fixed := [text for name, text in zip(differing, told, strict=True) if name not in free]:
         raise SearchInvalid(
             f"search {row.name!r} ({row.id}) is unfinished, and cannot go on with other settings: {'; '.join(fixed)}. "
-            "Give this one another name=, or begin anew with resume=False"
+            "Give this one another name=, or start over with resume=False"
         )
     return told

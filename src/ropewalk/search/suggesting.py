@@ -47,7 +47,7 @@ def int_distribution(low: int, high: int, *, step: int = 1, log: bool = False) -
 class Suggestions:
     """The hyperparameters of one trial that its function asks for by name.
 
-    A value is drawn once: asking again for the same name returns it, and so does a trial that begins anew from its
+    A value is drawn once: asking again for the same name returns it, and so does a trial that starts over from its
     first step. Values that are known from the beginning, such as those of the space or of a person's `--set`, are not
     drawn.
 

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ropewalk.control.columns import finite, places
 from ropewalk.control.view import View
@@ -20,9 +20,7 @@ from ropewalk.population.panels.schedules import shown
 from ropewalk.search.book import Line, Mode
 from ropewalk.search.schedulers.scheduler import Scheduler
 from ropewalk.search.trial_facts import TrialFacts, TrialState
-
-if TYPE_CHECKING:
-    from ropewalk.search.results import TrialResult
+from ropewalk.search.trial_result import TrialResult
 
 _MOST_TRIALS, _MOST_CURVES = 500, 40
 """Trials in the panel, and those of them that have a curve."""
@@ -191,7 +189,7 @@ def ended_view(
 
 
 def event_of(line: Line) -> tuple[str, str] | None:
-    """Return a line of the log of a search as the kind and the text of an event; None if it is no event to show."""
+    """Return a line of the log of a search as the kind and the text of an event; None if it is not an event to show."""
     match line:
         case ["start", number, dict(), budget, _]:
             until = "" if budget is None else f", until step {budget:g}"

@@ -7,7 +7,7 @@
 
 A process may be killed at any step. A new state is written where nobody reads, and becomes the present one by the store
 of one word, so the next owner of the mutex finds the state before or after, and needs no repair. A handler of a signal
-may use the object while its own thread is changing it: the mutex is recursive, and the outer change starts anew.
+may use the object while its own thread is changing it: the mutex is recursive, and the outer change starts over.
 """
 
 from __future__ import annotations

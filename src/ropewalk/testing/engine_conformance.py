@@ -310,7 +310,7 @@ class EngineConformance(EngineUnderTest):
                 lambda: engine.poll([lost])[lost].state in OVER, "the engine to see that a job is lost", self.lost_s
             )
             status = engine.poll([lost])[lost]
-            assert status.exit_code != 0, f"it was taken away, which is no success: {status}"
+            assert status.exit_code != 0, f"it was taken away, which is not success: {status}"
             assert status.reason, f"how a job was lost should be said in words: {status}"
             assert lost not in engine.find(run)
             assert engine.poll([kept])[kept].state is JobState.RUNNING, "the other job has nothing to do with it"

@@ -58,7 +58,7 @@ class BegunRuns:
         """Return the run that the predecessor has begun at this place, each once; empty if there is none left."""
         with self._lock:
             runs = self._earlier[place]
-            return runs.popleft() if runs and os.getpid() == self._pid else ""  # a forked child is no launcher
+            return runs.popleft() if runs and os.getpid() == self._pid else ""  # a forked child is not a launcher
 
     def note(self, place: RunPlace, run: str) -> None:
         """Note a run that has begun."""

@@ -49,7 +49,7 @@ def class_of_exception(error: BaseException) -> str:
 
 
 def innermost_own_place(traceback: TracebackType | None, libraries: Iterable[str] = (*_LIBRARIES, _OURS)) -> str:
-    """Return "file:function" of the innermost frame that is no library's, and no line number: a line moves with edits.
+    """Return "file:function" of the innermost frame of the user's code; lines would move with edits.
 
     Args:
         traceback: of the exception.

@@ -45,7 +45,7 @@ def id_given(text: str) -> str:
 
 
 def run_given_here() -> Run | None:
-    """Return the run that this process was given; None if it was given none, or is no process of a session."""
+    """Return the run that this process was given; None if it was given none, or is not a process of a session."""
     context, sink = bootstrap.current, sink_here()
     return _run_of(context.run) if context and context.run and sink else None
 

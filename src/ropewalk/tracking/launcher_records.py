@@ -82,7 +82,7 @@ class LauncherRecords:
                     self._put(batch, _decode(data), runs)
             except (ValueError, msgspec.DecodeError) as error:
                 self._streams[key] = None
-                self._refuse(batch, f"what is no record ({error}); nothing more of it is kept")
+                self._refuse(batch, f"what is not a record ({error}); nothing more of it is kept")
         if batch.is_last:
             self._streams.pop(key, None)
             self._told.discard(batch.source)

@@ -92,7 +92,7 @@ def take_relaunch(environ: MutableMapping[str, str], *, of_search: bool = False)
     try:
         decoded: Any = json.loads(settings) if settings else {}
         if not isinstance(decoded, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         at = float(step) if step else None
         return Relaunch(continues, forks, at, cast("dict[str, Any]", decoded), trial)
     except ValueError as error:

@@ -72,7 +72,7 @@ def to_continue(store: RunStore, row: RunRow, *, is_trusted: bool, where: str | 
         raise RunUnsuitable(f"run {row.name} ({row.id}) is running; pause it first: ropewalk runs pause {row.id}")
     if row.state == DONE:
         raise RunUnsuitable(
-            f"run {row.name} ({row.id}) is done; begin anew with: ropewalk runs rerun {row.id}, or from a checkpoint "
+            f"run {row.name} ({row.id}) is done; start over with: ropewalk runs rerun {row.id}, or from a checkpoint "
             f"of it: ropewalk runs fork {row.id}"
         )
     return _command(store, row, Relaunch(continues=row.id), is_trusted, where)
@@ -132,7 +132,7 @@ def to_rerun(
 
 
 def settings_of(given: Iterable[str]) -> dict[str, Any]:
-    """Return settings by name, from texts such as "lr=1e-4"; a value that is no JSON is a text.
+    """Return settings by name, from texts such as "lr=1e-4"; a value that is not JSON is a text.
 
     Raises:
         ValueError: one has no "=".

@@ -245,7 +245,7 @@ class Controller:
             self._points.pace.step_took(self._done_at - before)
         if one.num:
             self.history.step_done(one.sent_s, self._done_at, is_repeated=not is_first)
-        if is_first:  # repeating one is no progress if a death follows each time
+        if is_first:  # repeating one is not progress if a death follows each time
             self._num_deaths = 0
 
     def _forget(self) -> None:

@@ -3,7 +3,7 @@
     send ─▶ copied ─▶ call without waiting ─▶ the program's loop sends it during computation ─▶ deliver
 
 The calls need not arrive in order. A message whose call fails is not sent again: the peer counts as lost, and the
-controller deploys the workers anew.
+controller deploys the workers again.
 """
 
 from __future__ import annotations

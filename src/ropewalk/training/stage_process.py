@@ -100,11 +100,11 @@ class StageProcess(WatchedWorker):
     def where(self) -> str:
         """Return what the process is doing at the moment, in words."""
         crew = self._crew
-        return crew.doing if crew is not None else "it is no worker just now"
+        return crew.doing if crew is not None else "it is not a worker just now"
 
     @concurrent(1)
     def sample(self, num_steps: int, with_exchange: bool) -> WorkerSample | None:
-        """Return what its worker does and holds, at once, while the main thread computes; None if it is no worker.
+        """Return what its worker does and holds, at once, while the main thread computes; None if it is not a worker.
 
         Args:
             num_steps: the number of steps whose actions are wanted; 0: none.

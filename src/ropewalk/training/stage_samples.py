@@ -91,7 +91,7 @@ class StageSamples:
             self._pending |= self._ask(list(self._pending), with_actions, with_exchanges)
 
     def _put(self, worker: PlanWorker, sample: WorkerSample | None) -> None:
-        if sample is None:  # it is no worker at the moment
+        if sample is None:  # it is not a worker at the moment
             return
         before = self._found.get(worker)
         if before is not None and before.sample.epoch == sample.epoch:

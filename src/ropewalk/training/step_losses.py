@@ -1,7 +1,7 @@
 """Which step the loss of a micro-batch belongs to. Pure.
 
-With a flush, each step numbers its micro-batches anew, and collects its own losses. Without, numbers count over steps,
-and a loss may arrive with the outcome of a later step.
+With a flush, each step numbers its micro-batches from 0 again, and collects its own losses. Without, numbers count over
+steps, and a loss may arrive with the outcome of a later step.
 """
 
 from __future__ import annotations

@@ -294,7 +294,7 @@ class Trainer:
         """Say that what the compressor of an exchange had kept back is gone, if it keeps something."""
         if keeps_state(self._setup.exchange):
             self._warn(
-                f"the exchange between replicas begins anew: {why} what its compressor had kept back, since that "
+                f"the exchange between replicas starts over: {why} what its compressor had kept back, since that "
                 f"belongs to one replica of one plan"
             )
 

@@ -77,7 +77,7 @@ def test_misspelt_names_and_options_are_answered_with_the_near_one() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "complaint"),
     [
-        ("half", {"dtype": "float8"}, r"no dtype 'float8'; it has 'bfloat16' and 'float16'"),
+        ("half", {"dtype": "float8"}, r"dtype must be one of 'bfloat16', 'float16', not 'float8'"),
         ("top_k", {"density": 0.0}, r"above 0 and at most 1, not 0\.0"),
         ("top_k", {"values": "float8"}, r"float8"),
         ("random_k", {"density": 1.5}, r"above 0 and at most 1, not 1\.5"),

@@ -472,7 +472,7 @@ def test_their_memory_test_lets_pass_what_ours_refuses() -> None:
     ("options", "more", "message"),
     [
         ({"cost_model": "papers"}, {}, "no cost model 'papers'; PipeDream has 'repository' and 'paper'"),
-        ({"memory_test": "none"}, {}, "no memory test 'none'"),
+        ({"memory_test": "none"}, {}, "memory_test must be one of 'repository', 'counted', not 'none'"),
         ({}, {"num_stages": 2}, "num_stages=2 was asked for; leave it out"),
         (
             {},

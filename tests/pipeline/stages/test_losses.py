@@ -39,7 +39,7 @@ def test_uneven_pieces_give_the_loss_and_the_gradient_of_the_whole(declared: Any
 
 
 def test_what_is_not_as_declared_is_an_error() -> None:
-    with pytest.raises(ValueError, match="mean, sum, weighted, not 'median'"):
+    with pytest.raises(ValueError, match="declared must be one of 'mean', 'sum', 'weighted', not 'median'"):
         Loss(torch.sum, "median")  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"shape \(3,\)"):
         Loss(lambda out, _: out)(torch.zeros(3), None, 3)

@@ -1,4 +1,4 @@
-"""Random numbers begin anew with each micro-batch, and go on from stage to stage."""
+"""Random numbers start over with each micro-batch, and go on from stage to stage."""
 
 from __future__ import annotations
 

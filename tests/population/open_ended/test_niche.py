@@ -1,4 +1,4 @@
-"""An agent learns in its niche; another one that moves in begins anew."""
+"""An agent learns in its niche; another one that moves in starts over."""
 
 from __future__ import annotations
 

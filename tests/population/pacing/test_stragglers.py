@@ -18,7 +18,7 @@ def test_named_constructors_say_what_becomes_of_stragglers() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"action": "leave"}, "action is one of wait, drop, carry, not 'leave'"),
+        ({"action": "leave"}, "action must be one of 'wait', 'drop', 'carry', not 'leave'"),
         ({"after": 0.0}, "after is a share of a generation, above 0 and at most 1, not 0.0"),
         ({"after": 1.5}, "after is .*, not 1.5"),
         ({"grace": -1.0}, "grace is 0 or more .*, not -1.0"),

@@ -290,7 +290,7 @@ def test_networks_with_memory_are_refused() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"distributional": "c52"}, "distributional='c52' is unknown; it is 'none', 'c51' or 'quantile'"),
+        ({"distributional": "c52"}, "distributional must be one of 'none', 'c51', 'quantile', not 'c52'"),
         ({"batch_size": 0}, "batch_size=0; DQN needs a number of transitions"),
         ({"learning_starts": 10, "replay_size": 5}, "learning_starts=10 transitions never fit into a replay"),
         ({"distributional": "c51", "return_bounds": (1.0, 1.0)}, "low=1.0, high=1.0, atoms=51; low must be below high"),

@@ -110,5 +110,5 @@ def test_a_state_has_the_count_of_skipped_steps_and_the_learning_rate_stays_that
 
 
 def test_an_unknown_rule_is_refused() -> None:
-    with pytest.raises(ValueError, match="not_finite='ignore' is unknown; it is 'raise' or 'skip'"):
+    with pytest.raises(ValueError, match="not_finite must be one of 'raise', 'skip', not 'ignore'"):
         GradientStep(parameters(), descent, not_finite="ignore")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A stream that begins anew brings exactly the items that were not acknowledged, with all rows that they need."""
+"""A stream that starts over brings exactly the items that were not acknowledged, with all rows that they need."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from ropewalk.exchange.compressors.components import add_said, say_all
 from ropewalk.exchange.compressors.compressor import Round
 from ropewalk.exchange.compressors.memoryless import SummableMemoryless
 from ropewalk.exchange.message import Message
+from ropewalk.near_names import check_choice
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,7 @@ class Half(SummableMemoryless):
     dtype: Literal["bfloat16", "float16"] = "bfloat16"
 
     def __post_init__(self) -> None:
-        if self.dtype not in ("bfloat16", "float16"):
-            raise ExchangeInvalid(f"half has no dtype {self.dtype!r}; it has 'bfloat16' and 'float16'")
+        check_choice("dtype", self.dtype, ("bfloat16", "float16"), ExchangeInvalid)
 
     def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
         return say_all(layout, gradient, self.dtype)

@@ -27,6 +27,7 @@ from ropewalk.exchange.elastic.elastic_member import ElasticConfig, ElasticMembe
 from ropewalk.exchange.exchange import Exchange
 from ropewalk.exchange.groups.link_emulation import LinkEmulation
 from ropewalk.exchange.parameter_server.service import ParameterShard
+from ropewalk.near_names import check_choice
 from ropewalk.program.nodes.service import Service
 from ropewalk.program.program import Program
 from ropewalk.program.restart_rule import Restart, restart_rule
@@ -131,5 +132,4 @@ def _check(workers: int, servers: int, exchange: Any, redo: Redo) -> None:
         )
     if isinstance(exchange, str):
         make_compressor(exchange)  # an unknown name is reported here, and not by each worker
-    if redo not in get_args(Redo):
-        raise ExchangeInvalid(f"redo is one of {', '.join(map(repr, get_args(Redo)))}, not {redo!r}")
+    check_choice("redo", redo, get_args(Redo), ExchangeInvalid)

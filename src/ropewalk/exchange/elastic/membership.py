@@ -335,7 +335,7 @@ class Membership:
                 "checkpoint, and use more workers, or machines that fail one at a time",
                 failed=True,
             )
-        else:  # workers that have just joined must not begin anew what the others have finished
+        else:  # workers that have just joined must not start over what the others have finished
             self._finish(f"no worker is left after {self.step} steps: {', '.join(reasons)}")
 
     def _form(self, stay: tuple[str, ...], reasons: list[str], *, in_step: bool = False) -> None:

@@ -87,7 +87,7 @@ class Federation:
             problem: the problem that the workers solve.
             compressor: GD-SEC, or a preset.
             alpha: step size in the sum convention; None for 1 / L.
-            participation: fraction of the workers that are asked in each round, drawn anew each time.
+            participation: fraction of the workers that are asked in each round, drawn again each time.
             drop_out: probability that an asked worker does not answer.
             batch: number of rows that a worker draws for a gradient; None for all of its rows.
             seed: seed of all random choices.

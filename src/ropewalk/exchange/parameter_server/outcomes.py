@@ -75,7 +75,7 @@ class ServerSettings:
 
     @property
     def owns_nothing(self) -> bool:
-        """Whether a shard could begin anew at any step: it has neither weights nor a memory."""
+        """Whether a shard could start over at any step: it has neither weights nor a memory."""
         return self.optimizer is None and not self.compressor.keeps_memory
 
 
@@ -112,7 +112,7 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """The caller's epoch is over, or the caller is no member; `epoch` is the current one, -1 before the first."""
+    """The caller's epoch is over, or the caller is not a member; `epoch` is the current one, -1 before the first."""
 
     epoch: int
 

@@ -22,6 +22,7 @@ import numpy as np
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.kernels.selection import Floats
 from ropewalk.exchange.wire.bits import Bytes, pack_bits, packed_size, unpack_bits
+from ropewalk.near_names import check_choice
 
 
 class ValueCodec(abc.ABC):
@@ -110,8 +111,7 @@ class Levels(ValueCodec):
             raise ExchangeInvalid(f"values have 1 to {(1 << 15) - 1} levels, not {self.levels}")
         if not 0 <= self.group < 1 << 16:
             raise ExchangeInvalid(f"a norm is shared by 1 to {(1 << 16) - 1} values, or all (0), not by {self.group}")
-        if self.norm not in ("max", "l2"):
-            raise ExchangeInvalid(f"the norm of a group is 'max' or 'l2', not {self.norm!r}")
+        check_choice("norm", self.norm, ("max", "l2"), ExchangeInvalid)
 
     @property
     def width(self) -> int:

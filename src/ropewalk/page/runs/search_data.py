@@ -11,7 +11,8 @@ from ropewalk.escaping import escaped
 from ropewalk.last_line import last_line
 from ropewalk.page.runs.row_selection import is_number
 from ropewalk.search.book import Line
-from ropewalk.search.results import SearchResults, TrialResult
+from ropewalk.search.results import SearchResults
+from ropewalk.search.trial_result import TrialResult
 
 
 @dataclass(slots=True)

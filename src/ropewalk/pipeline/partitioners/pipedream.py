@@ -24,6 +24,7 @@ from typing import Literal
 import numpy as np
 
 from ropewalk.errors import NoPlanFits, PlanInvalid
+from ropewalk.near_names import check_choice
 from ropewalk.pipeline.cost import plan_cost
 from ropewalk.pipeline.partitioners.antichains import OperatorGraph, States
 from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
@@ -71,8 +72,7 @@ class PipeDreamPartitioner:
         self.costs = make_cost_model(cost_model, free_transfers=free_transfers)
         self.rules = Rules(straight=straight, fewer_machines=fewer_machines)
         self.memory_test = memory_test or ("repository" if cost_model == "repository" else "counted")
-        if self.memory_test not in ("repository", "counted"):
-            raise PlanInvalid(f"there is no memory test {memory_test!r}; there are 'repository' and 'counted'")
+        check_choice("memory_test", self.memory_test, ("repository", "counted"), PlanInvalid)
         self.max_states = max_states
 
     @property

@@ -103,7 +103,7 @@ class ActionStream(Protocol):
         """Empty the pipeline.
 
         The next `admit` fills the pipeline again. Numbers of micro-batches and versions go on, but the formulas of
-        versions and rounds begin anew: their piece 0 is the first piece after the drain.
+        versions and rounds start over: their piece 0 is the first piece after the drain.
 
         Returns:
             The remaining actions of each worker, including updates of partial rounds.

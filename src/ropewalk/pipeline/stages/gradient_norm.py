@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ropewalk.errors import GradientNotFinite
 from ropewalk.pipeline.stages.training_options import TrainingOptions
+from ropewalk.quantities import listed
 
 _EPSILON = 1e-6
 """The same value as in `torch.nn.utils.clip_grad_norm_`."""
@@ -90,10 +91,10 @@ def judge(norms: Norms, options: TrainingOptions, names: Sequence[str], version:
         if options.nan == "skip":
             return UpdateVerdict(norm, skips=True)
         odd = [names[position] for position in norms.odd]
-        shown = ", ".join(odd[:_NUM_NAMED]) + (f" and {len(odd) - _NUM_NAMED} more" if len(odd) > _NUM_NAMED else "")
+        shown = listed(odd, _NUM_NAMED)
         raise GradientNotFinite(
             f"gradients are NaN or infinite before the update that makes version {version} of the weights: "
-            f"{shown or 'none alone, but all together'}. Nobody has updated. Look at the loss and the learning rate "
+            f"{shown or 'none alone, but all together'}. No worker has updated. Look at the loss and the learning rate "
             f'there; nan="skip" leaves such updates out',
             parameters=tuple(odd),
             step=version - 1 if version else 0,

@@ -19,6 +19,8 @@ from typing import Any, Literal, cast, get_args
 
 from torch import Tensor, nn
 
+from ropewalk.near_names import check_choice
+
 Declared = Literal["mean", "sum", "weighted"]
 
 
@@ -52,8 +54,7 @@ class Loss:
     declared: Declared = "mean"
 
     def __post_init__(self) -> None:
-        if self.declared not in get_args(Declared):
-            raise ValueError(f"a loss is one of {', '.join(get_args(Declared))}, not {self.declared!r}")
+        check_choice("declared", self.declared, get_args(Declared))
         function: object = self.function
         if not callable(function):
             raise TypeError(f"loss_fn must be a function of outputs and labels, but it is {function!r}")

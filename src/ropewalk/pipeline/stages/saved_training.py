@@ -9,7 +9,7 @@ Between the two, the cut, the numbers of replicas and the schedule may change.
     rates        name of a parameter -> the state of its stage's schedule of the learning rate, if there is one
 
 The state of exchanges between replicas is left out: a compressor's residual belongs to one replica and to the way its
-gradients were packed, and means nothing under another plan. After a change of plan each exchange begins anew, and
+gradients were packed, and means nothing under another plan. After a change of plan each exchange starts over, and
 residuals are dropped. Snapshots have them, for the same plan.
 """
 
@@ -28,7 +28,7 @@ Rates = Mapping[RunningStage, torch.optim.lr_scheduler.LRScheduler]
 """The schedules of the learning rate, of the stages that have one."""
 
 _OF_SCHEDULES = frozenset({"params", "param_names", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum"})
-"""What the groups of an optimizer hold that is no option of it; schedules of torch add most of it."""
+"""What the groups of an optimizer hold that is not an option of it; schedules of torch add most of it."""
 _KINDS = ("parameters", "buffers", "optimizer", "options", "rates")
 
 
@@ -107,7 +107,7 @@ def _load(what: str, into: torch.optim.Optimizer | torch.optim.lr_scheduler.LRSc
     except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
         raise ValueError(
             f"the {what} {type(into).__name__} cannot go on from the state, which may be of another one ({error!r}); "
-            f"begin anew, with what the state was saved with"
+            f"start over, with what the state was saved with"
         ) from error
 
 
@@ -152,7 +152,7 @@ def _check_options(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         raise ValueError(
             f"the state is of another optimizer: it has the options {', '.join(sorted(foreign))}, and the optimizer "
             f"here has {', '.join(sorted(missing))}; train with the same optimizer, or take only the weights with "
-            "ropewalk.training.load_module and begin anew"
+            "ropewalk.training.load_module and start over"
         )
 
 

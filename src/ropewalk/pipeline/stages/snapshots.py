@@ -198,11 +198,11 @@ def put(
 def as_state(snapshots: Iterable[WorkerSnapshot]) -> dict[str, Any]:
     """Return the training state at a cut, in the form of `saved_training.taken`, for stages of any plan or schedule.
 
-    Micro-batches that were in flight begin anew, with the newest weights. So without a flush the run does not continue
+    Micro-batches that were in flight start over, with the newest weights. So without a flush the run does not continue
     to the bit as the one that was cut, but as one that was drained at the cut.
 
     The state of exchanges is left out: it belongs to one replica of one plan. Residuals of compression are dropped, and
-    exchanges of the other plan begin anew.
+    exchanges of the other plan start over.
 
     Args:
         snapshots: snapshots at one cut, of at least one replica of each stage. If several hold a value, that of the

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from ropewalk.errors import ScheduleInvalid
+from ropewalk.near_names import check_choice
 from ropewalk.pipeline.schedules import Schedule, make_schedule
 
 NanPolicy = Literal["pass", "raise", "skip"]
@@ -40,8 +41,7 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         if self.clip_norm is not None and not (self.clip_norm > 0 and math.isfinite(self.clip_norm)):
             raise ValueError(f"clip_norm is a positive number, or None for no clipping, not {self.clip_norm!r}")
-        if self.nan not in get_args(NanPolicy):
-            raise ValueError(f"nan is one of {', '.join(get_args(NanPolicy))}, not {self.nan!r}")
+        check_choice("nan", self.nan, get_args(NanPolicy))
         if self.accumulate < 1:
             raise ValueError(f"accumulate is a number of steps, at least 1, not {self.accumulate!r}")
         if self.autocast not in (None, torch.bfloat16):

@@ -72,7 +72,7 @@ class ModelInputs:
     def with_few_samples(self) -> ModelInputs | None:
         """Return the same with the first few of the samples; None: there are no more.
 
-        Their number is no other size of an input, by which the two could be taken for each other.
+        Their number is not another size of an input, by which the two could be taken for each other.
         """
         sizes = [tensor.shape[1:] if self._counts_samples(tensor) else tensor.shape for tensor in self.example]
         others = set(itertools.chain.from_iterable(sizes))

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ropewalk.near_names import check_choice
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm
 from ropewalk.population.archives.novelty_archive import Floats, NoveltyArchive
@@ -90,8 +91,7 @@ class NoveltyES(Algorithm[int]):
         super().__init__(population, seed)
         if population % 2:
             raise ValueError(f"population must be even, as noise is mirrored, not {population}")
-        if method not in _METHODS:
-            raise ValueError(f"method must be one of {', '.join(map(repr, _METHODS))}, not {method!r}")
+        check_choice("method", method, _METHODS)
         if members < 1 or episodes < 1 or patience < 1:
             raise ValueError(
                 f"members, episodes and patience must be at least 1, not {members}, {episodes} and {patience}"

@@ -6,7 +6,7 @@ Population Based Training of Neural Networks, 2017 (https://arxiv.org/abs/1711.0
   step, eval    an interval of the user's training function, in a worker; its score is eval
   ready         after each interval, once a member has trained for `burn_in` steps
   exploit       truncation selection: a member of the lowest quantile copies one of the highest, drawn uniformly
-  explore       each hyperparameter is drawn anew with `resample_probability`, else multiplied by one of `factors`
+  explore       each hyperparameter is drawn again with `resample_probability`, else multiplied by one of `factors`
 
     score of a member ─▶ lowest quantile? ─▶ no:  it continues
                                           └▶ yes: state, steps and score of a high one, its hyperparameters changed
@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from ropewalk.near_names import check_choice
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm, Evaluator, Panel
 from ropewalk.population.algorithms.pbt_explorer import Explore, Explorer, quantiles
@@ -61,7 +62,7 @@ class PBT(Algorithm[Interval]):
             up when 10 of its intervals have failed, were dropped or found their state lost, without any progress. So
             a run with `steps` always ends: while no state is lost, no member trains more than twice that number.
         quantile: share of the members that copy, and that are copied; at most a half.
-        resample_probability: probability of drawing a hyperparameter anew, instead of perturbing it.
+        resample_probability: probability of drawing a hyperparameter again, instead of perturbing it.
         factors: factors for perturbation.
         explore: computes new hyperparameters from those of a better member, in place of the two above.
         burn_in: number of steps before a member may copy another.
@@ -99,8 +100,7 @@ class PBT(Algorithm[Interval]):
         _check_at_least(0, burn_in=burn_in)
         if not 0 < quantile <= 0.5:
             raise ValueError(f"quantile must be above 0 and at most 0.5, not {quantile}")
-        if lost not in ("copy", "restart", "raise"):
-            raise ValueError(f'lost must be "copy", "restart" or "raise", not {lost!r}')
+        check_choice("lost", lost, ("copy", "restart", "raise"))
         if len(initial) > population:
             raise ValueError(f"initial has {len(initial)} members, but population is {population}")
         self._interval, self._steps, self._quantile, self._burn_in = interval, steps, quantile, burn_in

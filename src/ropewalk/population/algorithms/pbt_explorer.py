@@ -42,8 +42,8 @@ class Explorer:
 
     Args:
         space: names to distributions.
-        resample_probability: probability of drawing a value anew.
-        factors: factors of which one perturbs a value that is not drawn anew.
+        resample_probability: probability of drawing a value again.
+        factors: factors of which one perturbs a value that is not drawn again.
         explore: the user's function, in place of the two above.
         seed: seed of the algorithm.
     """

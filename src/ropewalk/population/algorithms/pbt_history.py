@@ -65,7 +65,7 @@ class Mutation:
 
     def __str__(self) -> str:
         source = f"copies member {self.donor} ({self.donor_score}, {self.donor_steps} steps)"
-        does = source if self.donor >= 0 else "starts anew"
+        does = source if self.donor >= 0 else "starts over"
         return f"{self.reason}: member {self.member} ({self.score}, {self.steps} steps) {does} and trains {self.after}"
 
 

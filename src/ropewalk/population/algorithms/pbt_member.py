@@ -46,7 +46,7 @@ class Interval:
 
 
 class PBTMember:
-    """A member as the training function sees it: `train(member, trial)` continues from `.state` and sets it anew.
+    """A member as the training function sees it: `train(member, trial)` continues from `.state` and sets it again.
 
     Attributes:
         number: index of the member in the population, from 0.

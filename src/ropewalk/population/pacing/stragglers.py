@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from ropewalk.near_names import check_choice
+
 StragglerAction = Literal["wait", "drop", "carry"]
 
 
@@ -30,8 +32,7 @@ class StragglerPolicy:
     grace: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.action not in get_args(StragglerAction):
-            raise ValueError(f"action is one of {', '.join(get_args(StragglerAction))}, not {self.action!r}")
+        check_choice("action", self.action, get_args(StragglerAction))
         if not 0 < self.after <= 1:
             raise ValueError(f"after is a share of a generation, above 0 and at most 1, not {self.after}")
         if not self.grace >= 0:

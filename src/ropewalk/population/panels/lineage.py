@@ -33,7 +33,7 @@ class PBTLineagePanel:
         "interval", "step", "score", "donor", "donor_step", "donor_score", "reason", "why", "after"}], "members":
         {number: {"step", "score", "intervals", "origin"}}, "best": {"path": [[member, first step, step after the
         last]]}}`. A copy replaces the state of `member` after `step` steps, before its interval number `interval`, by
-        that of `donor`, which has `donor_step`; `donor` is -1 if the member starts anew. `reason` is "exploit", "lost"
+        that of `donor`, which has `donor_step`; `donor` is -1 if the member starts over. `reason` is "exploit", "lost"
         or "restart"; `after` has the new hyperparameters. Numbers of members are texts there, as JSON has keys.
         `origin` is the member with whose first interval the state of a member began. `path` is the way of the best
         state through the members.

@@ -18,7 +18,7 @@ class Adder(ABC):
     def add(self, block: Block) -> Insertion:
         """Return what this block adds to replay; may have no items yet.
 
-        A block whose run id differs from that of the last block begins anew: unfinished items are dropped.
+        A block whose run id differs from that of the last block starts over: unfinished items are dropped.
 
         Raises:
             NotFinite: a reward or an observation is NaN or infinite; environment, step and column are named.

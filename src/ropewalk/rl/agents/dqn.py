@@ -31,6 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from ropewalk.near_names import check_choice
 from ropewalk.rl.adders.n_step import NStepAdder
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.agents.discrete_actions import make_action_values, num_discrete_actions
@@ -85,7 +86,7 @@ class DQN(Agent):
         return_bounds: the least and the largest return, for "c51".
         quantiles: number of quantiles, for "quantile".
         huber: errors count squared up to this size, and linearly beyond; None: squared. For "quantile" it is the kappa
-            of the quantile Huber loss, where None or 0 is no smoothing; "c51" has none.
+            of the quantile Huber loss, where None or 0 means no smoothing; "c51" has none.
         prioritized: sample by priority rather than uniformly.
         priority_exponent: alpha, 0 for uniform sampling.
         beta: exponent of importance weights by progress, with `prioritized`.
@@ -127,8 +128,7 @@ class DQN(Agent):
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, before anything starts."""
-        if self.distributional not in ("none", "c51", "quantile"):
-            raise ValueError(f"distributional={self.distributional!r} is unknown; it is 'none', 'c51' or 'quantile'")
+        check_choice("distributional", self.distributional, ("none", "c51", "quantile"))
         if self.batch_size is None or self.batch_size < 1:
             raise ValueError(f"batch_size={self.batch_size}; DQN needs a number of transitions, such as 64")
         if self.learning_starts > self.replay_size:

@@ -52,7 +52,7 @@ class RemotePolicy(Policy):
 
     Given the same generator, it chooses what the server's policy would choose here, and leaves the generator where that
     policy would leave it. Where the server was restarted and the environments are in the middle of episodes, their
-    memory begins anew; that is logged and counted.
+    memory starts over; that is logged and counted.
 
     Args:
         server: an `InferenceServer`, or the client of one. With several replicas, a policy with memory keeps to one of

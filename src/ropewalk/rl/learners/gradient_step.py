@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import NotFinite
+from ropewalk.near_names import check_choice
 from ropewalk.rl.learners.optimizers import OptimizerFactory
 from ropewalk.rl.replay.batch import SampleInfo
 
@@ -42,8 +43,7 @@ class GradientStep:
         max_norm: float | None = None,
         not_finite: NotFiniteRule = "raise",
     ) -> None:
-        if not_finite not in ("raise", "skip"):
-            raise ValueError(f"not_finite={not_finite!r} is unknown; it is 'raise' or 'skip'")
+        check_choice("not_finite", not_finite, get_args(NotFiniteRule))
         self._parameters = list(parameters)
         self._optimizer = optimizer(self._parameters)
         self._max_norm, self._not_finite = max_norm, not_finite

@@ -16,7 +16,7 @@ from torch.nn import functional
 class NoisyLinear(nn.Module):
     """A linear layer whose weights have noise in training mode, and none in evaluation mode.
 
-    The noise stays as it is until `draw_noise`; at first it is 0. It is no part of the state dictionary.
+    The noise stays as it is until `draw_noise`; at first it is 0. It is not a part of the state dictionary.
 
     Args:
         inputs: size of the input.

@@ -96,7 +96,7 @@ def as_torso(module: nn.Module, spec: EnvironmentSpec) -> Torso:
         spec: the observations' shapes and dtypes.
 
     Raises:
-        TypeError: it is no module.
+        TypeError: it is not a module.
         ValueError: what it returns has another shape.
     """
     if not isinstance(module, nn.Module):

@@ -1,4 +1,4 @@
-"""`SentStream`: what a stream has sent and may still need, so that it can begin anew when replay was lost. Pure.
+"""`SentStream`: what a stream has sent and may still need, so that it can start over when replay was lost. Pure.
 
     stream 2#0     insertion 0 .. 6 acknowledged, 7 and 8 under way; replay is lost, and comes back with 0 .. 3
     stream 2#0~1   insertion 0 = the rows that 7 and 8 still need of 0 .. 6, and 7;  insertion 1 = 8;  then 9, ...

@@ -68,7 +68,7 @@ class Streams:
         if sequence > expected:
             raise ValueError(
                 f"insertion {sequence} of stream {run_id!r} came where insertion {expected} is expected; those between "
-                "were lost (if replay has started anew, its streams have to start anew too, with new run ids)"
+                "were lost (if replay has started anew, its streams have to start over too, with new run ids)"
             )
         return True
 

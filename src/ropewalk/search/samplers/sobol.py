@@ -1,7 +1,7 @@
 """Sobol search: a scrambled Sobol sequence, which covers the space more evenly than random numbers.
 
 Sobol 1967; Owen: Scrambling Sobol and Niederreiter-Xing Points, Journal of Complexity 14, 1998; from `scipy.stats.qmc`.
-Each hyperparameter that is no constant has a dimension, which is not used where it is not active.
+Each hyperparameter that is not a constant has a dimension, which is not used where it is not active.
 """
 
 from __future__ import annotations

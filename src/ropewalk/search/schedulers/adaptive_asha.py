@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from ropewalk.errors import SearchInvalid
+from ropewalk.near_names import check_choice
 from ropewalk.search.schedulers.asha import ASHA
 from ropewalk.search.schedulers.rungs import budgets_from, checked_count
 
@@ -39,8 +40,7 @@ class AdaptiveASHA(ASHA):
     def __init__(
         self, *, R: float, r: float = 1, eta: float = 4, mode: AdaptiveMode = "standard", max_rungs: int = 5
     ) -> None:
-        if mode not in get_args(AdaptiveMode):
-            raise SearchInvalid(f"mode must be {', '.join(map(repr, get_args(AdaptiveMode)))}, not {mode!r}")
+        check_choice("mode", mode, get_args(AdaptiveMode), SearchInvalid)
         num_possible = len(budgets_from(r, R, eta))
         num_rungs = min(num_possible, checked_count("max_rungs", max_rungs, 1))
         num_brackets = {"conservative": num_rungs, "standard": num_rungs // 2 + 1, "aggressive": 1}[mode]

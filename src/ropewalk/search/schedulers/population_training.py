@@ -17,7 +17,7 @@ class PopulationTraining:
         population: number of members, which are the trials of the search.
         interval: number of steps between two decisions.
         quantile: share of the members that copy, and that are copied; at most a half.
-        resample_probability: probability of drawing a hyperparameter anew, instead of perturbing it.
+        resample_probability: probability of drawing a hyperparameter again, instead of perturbing it.
         factors: factors for perturbation.
         burn_in: number of steps before a member may copy another.
         synchronous: whether all members end an interval before any begins the next: the result is then the same for any

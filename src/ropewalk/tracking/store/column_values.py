@@ -43,5 +43,5 @@ def from_number(value: float | None) -> float:
 
 
 def to_time(value: float) -> float:
-    """Return a time for a column that has no NULL: 0 if it is no time."""
+    """Return a time for a column that has no NULL: 0 if it is not a time."""
     return float(value) if math.isfinite(value) else 0.0

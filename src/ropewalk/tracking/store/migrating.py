@@ -1,6 +1,6 @@
 """Migration of a store to the newest tables: one transaction, a backup of the file before it, and nothing by halves.
 
-    no tables of ours ────────────────▶ made       unless a file has other tables: it is no store
+    no tables of ours ────────────────▶ made       unless a file has other tables: it is not a store
     an older revision ──▶ backup ─────▶ migrated
     the newest revision
     a revision that is not known ─────▶ StoreTooNew

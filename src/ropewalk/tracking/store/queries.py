@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Select, exists, func, or_, sel
 
 from ropewalk.errors import RunNotFound
 from ropewalk.near_names import near_names
+from ropewalk.quantities import listed
 from ropewalk.tracking.records import RUNNING, STATES, OwnerIs
 from ropewalk.tracking.store.blocks import Points, unpack
 from ropewalk.tracking.store.column_values import from_json, from_number
@@ -136,10 +137,9 @@ def find_run(connection: Connection, ref: str) -> Any:
         if len(rows) == 1:
             return rows[0]
         if rows:
-            named = ", ".join(f"{row.id} ({row.name}, {row.state})" for row in rows[:_MOST_NAMED])
-            more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
+            named = listed([f"{row.id} ({row.name}, {row.state})" for row in rows], _MOST_NAMED)
             ids = tuple(row.id for row in rows)
-            raise RunNotFound(f"{ref!r} may mean {named}{more}; give an id", ref=ref, candidates=ids)
+            raise RunNotFound(f"{ref!r} may mean {named}; give an id", ref=ref, candidates=ids)
     return _missing(connection, ref)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ropewalk.html_table import StateCell, html_box, html_failure, html_headline, html_table
-from ropewalk.quantities import counted
+from ropewalk.quantities import counted, shown_moment
 from ropewalk.tracking.records import OwnerIs
 
 LOST = "lost"
@@ -56,7 +55,7 @@ class RunRow:
     owner: OwnerIs | None
 
     def _repr_html_(self) -> str:
-        facts = [("run", self.id), ("of", self.project), ("", self.kind), ("begun", _moment(self.created))]
+        facts = [("run", self.id), ("of", self.project), ("", self.kind), ("begun", shown_moment(self.created))]
         settings = [(name, str(value)) for name, value in self.config.items()]
         table = html_table(("setting", "value"), settings) if settings else ""
         return html_box(html_headline(self.name, self.state, facts), html_failure(self.why), table)
@@ -197,12 +196,8 @@ def html_of_runs(runs: Sequence[RunRow], where: str, num: int) -> str:
         num: how many it has.
     """
     rows = [
-        (run.id, run.name, run.project, run.kind, StateCell(run.state), _moment(run.created), ", ".join(run.labels))
-        for run in runs
+        (r.id, r.name, r.project, r.kind, StateCell(r.state), shown_moment(r.created), ", ".join(r.labels))
+        for r in runs
     ]
     head = ("id", "name", "project", "kind", "state", "begun", "labels")
     return html_box(html_headline(where, "", [("", counted(num, "run"))]), html_table(head, rows))
-
-
-def _moment(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

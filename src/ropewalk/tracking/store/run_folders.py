@@ -37,7 +37,7 @@ class RemovedFolder:
         self._files = files
 
     def remove(self, where: str) -> None:
-        """Remove it; what is not there any more is no error.
+        """Remove it; what is not there any more is not an error.
 
         Args:
             where: the store, as messages name it.

@@ -24,6 +24,7 @@ from sqlalchemy import Engine, delete, update
 from sqlalchemy.exc import DataError, IntegrityError, StatementError
 
 from ropewalk.errors import RunStillRunning
+from ropewalk.quantities import listed
 from ropewalk.tracking.records import RUNNING, RunRecord
 from ropewalk.tracking.store.applying import RecordWriter
 from ropewalk.tracking.store.column_values import to_json, to_text
@@ -199,7 +200,7 @@ class RunStore(StoredRuns):
         family = self._family(run)
         if running := [one.id for one in family if one.state == RUNNING]:
             raise RunStillRunning(
-                f"run {running[0]}{f' and {len(running) - 1} more' if running[1:] else ''} of {run} cannot be deleted "
+                f"run {listed(running, 1)} of {run} cannot be deleted "
                 f"while it is running; stop it first: ropewalk runs stop {running[0]}",
                 runs=tuple(running),
             )

@@ -1,0 +1,46 @@
+"""`TrialResult`: what is known of one trial of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """A trial at the end of a search, or now.
+
+    Attributes:
+        number: from 0, in the order of the starts.
+        run: id of its run, for `ropewalk runs show`.
+        state: "running", "waiting", "paused", "done", "stopped" or "failed".
+        hyperparameters: values by dotted name.
+        step: the last step that it reported; 0: none.
+        values: the metrics of the last report, as they were logged; empty if there is none.
+        best: the best value of the first metric at any step; None if there is none.
+        attempts: number of processes that worked on it, one after the other.
+        bracket: the bracket of the scheduler's rungs.
+        scores: the first metric by step, to be maximised.
+        why: why it failed or was stopped; empty otherwise.
+        folder: folder of its checkpoints and artifacts.
+        excluded_hosts: hosts on which log policies did not let it begin again.
+    """
+
+    number: int
+    run: str
+    state: str
+    hyperparameters: Mapping[str, Any]
+    step: float
+    values: Mapping[str, float]
+    best: float | None
+    attempts: int
+    bracket: int
+    scores: Mapping[float, float]
+    why: str
+    folder: Path
+    excluded_hosts: tuple[str, ...] = ()
+
+
+__all__ = ["TrialResult"]
