@@ -37,7 +37,7 @@ def add_runs_pages(opener: StoreOpener) -> StoreReader:
     add_search_pages(reader, actions)
     add_doctor_page()
 
-    @app.on_connect
+    @app.on_connect  # pyright: ignore[reportUnknownMemberType]
     async def read_ahead() -> None:  # pyright: ignore[reportUnusedFunction]
         """Read all runs while the visitor looks at the first page, so that the table of runs comes at once."""
         if not table.version:
