@@ -399,5 +399,5 @@ window.ropewalk = (function () {
   }
 
   return { cells, open, openHash, setHash, remember, onKey, processes, filter, save, saveTable, rows, log, chart,
-    stream };
+    stream, isDrawn: (id) => !stores[id]?.pending };
 })();
