@@ -105,7 +105,7 @@ class Scene:
         after_s: seconds for which it has run before the picture is taken.
         height: in pixels.
         seen_s: seconds for which the page has been open, which records what is costly only then.
-        prepare: runs before, such as to fill the store; returns what `path` gets.
+        prepare: runs before, to fill the store.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Scene:
     after_s: float = 15.0
     height: int = 1100
     seen_s: float = 6.0
-    prepare: Callable[[], str] | None = None
+    prepare: Callable[[], object] | None = None
 
 
 def here(id: str) -> str:
@@ -123,16 +123,24 @@ def here(id: str) -> str:
     return f"/now/{id}"
 
 
-def _runs() -> str:
-    """Make runs of a search and of a script; returns the id of the search."""
-    for seed in range(3):
-        example("track_pytorch.py", "--epochs", "12", "--lr", str([0.003, 0.01, 0.3][seed]))
-    example("search_digits.py", "--trials", "40", "--picture", "")
-    with tracking.open_store(create=False) as store:
-        return next(run.id for run in store.runs() if run.kind == "search")
+def _scripts() -> list[str]:
+    """Make three runs of a script, unless they are there; returns their ids."""
+    if not _of_kind("script", 3):
+        for rate in (0.003, 0.01, 0.3):
+            example("track_pytorch.py", "--epochs", "12", "--lr", str(rate))
+    return _of_kind("script", 3)
+
+
+def _search() -> str:
+    """Make a search, unless it is there; returns its id."""
+    if not _of_kind("search"):
+        example("search_digits.py", "--trials", "40", "--picture", "")
+    return _of_kind("search")[0]
 
 
 def _of_kind(kind: str, num: int = 1) -> list[str]:
+    if not Path(os.environ["ROPEWALK_STORE"]).exists():
+        return []
     with tracking.open_store(create=False) as store:
         return [run.id for run in store.runs() if run.kind == kind][:num]
 
@@ -157,10 +165,10 @@ SCENES = (
         40.0,
         1500,
     ),
-    Scene("runs", lambda _: "/runs", prepare=_runs, height=800),
-    Scene("run", lambda _: f"/runs/{_of_kind('script')[0]}", height=1300),
-    Scene("compare", lambda _: f"/compare?runs={','.join(_of_kind('script', 3))}", height=1000),
-    Scene("search", lambda _: f"/search/{_of_kind('search')[0]}", height=1500, seen_s=40.0),
+    Scene("runs", lambda _: "/runs", prepare=lambda: (_scripts(), _search()), height=800),
+    Scene("run", lambda _: f"/runs/{_scripts()[0]}", height=1300),
+    Scene("compare", lambda _: f"/compare?runs={','.join(_scripts())}", height=1000),
+    Scene("search", lambda _: f"/search/{_search()}", height=1500, seen_s=40.0),
 )
 
 

@@ -94,7 +94,7 @@ class _Canvas(ui.echart):
     """A chart that is drawn by our script: NiceGUI would wrap, compare and send each number of an option by itself."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        super().__init__({})  # pyright: ignore[reportUnknownMemberType]
         self._update_method = None  # it would draw its own option, which stays empty
 
 

@@ -48,6 +48,7 @@ def test_fields_and_brush_select_the_same_trials_and_the_address_keeps_them(
 
     browser.open(browser.driver.current_url)
     browser.wait_for(f"6 of {NUM} trials are selected")
+    browser.until(lambda: browser.script(f"{PARALLEL} return Boolean(chart);"), "the picture")
     brushed = json.dumps([[0.0, middle]])
     browser.script(
         f"{PARALLEL} chart.dispatchAction({{type: 'axisAreaSelect', intervals: {brushed},"

@@ -280,13 +280,12 @@ window.ropewalk = (function () {
     if (atEnd) box.scrollTop = box.scrollHeight;
   }
 
-  // --- charts: of the options that come, the latest is drawn; all of them together for at most a fifth of the time ---
+  // --- charts: the latest option is drawn, for a fifth of the time, and after a second at the latest ---
 
-  const SHARE = 5;
-  let nextDraw = 0;
+  const SHARE = 5, MOST_WAIT_MS = 1000;
 
   function chart(id, option, height) {
-    const store = (stores[id] ||= { timer: 0, num: -1 });
+    const store = (stores[id] ||= { timer: 0, num: -1, next: 0 });
     store.pending = { option, height };
     withChart(id, (element) => drawChart(element, store));
   }
@@ -294,8 +293,8 @@ window.ropewalk = (function () {
   function drawChart(element, store) {
     if (!store.pending || document.hidden || store.timer || element.chart.isDisposed()) return;
     const begun = performance.now(), { option, height } = store.pending, num = (option.series || []).length;
-    if (store.num >= 0 && begun < nextDraw) {
-      store.timer = setTimeout(() => { store.timer = 0; drawChart(element, store); }, nextDraw - begun);
+    if (store.num > 0 && begun < store.next) {
+      store.timer = setTimeout(() => { store.timer = 0; drawChart(element, store); }, store.next - begun);
       return;
     }
     store.pending = null;
@@ -303,7 +302,7 @@ window.ropewalk = (function () {
     element.chart.setOption(option, { notMerge: num !== store.num }); // what the visitor chose stays if it can
     element.chart.getZr().flush();
     store.num = num;
-    nextDraw = begun + SHARE * (performance.now() - begun);
+    store.next = begun + Math.min(MOST_WAIT_MS, SHARE * (performance.now() - begun));
   }
 
   document.addEventListener("visibilitychange", () => {
@@ -400,5 +399,5 @@ window.ropewalk = (function () {
   }
 
   return { cells, open, openHash, setHash, remember, onKey, processes, filter, save, saveTable, rows, log, chart,
-    stream };
+    stream, isDrawn: (id) => !stores[id]?.pending };
 })();

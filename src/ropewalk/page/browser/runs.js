@@ -102,7 +102,7 @@
   T.brush = function (id, intervals) { // shows what was selected by fields, when the picture is drawn
     var element = getElement(id), chart = element && element.chart, axes = [];
     if (chart && chart.getModel()) chart.getModel().eachComponent("parallelAxis", a => axes.push(a.id));
-    if (axes.length !== intervals.length) return void setTimeout(() => T.brush(id, intervals), 100);
+    if (axes.length !== intervals.length || !ropewalk.isDrawn(id)) return void setTimeout(() => T.brush(id, intervals), 100);
     axes.forEach((axis, at) => chart.dispatchAction(
       {type: "axisAreaSelect", parallelAxisId: axis, intervals: intervals[at]}, {silent: true, flush: true}));
   };

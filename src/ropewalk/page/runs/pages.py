@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
+from nicegui import app
+
 from ropewalk.page.actions import NumberedActions
 from ropewalk.page.runs.compare_page import add_compare_page
 from ropewalk.page.runs.curve_data import CurveReader
@@ -10,7 +14,7 @@ from ropewalk.page.runs.run_files import add_file_routes
 from ropewalk.page.runs.run_page import add_run_page
 from ropewalk.page.runs.run_table import RunTable
 from ropewalk.page.runs.search_page import add_search_pages
-from ropewalk.page.runs.store_reader import StoreOpener, StoreReader
+from ropewalk.page.runs.store_reader import StoreOpener, StoreReader, StoreUnreadable
 from ropewalk.page.runs.table_data import add_table_routes
 from ropewalk.page.runs.table_page import add_table_page
 
@@ -32,6 +36,14 @@ def add_runs_pages(opener: StoreOpener) -> StoreReader:
     add_compare_page(reader, points)
     add_search_pages(reader, actions)
     add_doctor_page()
+
+    @app.on_connect  # pyright: ignore[reportUnknownMemberType]
+    async def read_ahead() -> None:  # pyright: ignore[reportUnusedFunction]
+        """Read all runs while the visitor looks at the first page, so that the table of runs comes at once."""
+        if not table.version:
+            with contextlib.suppress(StoreUnreadable):  # the pages of runs say why
+                await reader.read(table.refresh)
+
     return reader
 
 
