@@ -1,14 +1,15 @@
-"""The default engine: the engine of the allocation or cluster in which this process runs.
+"""What surrounds this process: its folder, its import path, and the allocation or cluster in which it runs.
 
-Inside a Slurm allocation it is "slurm", inside a Kubernetes pod whose account may access the cluster "kubernetes", and
-"local" everywhere else. Processes that Ropewalk itself has started always get "local": their launcher chose where they
-run, and a script that one of them starts must not request a second allocation.
+Inside a Slurm allocation the default engine is "slurm", inside a Kubernetes pod whose account may access the cluster
+"kubernetes", and "local" everywhere else. Processes that Ropewalk itself has started always get "local": their
+launcher chose where they run, and a script that one of them starts must not request a second allocation.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -37,3 +38,20 @@ def engine_here(environ: Mapping[str, str], account: Path = _ACCOUNT) -> tuple[s
     if environ.get("KUBERNETES_SERVICE_HOST") and os.access(account, os.R_OK):
         return "kubernetes", "surroundings: inside a pod with a service account"
     return "local", "default"
+
+
+def working_folder() -> str:
+    """Return the current folder; the root if it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "/"
+
+
+def import_path() -> tuple[str, ...]:
+    """Return `sys.path` with the current folder by its name, or without it if it was removed."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        here = ""
+    return tuple(path or here for path in sys.path if path or here)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.calls.messages import Origin
-from ropewalk.calls.turns import MAX_CHAIN, CallLane
+from ropewalk.calls.turns import FREE, MAX_CHAIN, CallLane
 from ropewalk.errors import CallCycle
 
 
@@ -65,6 +65,32 @@ def test_never_more_than_the_limit_run_and_nobody_is_lost_or_overtaken(
         lane.finish(running.pop())
 
 
+def test_a_call_that_arrives_between_two_turns_waits_for_its_own() -> None:
+    lane: CallLane[Call] = CallLane()
+    first, second, third = Call(1), Call(2), Call(3)
+    assert [lane.arrive(first), lane.arrive(second), lane.finish(first)] == [True, False, True]
+    assert [lane.arrive(third), lane.begin_alone(third)] == [False, False]
+    assert lane.begin_next() is second
+
+
+@given(st.sampled_from([1, 2, FREE]), st.integers(0, 3), st.integers(0, 2))
+def test_the_fast_path_begins_a_call_only_where_the_long_one_would(limit: int, num_before: int, num_over: int) -> None:
+    def lane_in_use() -> CallLane[Call]:
+        lane: CallLane[Call] = CallLane(limit)
+        begun = [call for call in map(Call, range(num_before)) if lane.arrive(call)]
+        for call in begun[:num_over]:
+            lane.finish(call)
+        return lane
+
+    fast, long = lane_in_use(), lane_in_use()
+    call = Call(100)
+    was_idle = not fast.running and not fast.waiting
+    has_begun = fast.begin_alone(call)
+    assert has_begun == (was_idle or limit == FREE), "a lane of its own, and one without a limit, are always free"
+    assert (call in fast.running.values()) == has_begun
+    assert long.arrive(call) or not has_begun
+
+
 def test_a_call_of_the_chain_that_has_the_turn_is_admitted_before_all_that_wait() -> None:
     lane: CallLane[Call] = CallLane()
     outer, other = Call(1), Call(2)
@@ -85,6 +111,14 @@ def test_a_chain_that_does_not_end_is_refused_and_named() -> None:
     with pytest.raises(CallCycle, match=r"goes round: a\.f → b\.g → a\.f\.") as caught:
         lane.arrive(Call(901, chain, "a.f"))
     assert caught.value.chain == (*labels, "a.f")
+
+
+def test_a_long_chain_that_has_not_yet_come_round_is_shown_from_its_beginning() -> None:
+    lane: CallLane[Call] = CallLane()
+    lane.arrive(Call(1))
+    chain = tuple(Origin(number, f"a.f{number}", number) for number in range(1, MAX_CHAIN + 1))
+    with pytest.raises(CallCycle, match=r"goes round: a\.f1 → a\.f2 → .* → a\.f64 → a\.f\."):
+        lane.arrive(Call(900, chain))
 
 
 def test_many_short_chains_of_one_batch_are_no_long_chain() -> None:

@@ -99,6 +99,8 @@ class _Meaning(ast.NodeTransformer):
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is None and isinstance(node.target, ast.Attribute):
+            return ast.Pass()
         node.annotation = ast.Constant(None)
         self.generic_visit(node)
         return node

@@ -66,6 +66,15 @@ def test_killed_launcher_is_told_with_its_last_state_and_found_when_it_runs_agai
     browser.until(lambda: browser.text.count("survivor") == 2, "the new pool beside the old one")
 
 
+def test_processes_are_in_the_page_before_anything_follows_it(
+    browser: Browser, served: ServedPage, launcher: list[subprocess.Popen[str]]
+):
+    browser.open(served.url)
+    browser.wait_for("survivor", "running", "2/2")
+    page = browser.script("return fetch(document.querySelector('a.rw-name').href).then((answer) => answer.text());")
+    assert "survivor.0" in page and "survivor.1" in page
+
+
 def test_stopped_launcher_is_told_from_an_end_and_shown_again_when_it_goes_on(
     browser: Browser, served: ServedPage, launcher: list[subprocess.Popen[str]]
 ):

@@ -111,6 +111,14 @@ def test_panels_without_a_cursor_are_replaced():
     assert merged(None, {"cursor": 1, "rows": [1]}) == {"cursor": 1, "rows": [1]}
 
 
+def test_what_is_not_new_stays_the_same_object():
+    whole = merged(None, {"cursor": 1, "rows": [1]})
+    assert merged(whole, {"cursor": 1, "rows": []}) is whole
+    assert merged(whole, {"cursor": 2, "rows": [2]}) == {"cursor": 2, "rows": [1, 2]}
+    replaced = merged(None, {"done": 3, "rows": [1]})
+    assert merged(replaced, {"done": 3, "rows": [1]}) is replaced
+
+
 def test_rows_are_bounded():
     whole = merged({"cursor": 1, "rows": list(range(19_999))}, {"cursor": 2, "rows": ["a", "b"]})
     assert len(whole["rows"]) == 20_000 and whole["rows"][0] == 1 and whole["rows"][-2:] == ["a", "b"]

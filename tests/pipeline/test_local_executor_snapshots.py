@@ -14,13 +14,14 @@ from torch.nn import functional
 
 from ropewalk.exchange.all_gather import AllGather
 from ropewalk.exchange.compressors.gd_sec import GDSEC
+from ropewalk.exchange.exchange import Exchange
 from ropewalk.pipeline.actions import Action, ActionKind
 from ropewalk.pipeline.local_executor import LocalExecutor
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.resuming import can_cut, last_step
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.schedules.streams import Cut
-from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, as_state, put
+from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, as_state, cut_of, put
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from tests.pipeline.played_plans import even_cut, plan_of
@@ -73,6 +74,33 @@ def batches(num: int, size: int) -> list[tuple[Tensor, Tensor]]:
     return [(torch.randn(size, 5, generator=generator), torch.randn(size, 5, generator=generator)) for _ in range(num)]
 
 
+def takers_of(executor: LocalExecutor) -> dict[PlanWorker, SnapshotTaker]:
+    """What takes the snapshots of each worker, as each stage process has one; to be called before the first step."""
+    return {
+        worker: SnapshotTaker(one, executor._rates, exchanges_of(executor, worker), flushes=executor.schedule.flushes)
+        for worker, one in executor.workers.items()
+    }
+
+
+def exchanges_of(executor: LocalExecutor, worker: PlanWorker) -> dict[int, Exchange]:
+    return {
+        member.stage: bound.exchange
+        for member, bound in executor.exchanges.items()
+        if member.replica == worker.replica and member.stage in executor.workers[worker].stages
+    }
+
+
+def resume(executor: LocalExecutor, snapshots: Sequence[WorkerSnapshot], *, num_steps: int) -> None:
+    """Go on from a cut at which an executor of the same plan took snapshots, as stage processes do in a recovery."""
+    executor.drain()
+    cut = cut_of(snapshots, executor.workers)
+    for snapshot in snapshots:
+        worker = snapshot.worker
+        put(snapshot, executor.workers[worker], executor._rates, exchanges_of(executor, worker))
+    executor.stream = executor.schedule.stream(executor.plan, start=cut)
+    executor.num_steps = num_steps
+
+
 @dataclass
 class Recording:
     """Takes a snapshot of each worker when it comes to its last step before a cut, while all go on."""
@@ -83,7 +111,7 @@ class Recording:
     found: list[bytes] = field(default_factory=list[bytes])
 
     def __post_init__(self) -> None:
-        self.takers = self.executor.snapshot_takers()
+        self.takers = takers_of(self.executor)
         self.executor.on_performed = self.look
 
     def want(self) -> None:
@@ -167,7 +195,7 @@ def check_resumes(
     losses = [loss for one in metrics for loss in one.losses]
 
     resumed = make()
-    resumed.resume(recording.snapshots(), num_steps=num_before)
+    resume(resumed, recording.snapshots(), num_steps=num_before)
     if num_before - 1 in drains:
         resumed.drain()
     again = steps(resumed, data[num_before:], [number - num_before for number in drains])
@@ -239,7 +267,7 @@ def test_taking_snapshots_does_not_disturb_a_run(graph: ModelGraph) -> None:
     executor, undisturbed = (
         LocalExecutor(graph, functional.mse_loss, adam, placed(graph, "pipedream", 1, False, 4)) for _ in range(2)
     )
-    takers = executor.snapshot_takers()
+    takers = takers_of(executor)
 
     def take(worker: PlanWorker, action: Action) -> None:
         if action.kind is ActionKind.STEP:
@@ -288,7 +316,7 @@ def test_unequal_replicas_go_on_where_all_rounds_end(graph: ModelGraph) -> None:
 def test_a_snapshot_is_as_it_was_when_the_run_has_gone_on(graph: ModelGraph) -> None:
     plan = placed(graph, "pipedream", 1, False, 4)
     executor = LocalExecutor(graph, functional.mse_loss, adam, plan)
-    taker = executor.snapshot_takers()[PlanWorker(0, 0)]
+    taker = takers_of(executor)[PlanWorker(0, 0)]
     data = batches(3, 8)
     steps(executor, data[:1])
     snapshot = taker.take(executor.stream.position)
@@ -323,22 +351,22 @@ def test_a_snapshot_may_be_given_to_another_plan_and_schedule(graph: ModelGraph)
 
 def test_snapshots_that_do_not_belong_together_are_refused(graph: ModelGraph) -> None:
     executor = LocalExecutor(graph, functional.mse_loss, adam, placed(graph, "one_f_one_b", 1, False, 4))
-    takers = executor.snapshot_takers()
+    takers = takers_of(executor)
     first = [taker.take(executor.stream.position) for taker in takers.values()]
     steps(executor, batches(1, 8))
     second = [taker.take(executor.stream.position) for taker in takers.values()]
     with pytest.raises(ValueError, match="snapshots of one cut are wanted, and these are of 2"):
-        executor.resume([first[0], *second[1:]], num_steps=1)
+        resume(executor, [first[0], *second[1:]], num_steps=1)
     with pytest.raises(ValueError, match=r"one snapshot of each worker is wanted, 0\.0, 1\.0, 2\.0, and .* 1\.0, 2\.0"):
-        executor.resume(second[1:], num_steps=1)
+        resume(executor, second[1:], num_steps=1)
     wider = LocalExecutor(graph, functional.mse_loss, adam, placed(graph, "interleaved", 1, False, 4))
     with pytest.raises(ValueError, match=r"snapshot of worker 0\.0 is of stages \[0\], and worker 0\.0 has \[0, 2\]"):
-        wider.resume(second[:2], num_steps=1)
+        resume(wider, second[:2], num_steps=1)
 
 
 def test_a_worker_that_is_not_at_the_cut_gives_no_snapshot(graph: ModelGraph) -> None:
     executor = LocalExecutor(graph, functional.mse_loss, adam, placed(graph, "pipedream", 1, False, 4))
-    takers = executor.snapshot_takers()
+    takers = takers_of(executor)
     executor.step(*batches(1, 8)[0])
     with pytest.raises(ValueError, match="micro-batch 2 is in flight at stage 0, and the cut is behind it, at 4"):
         takers[PlanWorker(0, 0)].take(executor.stream.position)

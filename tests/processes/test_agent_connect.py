@@ -15,8 +15,8 @@ import pytest
 from ropewalk.processes.agent_connect import AgentConnector
 from ropewalk.processes.messages import AgentBoot, MeetAt
 from ropewalk.processes.relay_client import BOARD
+from ropewalk.transport.joining import new_ticket
 from ropewalk.transport.loop import Loop
-from ropewalk.transport.relay import new_ticket
 
 
 def listening(path: Path) -> socket.socket:
@@ -64,5 +64,5 @@ def test_nobody_from_another_host_is_brought_to_what_is_no_process_of_the_run(
         for listener in (ours, other, tcp):
             with pytest.raises(BlockingIOError):
                 listener.accept()
-        assert "is no process of the run here" in capsys.readouterr().out
+        assert "is not a process of the run here" in capsys.readouterr().out
         assert not os.path.exists(os.path.join(folder, BOARD))

@@ -108,6 +108,27 @@ def test_given_configurations_come_first(made: Callable[..., Search]) -> None:
     assert results[0].best == 0.25
 
 
+def test_configurations_cannot_be_given_without_a_space(made: Callable[..., Search]) -> None:
+    """As one who comes from `study.enqueue_trial` tries it, for whom "there are none" said nothing."""
+    with pytest.raises(
+        SearchInvalid, match=r"start_with gives 'x', and the search has no space.* put them into a space"
+    ):
+        made(functions.suggests, None, start_with=[{"x": 0.5}])
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda run, x: run.report(x, 1), r"'report', as Optuna's trial has it; write `for step in run\.steps"),
+        (lambda run, x: run.should_prune(), r"'should_prune', .* ends the trial when the scheduler stops it"),
+        (lambda run, x: run.lgo(value=x), r"the run of a trial has no attribute 'lgo'\n"),
+    ],
+)
+def test_the_names_of_optuna_lead_to_ours(made: Callable[..., Search], ask: Callable[..., Any], says: str) -> None:
+    with pytest.raises(SearchFailed, match=says):
+        made(ask, trials_in="threads").run()
+
+
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_a_function_may_ask_for_its_hyperparameters(made: Callable[..., Search], sampler: str) -> None:
     search = made(functions.suggests, None, sampler=sampler, trials=6, max_concurrent=1)

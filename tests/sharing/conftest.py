@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 import ropewalk as rw
 from ropewalk.pool.pool import Pool
-from ropewalk.sharing.arena import DepotArena
 from tests.shared_session import kept
+from tests.sharing.lent_arena import arena as arena
 
 
 @pytest.fixture
@@ -29,21 +27,3 @@ def pool(session: rw.Session) -> Iterator[Pool]:
     """Three workers; a task that kills its worker is not run again."""
     with Pool(3, session=session, max_deaths=1) as pool:
         yield pool
-
-
-class Lent:
-    """An arena that goes with the test, although pytest keeps fixtures for longer."""
-
-    def __init__(self) -> None:
-        self.arena: DepotArena | None = DepotArena()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.arena, name)
-
-
-@pytest.fixture
-def arena() -> Iterator[Any]:
-    lent = Lent()
-    yield lent
-    lent.arena = None
-    gc.collect()

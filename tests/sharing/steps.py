@@ -8,15 +8,19 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import FrameType, ModuleType
 from typing import Any
 
-from ropewalk.sharing import lock_rings, permit_ring, queue_ring, resting_calls, shared_record
+from ropewalk.sharing import lock_rings, permit_ring, queue_memory, queue_ring, resting_calls, shared_record
 from ropewalk.transport import process_mutex
 
 STEPS_OF = {
-    module.__file__ for module in (lock_rings, permit_ring, queue_ring, resting_calls, shared_record, process_mutex)
+    module.__file__
+    for module in (
+        *(lock_rings, permit_ring, queue_memory, queue_ring, resting_calls, shared_record),
+        process_mutex,
+    )
 }
 """The modules at whose lines processes are killed; all others change nothing that is shared."""
 
@@ -42,21 +46,49 @@ def killed_at_step(call: Callable[[], object], step: int) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
 
-def interrupted_at(module: ModuleType, step: int, call: Callable[[], object], handler: Callable[[], object]) -> bool:
+def is_usable_after_its_owner_died(mutex: int, call: Callable[[], object]) -> bool:
+    """Let a process die with a mutex, make a call that takes it, and return whether another thread can take it then."""
+    pid = os.fork()
+    if pid == 0:
+        process_mutex.lock(mutex)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    call()
+    return _as_others_find(mutex) == 0
+
+
+def _as_others_find(mutex: int) -> int:
+    found = list[int]()
+
+    def look() -> None:
+        found.append(process_mutex.trylock(mutex))
+        process_mutex.unlock(mutex)
+
+    thread = threading.Thread(target=look)  # this one could take it again
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def interrupted_at(
+    modules: Collection[ModuleType], step: int, call: Callable[[], object], handler: Callable[[], object]
+) -> bool:
     """Make a call, and at one of the moments at which Python handles signals another one; returns whether it was made.
 
     These are after calls, at the beginning of functions and at the end of each turn of a loop.
     """
     left = step
     last: dict[FrameType, str] = {}
+    files = {module.__file__ for module in modules}
 
     def trace(frame: FrameType, event: str, _arg: object) -> Any:
         nonlocal left
-        if frame.f_code.co_filename != module.__file__:
+        if frame.f_code.co_filename not in files:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
-            if last.get(frame, "").startswith(("CALL", "JUMP_BACKWARD", "RESUME")):
+            # The first instruction that is seen of a function follows on RESUME, at which signals are handled.
+            if last.get(frame, "RESUME").startswith(("CALL", "JUMP_BACKWARD", "RESUME")):
                 left -= 1
                 if left == 0:
                     handler()
@@ -73,11 +105,13 @@ def interrupted_at(module: ModuleType, step: int, call: Callable[[], object], ha
     return left <= 0
 
 
-def steps_that_leave_it_locked(module: ModuleType, begun: Callable[[], tuple[Callable[[], object], int]]) -> list[int]:
+def steps_that_leave_it_locked(
+    modules: Collection[ModuleType], begun: Callable[[], tuple[Callable[[], object], int]]
+) -> list[int]:
     """Interrupt a call, by an exception, at each of the moments at which Python handles signals.
 
     Args:
-        module: where it is interrupted.
+        modules: where it is interrupted.
         begun: makes a call that is interrupted once, and the address of the mutex that it takes.
 
     Returns:
@@ -88,20 +122,13 @@ def steps_that_leave_it_locked(module: ModuleType, begun: Callable[[], tuple[Cal
         raise KeyboardInterrupt
 
     problems = dict[int, int]()
-
-    def look(step: int, mutex: int) -> None:
-        problems[step] = process_mutex.trylock(mutex)
-        process_mutex.unlock(mutex)
-
     for step in itertools.count(1):
         call, mutex = begun()
         try:
-            if not interrupted_at(module, step, call, interrupt):
+            if not interrupted_at(modules, step, call, interrupt):
                 break
         except KeyboardInterrupt:
             pass
-        thread = threading.Thread(target=look, args=(step, mutex))  # this one could take it again
-        thread.start()
-        thread.join()
+        problems[step] = _as_others_find(mutex)
     assert problems, "it was never interrupted"
     return [step for step, problem in problems.items() if problem]

@@ -10,32 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ropewalk.sharing import queue_ring
-from ropewalk.sharing.arena import DepotArena
-from ropewalk.sharing.queue_ring import (
-    CALL,
-    ELSEWHERE,
-    GET,
-    JOIN,
-    OTHER,
-    PUT,
-    REFUSED,
-    WAITS,
-    Hand,
-    QueueRing,
-    RingCall,
-)
-from ropewalk.sharing.record_words import PLACES, RING_LENGTH
+from ropewalk.sharing import queue_memory, queue_ring
+from ropewalk.sharing.arena import ITEM_BYTES, DepotArena
+from ropewalk.sharing.queue_memory import CALL, GET, JOIN, PUT, QueueRing, opened, sealed
+from ropewalk.sharing.queue_ring import ELSEWHERE, OTHER, REFUSED, WAITS, Hand, RingCall
+from ropewalk.sharing.record_words import GETS, PLACES, PUTS, RING_LENGTH
 from ropewalk.sharing.ringed_queue import give_back, seize
 from tests.sharing.steps import interrupted_at, killed_at_step, steps_that_leave_it_locked
 
-SMALL_BYTES = 80
+SMALL_CELLS = 10
+MODULES = queue_memory, queue_ring
 
 
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Items go round after a few."""
-    monkeypatch.setattr(queue_ring, "ITEM_BYTES", SMALL_BYTES)
+    monkeypatch.setattr(QueueRing, "num_cells", SMALL_CELLS)
 
 
 def a_ring(arena: DepotArena, bound: int = 0) -> QueueRing:
@@ -218,9 +208,9 @@ def test_a_ring_does_what_lists_do(arena: DepotArena, bound: int) -> None:
             elif call := both.call(process, {"p": PUT, "g": GET, "j": JOIN}[what[0]]):
                 both.attempt(call, item, not what.endswith("nowait"))
             both.check()
-            head, tail, _, taken, _ = both.ring.state()
+            head, tail = (both.ring.words[word] & PLACES for word in (GETS, PUTS))
             num_round += head > tail
-            num_ahead += taken > 0
+            num_ahead += both.ring.num_ahead > 0
 
     hold()
     assert num_ahead > 5
@@ -250,7 +240,7 @@ def test_the_depot_has_the_calls_for_which_there_is_no_room(arena: DepotArena) -
 
 def test_a_process_cannot_use_what_the_depot_has(arena: DepotArena) -> None:
     ring, call = a_ring(arena), RingCall(1, 1, GET)
-    content = queue_ring.sealed([b"one", b"", b"three"])
+    content = sealed([b"one", b"", b"three"])
     assert queue_ring.get(ring, [None], call) == WAITS
     assert queue_ring.put(ring, *content) == call.word
     assert seize(ring) == ([[b"one", b"", b"three"]], 1, [call.word])
@@ -264,7 +254,7 @@ def test_a_process_cannot_use_what_the_depot_has(arena: DepotArena) -> None:
     hand: Hand = [None]
     assert queue_ring.get(ring, hand) == 0
     assert hand[0]
-    assert queue_ring.opened(*hand[0]) == [b"one", b"", b"three"]
+    assert opened(*hand[0]) == [b"one", b"", b"three"]
 
 
 def begun(arena: DepotArena) -> tuple[QueueRing, dict[str, RingCall]]:
@@ -336,13 +326,79 @@ def test_a_process_that_is_killed_at_any_step_leaves_the_queue_as_before_or_afte
     assert before != done or what in ("wait", "join", "withdraw")
 
 
+@pytest.mark.parametrize(
+    ("num_taken", "change"),
+    [
+        (0, lambda ring: queue_ring.get(ring, [None])),
+        (3, lambda ring: queue_ring.put(ring, b"more", 1)),
+        (3, lambda ring: queue_ring.put(ring, b"goes round to the", 1)),
+        (4, lambda ring: queue_ring.put(ring, b"begins anew", 1)),
+        (4, lambda ring: queue_ring.finish(ring)),
+    ],
+)
+def test_a_process_that_is_killed_where_no_call_waits_leaves_the_queue_as_before_or_after_its_change(
+    arena: DepotArena, num_taken: int, change: Callable[[QueueRing], object]
+) -> None:
+    def after(num_steps: int | None) -> tuple[object, bool]:
+        ring = a_ring(arena)
+        for item in (b"1", b"2", b"3", b"4"):
+            assert queue_ring.put(ring, item, 1) == 0
+        for _ in range(num_taken):
+            assert queue_ring.get(ring, [None]) == 0
+        if num_steps is None:
+            change(ring)
+        is_killed = num_steps is not None and killed_at_step(partial(change, ring), num_steps)
+        found = contents(ring)
+        hand: Hand = [None]
+        assert [(queue_ring.get(ring, hand), hand[0]) for _ in found[0]] == [(0, (item, 1)) for item in found[0]]
+        assert [queue_ring.put(ring, b"next", 1), queue_ring.get(ring, hand), hand[0]] == [0, 0, (b"next", 1)]
+        return found, is_killed
+
+    done = after(None)[0]
+    seen = list[object]()
+    is_killed = True
+    while is_killed:
+        found, is_killed = after(len(seen) + 1)
+        seen.append(found)
+    assert seen[-1] == done != seen[0]
+    assert seen == sorted(seen, key=lambda each: each == done), "it changes once"
+    assert all(each in (seen[0], done) for each in seen)
+
+
+def test_any_number_of_items_is_taken_ahead_of_a_reader_that_sleeps(
+    arena: DepotArena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its item, and the others need not go to the depot: there were at most 500 once."""
+    monkeypatch.setattr(QueueRing, "num_cells", ITEM_BYTES // 8)
+    ring, sleeping, hand = a_ring(arena), RingCall(1, 0, GET), Hand([None])
+    assert queue_ring.get(ring, hand, sleeping) == WAITS
+    assert queue_ring.put(ring, b"its own", 1) == sleeping.word
+    for number in range(3000):
+        assert queue_ring.put(ring, b"%d" % number, 1) == 0
+    for number in range(3000):
+        assert queue_ring.get(ring, hand) == 0
+        assert hand == [(b"%d" % number, 1)]
+        assert queue_ring.sizes(ring) == (2999 - number, 0)
+    assert queue_ring.get(ring, hand) == REFUSED
+    assert contents(ring)[0] == [b"its own"]
+    assert ring.run_behind(ring.item_at(0))[1] == 3000, "one step passes all of them"
+    second = RingCall(2, 0, GET)
+    assert queue_ring.get(ring, hand, second) == WAITS
+    assert queue_ring.put(ring, b"the next", 1) == second.word
+    assert queue_ring.get(ring, hand, second) == 0
+    assert hand == [(b"the next", 1)]
+    assert queue_ring.get(ring, hand, sleeping) == 0
+    assert hand == [(b"its own", 1)]
+    assert (contents(ring)[0], ring.num_ahead) == ([], 0)
+
+
 @pytest.mark.parametrize("what", CHANGES)
 def test_an_interrupt_at_any_moment_leaves_the_mutex_to_the_others(arena: DepotArena, what: str) -> None:
     def prepared() -> tuple[Callable[[], object], int]:
         ring, calls = begun(arena)
         return changes(ring, calls)[what], ring.mutex
 
-    assert steps_that_leave_it_locked(queue_ring, prepared) == []
+    assert steps_that_leave_it_locked(MODULES, prepared) == []
 
 
 @pytest.mark.parametrize("outer", CHANGES)
@@ -371,7 +427,9 @@ def test_a_handler_at_any_moment_makes_a_change_of_its_own(arena: DepotArena, ou
         def make(call: Callable[[], object], made: list[object] = made) -> None:
             made.append(call())
 
-        was_made = interrupted_at(queue_ring, step, partial(make, outer_call), partial(make, inner_call))
+        was_made = interrupted_at(
+            [queue_memory, queue_ring], step, partial(make, outer_call), partial(make, inner_call)
+        )
         if was_made:
             assert (made[::-1], sorted_calls(ring)) in possible
     assert step > 2

@@ -17,7 +17,8 @@ from ropewalk.calls.payloads import PackedValue
 from ropewalk.pool.pool import Pool
 from ropewalk.sharing import queue_ring, queues
 from ropewalk.sharing.arena import NUM_SEATS, DepotArena
-from ropewalk.sharing.queue_ring import GET, WAITS, Hand, QueueRing, RingCall
+from ropewalk.sharing.queue_memory import GET, QueueRing
+from ropewalk.sharing.queue_ring import WAITS, Hand, RingCall
 from ropewalk.sharing.queues import JoinableQueue, Queue
 from ropewalk.sharing.record_words import IN_DEPOT, PRESENT
 from ropewalk.sharing.ringed_queue import QueueInRing, RingedQueue
@@ -245,6 +246,28 @@ def test_what_a_dead_process_of_another_host_was_lent_is_given_back_in_its_old_p
     assert isinstance(outcome.error, QueueInRing)
     hand: Hand = [None]
     assert [(queue_ring.get(ring, hand), hand[0]) for _ in range(3)] == [(0, (b"%d" % n, 1)) for n in (1, 2, 3)]
+
+
+def test_a_backlog_that_lasts_is_given_back_once_the_depot_has_made_as_many_calls(arena: DepotArena) -> None:
+    state, ring = depot_of(arena)
+    for number in range(500):
+        queue_ring.put(ring, b"%d" % number, 1)
+    called(state, "qsize", Caller("near"))  # which seizes them
+    taken = list[bytes]()
+    while True:
+        near = Caller("near")
+        (outcome,) = state.get_or_leave(near)
+        if outcome.error:
+            break
+        taken += outcome.value.packed.parts
+        state.taken(near)
+    assert isinstance(outcome.error, QueueInRing)
+    assert 200 < len(taken) < 300, "not earlier, as the items would pass to and fro, and not once all are taken"
+    hand: Hand = [None]
+    while queue_ring.get(ring, hand) == 0:
+        assert hand[0]
+        taken.append(hand[0][0])
+    assert taken == [b"%d" % number for number in range(500)]
 
 
 def test_calls_that_wait_at_the_depot_leave_with_the_queue(arena: DepotArena) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,22 +73,15 @@ def test_what_cannot_be_is_refused(stage: int, replicas: int, says: str) -> None
         with_replicas(plan_of(1, 1), stage, replicas)
 
 
-def test_the_neighbour_with_less_to_do_takes_over() -> None:
+def test_the_neighbour_with_fewer_operators_takes_over() -> None:
     plan = plan_of(1, 1, 1)
-    assert [stage.devices for stage in merged(plan, 1, {0: 2.0, 1: 1.0, 2: 1.0}).stages] == [
-        plan.stages[0].devices,
-        plan.stages[2].devices,
-    ]
-    assert [stage.devices for stage in merged(plan, 1, {0: 1.0, 1: 1.0, 2: 2.0}).stages] == [
-        plan.stages[0].devices,
-        plan.stages[2].devices,
-    ]
-    assert merged(plan, 1, {0: 2.0, 1: 1.0, 2: 1.0}).stages[1].operators == (
-        plan.stages[1].operators + plan.stages[2].operators
-    )
-    assert merged(plan, 1, {0: 1.0, 1: 1.0, 2: 2.0}).stages[0].operators == (
-        plan.stages[0].operators + plan.stages[1].operators
-    )
+    for fewer, stages in ((0, (0, 1)), (2, (1, 2))):
+        spread = [("first", "second"), ("lost",), ("third", "fourth")]
+        spread[fewer] = spread[fewer][:1]
+        parts = tuple(replace(stage, operators=own) for stage, own in zip(plan.stages, spread, strict=True))
+        shorter = merged(replace(plan, stages=parts, edges=(), tied=()), 1)
+        assert [stage.devices for stage in shorter.stages] == [plan.stages[0].devices, plan.stages[2].devices]
+        assert shorter.stages[stages[0]].operators == sum((spread[stage] for stage in stages), ())
 
 
 @settings(max_examples=40, deadline=None)

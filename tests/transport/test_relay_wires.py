@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ropewalk.transport import relay, splice
-from ropewalk.transport.relay import Relay, join, new_ticket
+from ropewalk.transport.joining import join, new_ticket
+from ropewalk.transport.relay import Relay
 from tests.lab import Lab, Machine
 from tests.transport.ends import DEADLINE_S, on_loop, running_loop
 

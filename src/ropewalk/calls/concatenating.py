@@ -17,13 +17,14 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, cast
 
 from ropewalk.calls.merging import Arguments, Merging
-from ropewalk.calls.trees import inner_path, kind_of, library_of, parts_of, rebuilt, words_of
+from ropewalk.calls.trees import inner_path, kind_of, library_of, parts_of, words_of
 
 
 class Concatenating(Merging):
     """Joins the rows of calls."""
 
     advice = "the arrays of a method that joins rows may differ in their first axis only"
+    unit = "row"
 
     def form(self, value: Any) -> Hashable:
         """See `Merging`."""
@@ -75,18 +76,20 @@ class Concatenating(Merging):
 
     def merge(self, calls: Sequence[Arguments]) -> Arguments:
         """See `Merging`."""
-        if len(calls) == 1:
-            return calls[0]
-        args = tuple(_joined(column) for column in zip(*(args for args, _ in calls), strict=True))
-        return args, {name: _joined([kwargs[name] for _, kwargs in calls]) for name in calls[0][1]}
+        return calls[0] if len(calls) == 1 else super().merge(calls)
 
-    def divide(self, result: Any, sizes: Sequence[int]) -> list[Any]:
-        """Divide arrays and lists by rows, and dicts, tuples and dataclasses part by part; None is given to all calls.
+    def merge_values(self, values: Sequence[Any]) -> Any:
+        """See `Merging`."""
+        first = values[0]
+        library = library_of(first)
+        if library is not None:
+            return (library.cat if library.__name__ == "torch" else library.concatenate)(values)
+        parts = parts_of(first)
+        return first if parts is None else self.merge_parts(values, parts)
 
-        See `Merging`.
-        """
-        ends = list(itertools.accumulate(sizes))
-        return _divided(result, [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)], "its result")
+    def shares(self, entries: Any, sizes: Sequence[int]) -> list[Any]:
+        """See `Merging`."""
+        return [entries[end - size : end] for size, end in zip(sizes, itertools.accumulate(sizes), strict=True)]
 
 
 # Values belong to the user, so they are Any from here on.
@@ -123,44 +126,6 @@ def _other_values(value: Any) -> Hashable:
         return kind_of(value), hash(value), value
     except TypeError:  # a value without a hash equals no other
         return "own", id(value)
-
-
-def _joined(values: Sequence[Any]) -> Any:
-    first = values[0]
-    library = library_of(first)
-    if library is not None:
-        return (library.cat if library.__name__ == "torch" else library.concatenate)(values)
-    parts = parts_of(first)
-    if parts is None:
-        return first
-    columns = [parts_of(value) or {} for value in values]
-    return rebuilt(first, {key: _joined([column[key] for column in columns]) for key in parts})
-
-
-def _divided(result: Any, slices: Sequence[slice], path: str) -> list[Any]:
-    if result is None:
-        return [None] * len(slices)
-    num_rows = slices[-1].stop
-    rows: Any = None
-    if library_of(result) is not None:
-        rows = result if result.shape else ()
-    elif isinstance(result, list):
-        rows = cast("list[Any]", result)
-    if rows is not None:
-        if len(rows) != num_rows:
-            raise ValueError(
-                f"a batch of {num_rows} rows needs a result for each, but {path} is {words_of(result)}; it needs one "
-                "entry per row, in their order"
-            )
-        return [rows[each] for each in slices]
-    parts = parts_of(result)
-    if parts is None:
-        raise TypeError(
-            f"a batch of {num_rows} rows needs a result for each, but {path} is {words_of(result)}; return an array or "
-            "a list with one entry per row, or a dict, tuple or dataclass of such"
-        )
-    columns = {key: _divided(part, slices, inner_path(path, result, key)) for key, part in parts.items()}
-    return [rebuilt(result, {key: column[index] for key, column in columns.items()}) for index in range(len(slices))]
 
 
 __all__ = ["Concatenating"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import abc
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, cast
 
-from ropewalk.calls.trees import inner_path, kind_of, parts_of, words_of
+from ropewalk.calls.trees import inner_path, kind_of, library_of, parts_of, rebuilt, words_of
 from ropewalk.quantities import counted
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -23,6 +23,8 @@ class Merging(abc.ABC):
 
     advice: str
     """Told to the caller of a call that does not fit."""
+    unit: str
+    """What an entry of a result belongs to: "call" or "row"."""
 
     @abc.abstractmethod
     def form(self, value: Any) -> Hashable:
@@ -37,17 +39,56 @@ class Merging(abc.ABC):
         """
 
     @abc.abstractmethod
-    def merge(self, calls: Sequence[Arguments]) -> Arguments:
-        """The arguments of one call that stands for these compatible calls, one or more."""
+    def merge_values(self, values: Sequence[Any]) -> Any:
+        """One argument of the batch, from those of its calls."""
 
     @abc.abstractmethod
-    def divide(self, result: Any, sizes: Sequence[int]) -> list[Any]:
-        """The share of each call in the result of their batch.
+    def shares(self, entries: Any, sizes: Sequence[int]) -> list[Any]:
+        """The share of each call in the entries of an array or list; there are as many as the sizes add up to."""
+
+    def merge(self, calls: Sequence[Arguments]) -> Arguments:
+        """The arguments of one call that stands for these compatible calls, one or more."""
+        args = tuple(self.merge_values(column) for column in zip(*(args for args, _ in calls), strict=True))
+        return args, {name: self.merge_values([kwargs[name] for _, kwargs in calls]) for name in calls[0][1]}
+
+    def merge_parts(self, values: Sequence[Any], parts: dict[Any, Any]) -> Any:
+        """A container like the first of these, whose parts are `parts`, with the merged parts of all."""
+        columns = [parts_of(value) or {} for value in values]
+        return rebuilt(values[0], {key: self.merge_values([column[key] for column in columns]) for key in parts})
+
+    def divide(self, result: Any, sizes: Sequence[int], path: str = "its result") -> list[Any]:
+        """The share of each call in the result of their batch: None is given to all of them.
+
+        Arrays and lists are divided by their entries, and dicts, tuples and dataclasses part by part.
 
         Raises:
             ValueError: a part of the result has another length than the batch.
             TypeError: a part of the result cannot be divided.
         """
+        if result is None:
+            return [None] * len(sizes)
+        entries: Any = None
+        if library_of(result) is not None:
+            entries = result if result.shape else ()
+        elif isinstance(result, list):
+            entries = cast("list[Any]", result)
+        if entries is not None:
+            if len(entries) != sum(sizes):
+                raise ValueError(
+                    f"{self._needs(result, sizes, path)}it needs one entry per {self.unit}, in their order"
+                )
+            return self.shares(entries, sizes)
+        parts = parts_of(result)
+        if parts is None:
+            raise TypeError(
+                f"{self._needs(result, sizes, path)}return an array or a list with one entry per {self.unit}, or a "
+                "dict, tuple or dataclass of such"
+            )
+        columns = {key: self.divide(part, sizes, inner_path(path, result, key)) for key, part in parts.items()}
+        return [rebuilt(result, {key: column[at] for key, column in columns.items()}) for at in range(len(sizes))]
+
+    def _needs(self, result: Any, sizes: Sequence[int], path: str) -> str:
+        return f"a batch of {sum(sizes)} {self.unit}s needs a result for each, but {path} is {words_of(result)}; "
 
     def split_compatible(self, calls: Sequence[Arguments]) -> tuple[list[int], dict[int, ValueError]]:
         """Return the calls that can form one batch, and for each other call an error that says why it cannot join.

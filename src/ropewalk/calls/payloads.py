@@ -176,6 +176,16 @@ def shared_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Frozen
     return Frozen((args, kwargs) if kwargs else args)
 
 
+def atom(item: Any) -> bytes | None:
+    """Return the pickle of a number, a string or bytes that no other process has to know anything of; None for others.
+
+    Large bytes are others: they go to a memory file without being pickled.
+    """
+    if type(item) in _ATOMS and (type(item) is not bytes or len(item) < SHARED_MIN_BYTES):
+        return pickle.dumps(item, 5)
+    return None
+
+
 def pack_item(link: Link | None, item: Any) -> PackedValue:
     """Pickle an item that processes pass on unopened, with the code that it needs from `__main__`.
 
@@ -184,10 +194,11 @@ def pack_item(link: Link | None, item: Any) -> PackedValue:
     Raises:
         NotPicklable: it cannot be sent; `path` says which part.
     """
-    if type(item) in _ATOMS:
-        if type(item) is bytes and len(item) >= SHARED_MIN_BYTES:  # goes to the memory file without being pickled
-            return _packed(link, Payload(_BYTES_OF_BUFFER, (memoryview(item),), frozenset()), False)
-        return PackedValue((pickle.dumps(item, 5),))
+    content = atom(item)
+    if content is not None:
+        return PackedValue((content,))
+    if type(item) is bytes:
+        return _packed(link, Payload(_BYTES_OF_BUFFER, (memoryview(item),), frozenset()), False)
     return _packed(link, dumps_with_code(item), False)
 
 
@@ -272,6 +283,7 @@ __all__ = [
     "Handover",
     "Keep",
     "PackedValue",
+    "atom",
     "pack_arguments",
     "pack_item",
     "pack_value",

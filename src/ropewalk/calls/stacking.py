@@ -20,7 +20,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, cast
 
 from ropewalk.calls.merging import Arguments, Merging
-from ropewalk.calls.trees import inner_path, is_number, kind_of, library_of, parts_of, rebuilt, words_of
+from ropewalk.calls.trees import is_number, kind_of, library_of, parts_of
 
 
 class Stacking(Merging):
@@ -30,6 +30,7 @@ class Stacking(Merging):
         "the calls of a batched method need arguments of one form; if they bring different numbers of rows, mark it "
         "@rw.batched(..., concatenate=True)"
     )
+    unit = "call"
 
     def split_compatible(self, calls: Sequence[Arguments]) -> tuple[list[int], dict[int, ValueError]]:
         """See `Merging`."""
@@ -58,17 +59,23 @@ class Stacking(Merging):
         """See `Merging`."""
         return 1
 
-    def merge(self, calls: Sequence[Arguments]) -> Arguments:
+    def merge_values(self, values: Sequence[Any]) -> Any:
         """See `Merging`."""
-        args = tuple(_stack(column) for column in zip(*(args for args, _ in calls), strict=True))
-        return args, {name: _stack([kwargs[name] for _, kwargs in calls]) for name in calls[0][1]}
+        first = values[0]
+        library = library_of(first)
+        if library is not None:
+            plain = getattr(library, "ndarray", None)
+            if all(type(value) is plain and value.dtype.kind in "biufc" for value in values):
+                return library.array(values)  # takes a sixth of the time of `stack`
+            return library.stack(values)
+        if is_number(first):
+            return _numbers(values)
+        parts = parts_of(first)
+        return list(values) if parts is None else self.merge_parts(values, parts)
 
-    def divide(self, result: Any, sizes: Sequence[int]) -> list[Any]:
-        """Divide arrays by their first axis, lists by item, and dicts, tuples and dataclasses part by part.
-
-        None is given to all calls. See `Merging`.
-        """
-        return _unstack(result, len(sizes), "its result")
+    def shares(self, entries: Any, sizes: Sequence[int]) -> list[Any]:
+        """See `Merging`."""
+        return list(entries)
 
 
 # Values belong to the user, so they are Any from here on.
@@ -86,23 +93,6 @@ def _each_is_one_array_of_one_kind(calls: Sequence[Arguments]) -> bool:
     )
 
 
-def _stack(values: Sequence[Any]) -> Any:
-    first = values[0]
-    library = library_of(first)
-    if library is not None:
-        plain = getattr(library, "ndarray", None)
-        if all(type(value) is plain and value.dtype.kind in "biufc" for value in values):
-            return library.array(values)  # takes a sixth of the time of `stack`
-        return library.stack(values)
-    if is_number(first):
-        return _numbers(values)
-    parts = parts_of(first)
-    if parts is None:
-        return list(values)
-    columns = [parts_of(value) or {} for value in values]
-    return rebuilt(first, {key: _stack([column[key] for column in columns]) for key in parts})
-
-
 def _numbers(values: Sequence[Any]) -> Any:
     numpy: Any = sys.modules.get("numpy")
     if numpy is None:
@@ -111,31 +101,6 @@ def _numbers(values: Sequence[Any]) -> Any:
     # Integers that fit no numpy type would lose digits as floats.
     whole = all(isinstance(value, int) for value in values)
     return array if array.dtype.kind in ("biu" if whole else "biufc") else list(values)
-
-
-def _unstack(result: Any, num_calls: int, path: str) -> list[Any]:
-    if result is None:
-        return [None] * num_calls
-    entries: Any = None  # one for each call
-    if library_of(result) is not None:
-        entries = result if result.shape else ()
-    elif isinstance(result, list):
-        entries = cast("list[Any]", result)
-    if entries is not None:
-        if len(entries) != num_calls:
-            raise ValueError(
-                f"a batch of {num_calls} calls needs a result for each, but {path} is {words_of(result)}; "
-                f"it needs one entry per call, in their order"
-            )
-        return list(entries)
-    parts = parts_of(result)
-    if parts is None:
-        raise TypeError(
-            f"a batch of {num_calls} calls needs a result for each, but {path} is {words_of(result)}; return an array "
-            f"or a list with one entry per call, or a dict, tuple or dataclass of such"
-        )
-    columns = {key: _unstack(part, num_calls, inner_path(path, result, key)) for key, part in parts.items()}
-    return [rebuilt(result, {key: column[index] for key, column in columns.items()}) for index in range(num_calls)]
 
 
 __all__ = ["Stacking"]

@@ -161,9 +161,9 @@ def limits() -> Iterator[Finding]:
     yield _judge(
         "limits",
         "open files",
-        soft == resource.RLIM_INFINITY or soft >= 1024,
-        f"{_limit(soft)} (hard limit {_limit(hard)})",
-        "hundreds of workers need more: ulimit -n 4096, or LimitNOFILE= in a systemd unit",
+        hard == resource.RLIM_INFINITY or hard >= 4096,
+        f"{_limit(soft)}, raised to up to {_limit(hard)} where workers run",
+        "hundreds of workers of a host need more: ulimit -Hn 65536, or LimitNOFILE= in a systemd unit",
     )
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     # The limit applies to the threads of this user.

@@ -41,6 +41,9 @@ def stop(
 ) -> None:
     """Stop a running program or a submitted run, and wait until it has ended.
 
+    Nothing is asked first. The first pool of every script is called pool-1, unless it has a name of its own, as
+    rw.Pool(8, name="simulate") has: look at ropewalk ps, or give the pid.
+
     With the id of a run whose launcher is gone (ropewalk doctor --leftovers lists them), end its jobs.
 
     Exit code 1 if a node failed, or if it is not known to have ended.

@@ -16,7 +16,7 @@ _LATE_S = 5.0
 """Seconds by which the last view of a whole may be older than the start of its part."""
 
 
-def wholes_of(views: Sequence[View], here: str | None = None) -> dict[str, str]:
+def wholes_of(views: Sequence[View]) -> dict[str, str]:
     """Return the id of the whole by the id of each part.
 
     A pool that a population or a search names among its facts is its part: the newest of that name in the same
@@ -24,14 +24,13 @@ def wholes_of(views: Sequence[View], here: str | None = None) -> dict[str, str]:
 
     Args:
         views: of everything that is known, what has ended included.
-        here: name of this machine, on which pids mean processes; None: as the system says.
     """
     found: dict[str, str] = {}
     for whole in views:
         pool = pool_of(whole, views)
         if pool is not None:
             found.setdefault(pool.id, whole.id)
-    hosts = (*_HERE, platform.node() if here is None else here)
+    hosts = (*_HERE, platform.node())
     by_pid: dict[int, list[View]] = {}
     for whole in views:
         for process in whole.processes:

@@ -27,12 +27,13 @@ def stragglers(
         >>> stragglers(["actor"] * 4, [1.0, 1.1, 0.9, 7.0])
         [False, False, False, True]
     """
+    processes = list(zip(groups, values, strict=True))
     known: dict[Hashable, list[float]] = {}
-    for group, value in zip(groups, values, strict=True):
+    for group, value in processes:
         if value is not None:
             known.setdefault(group, []).append(value)
     medians = {group: statistics.median(those) for group, those in known.items() if len(those) >= _LEAST_MEMBERS}
     return [
         value is not None and group in medians and value > times * medians[group] and value - medians[group] > least
-        for group, value in zip(groups, values, strict=True)
+        for group, value in processes
     ]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ropewalk.atomic_files import open_new_file
 from ropewalk.errors import EngineError
+from ropewalk.surroundings import working_folder
 
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG")
 _PAUSE_S = 0.5
@@ -88,7 +89,7 @@ class ClusterCommands:
                 errors="replace",
                 timeout=timeout_s,
                 env=self._environment(os.environ),
-                cwd=_folder(),
+                cwd=working_folder(),
             )
         except FileNotFoundError:
             raise EngineError(
@@ -130,7 +131,7 @@ class ClusterCommands:
                     stdout=output,
                     stderr=output,
                     env=self._environment(os.environ),
-                    cwd=_folder(),
+                    cwd=working_folder(),
                     start_new_session=True,
                 )
         except (OSError, ValueError) as error:  # ValueError: a null byte in a word
@@ -177,11 +178,3 @@ def words_of(error: EngineError) -> str:
 def printed_by(error: EngineError) -> str:
     """Return what a command that failed had printed as its answer: some answer for all jobs but one."""
     return str(getattr(error, "printed", ""))
-
-
-def _folder() -> str:
-    """Return the folder in which jobs start: the launcher's own, as users of batch systems expect."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:  # the current folder was removed
-        return str(Path("/"))

@@ -33,6 +33,7 @@ from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
 from ropewalk.quantities import shown_size
+from ropewalk.surroundings import working_folder
 
 _MARK = "ROPEWALK_JOB"
 """A variable that all descendants of a job inherit; its value names the job."""
@@ -206,7 +207,7 @@ def _start(spec: JobSpec, run_id: str) -> _LocalJob:
             stdout=log,
             stderr=subprocess.STDOUT,
             env=os.environ | dict(spec.environment) | {"ROPEWALK_RUN_ID": run_id, _MARK: mark},
-            cwd=_working_folder(),
+            cwd=working_folder(),
             start_new_session=True,
         )
     except (OSError, ValueError) as error:  # ValueError: a null byte in a name or a value
@@ -260,10 +261,3 @@ def _signal_name(number: int) -> str:
 def _feed(stdin: IO[bytes], data: bytes) -> None:
     with contextlib.suppress(BrokenPipeError), stdin:  # the job died or does not read it; `poll` reports its end
         stdin.write(data)
-
-
-def _working_folder() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:  # the current folder was removed
-        return "/"

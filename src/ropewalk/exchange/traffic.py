@@ -15,27 +15,22 @@ class MemberTraffic:
         sent: payload bytes by tag: messages of compressors, or dense values.
         received: payload bytes received, by tag.
         headers_sent: bytes of lengths, facts and frames, which are sent even when no member has a payload.
-        headers_received: the same, received.
         layers: payload bytes sent, by parameter name; they add up to those of `sent` for gradients.
     """
 
     sent: Counter[str] = field(default_factory=Counter[str])
     received: Counter[str] = field(default_factory=Counter[str])
     headers_sent: int = 0
-    headers_received: int = 0
     layers: Counter[str] = field(default_factory=Counter[str])
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def add(
-        self, tag: str, *, sent: int = 0, received: int = 0, headers_sent: int = 0, headers_received: int = 0
-    ) -> None:
+    def add(self, tag: str, *, sent: int = 0, received: int = 0, headers_sent: int = 0) -> None:
         with self._lock:
             if sent:
                 self.sent[tag] += sent
             if received:
                 self.received[tag] += received
             self.headers_sent += headers_sent
-            self.headers_received += headers_received
 
     def add_layers(self, bytes_by_name: dict[str, int]) -> None:
         with self._lock:

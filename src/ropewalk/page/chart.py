@@ -11,6 +11,7 @@ from typing import Any, cast
 from nicegui import ui
 
 from ropewalk.escaping import escaped
+from ropewalk.page.browser import call_browser
 from ropewalk.page.style import Option
 
 _NOTHING = "no data yet"
@@ -43,7 +44,7 @@ class Chart:
         self._height = height
         self._shown: Option | None = None
         with ui.element("div").classes("relative-position w-full"):
-            self.element = ui.echart({}).style(f"height:{height}px").classes("w-full")
+            self.element = _Canvas().style(f"height:{height}px").classes("w-full")
             self.element.props["tabindex"], self.element.props["role"] = "0", "img"  # keys zoom, see frame.py
             self.element.props["aria-label"] = escaped(title)
             self._nothing = ui.label(waiting or nothing).classes("muted absolute-center text-center")
@@ -64,18 +65,12 @@ class Chart:
         self._nothing.set_text(self._words)
         if option == self._shown:
             return
-        self._shown = option or None
-        self._nothing.set_visibility(not option)
-        options = cast("dict[str, Any]", self.element.options)  # pyright: ignore[reportUnknownMemberType]
-        options.clear()
-        options.update(option)
-        self.element.update()
+        self.keep(option)
+        call_browser("chart", self.element.id, option, self._height)
 
     def set_height(self, height: int) -> None:
-        """Change the height, in pixels."""
-        if height != self._height:
-            self._height = height
-            self.element.style(f"height:{height}px")
+        """Change the height, in pixels; it is seen with the next option."""
+        self._height = height
 
     def keep(self, option: Option) -> None:
         """Keep an option to save it; its maker sends it to the browser, since it is large and changes in parts."""
@@ -93,6 +88,14 @@ class Chart:
     def _save_csv(self) -> None:
         rows = self._rows() if self._rows else point_rows(self._shown or {})
         ui.download.content(as_csv(rows), f"{self._title}.csv")
+
+
+class _Canvas(ui.echart):
+    """A chart that is drawn by our script: NiceGUI would wrap, compare and send each number of an option by itself."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self._update_method = None  # it would draw its own option, which stays empty
 
 
 def as_csv(rows: Iterable[Sequence[object]]) -> str:

@@ -33,6 +33,7 @@ class ProcessPanel:
 
     def __init__(self, seen: Seen, text: str = "", *, is_pool: bool = False) -> None:
         self._rows: dict[str, Row] = {}
+        first = list(process_rows(seen).values())
         with Panel("Processes") as self._card:
             with self._card.head:
                 self._counts = ui.label().classes("rw-small ellipsis").style("flex: 0 1 auto; min-width: 0")
@@ -52,7 +53,7 @@ class ProcessPanel:
                     _key()
             # A grid that is updated as an element loses its rows: what changes is the height of its frame.
             with ui.element("div").classes("w-full") as self._frame:
-                self._grid = ui.aggrid(_options(seen), theme="balham", auto_size_columns=False)
+                self._grid = ui.aggrid(_options(seen, first), theme="balham", auto_size_columns=False)
                 self._grid.classes("rw-grid w-full").style("height:100%")
         if text:
             call_browser("filter", self._grid.id, text)
@@ -113,7 +114,7 @@ def _key() -> None:
             ui.label(words)
 
 
-def _options(seen: Seen) -> dict[str, Any]:
+def _options(seen: Seen, rows: list[Row]) -> dict[str, Any]:
     done = _DONE.get(seen.view.kind, "done")
     group = "stage" if seen.view.kind == "trainer" else "group"
     columns = [
@@ -137,11 +138,11 @@ def _options(seen: Seen) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "columnDefs": columns,
-        "rowData": [],
+        "rowData": rows,
         "defaultColDef": {"sortable": True, "resizable": True, "suppressHeaderMenuButton": True},
         "rowHeight": _ROW_PX,
         "headerHeight": _HEAD_PX,
-        "context": {"most": 1},
+        "context": {"most": max((row["memory"] for row in rows), default=1)},
         "animateRows": False,
         "suppressCellFocus": False,
         "suppressFieldDotNotation": True,

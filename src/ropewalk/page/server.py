@@ -118,6 +118,7 @@ def _certified(options: PageOptions, folder: Path) -> PageOptions:
 def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress], None], actor: Actor | None) -> None:
     import uvicorn
     from fastapi import FastAPI
+    from fastapi.middleware.gzip import GZipMiddleware
     from nicegui import Client, core, ui
 
     from ropewalk.page.bounded_http import BoundedHttp
@@ -134,8 +135,9 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     reader = add_runs_pages(lambda: tracking.open_store(options.store or None, create=False))
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(  # pyright: ignore[reportUnknownMemberType]
-        app, title="Ropewalk", show_welcome_message=False, reconnect_timeout=30.0, language="en-US"
-    )
+        app, title="Ropewalk", show_welcome_message=False, reconnect_timeout=30.0, language="en-US",
+        binding_refresh_interval=None, gzip_middleware_factory=lambda app: GZipMiddleware(app, compresslevel=1),
+    )  # fmt: skip
     sockets = cast("Any", core.sio)  # python-socketio has no types
     tie_tabs_to_roles(
         sockets.handlers["/"],

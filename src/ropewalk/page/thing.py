@@ -182,7 +182,7 @@ class _LiveChart:
     def show(self, seen: Seen) -> None:
         """Draw the data, if it is new."""
         data = seen.panels.get(self._picture.panel)
-        if data is None or data is self._last:
+        if data is None or (data is self._last and self._rates is None):  # a rate falls while nothing is new
             return
         self._last = data
         if self._rates:

@@ -234,11 +234,15 @@ class Watcher:
 
 
 def merged(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data of a panel after a look: with a cursor, new rows follow the old; the rest is replaced."""
+    """Return the data of a panel after a look: with a cursor, new rows follow the old; the rest is replaced.
+
+    The old data is returned itself if nothing is new, which tells who draws it that there is nothing to do.
+    """
     whole = dict(new)
     if "cursor" in new and old is not None:
         for name, rows in new.items():
             before = old.get(name)
             if isinstance(rows, list) and isinstance(before, list):
-                whole[name] = [*cast("list[Any]", before), *cast("list[Any]", rows)][-_MOST_ROWS:]
-    return whole
+                added = cast("list[Any]", rows)
+                whole[name] = [*cast("list[Any]", before), *added][-_MOST_ROWS:] if added else before
+    return old if isinstance(old, dict) and old == whole else whole

@@ -24,7 +24,6 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from ropewalk.errors import LocalExecutorFailed, PlanInvalid, ScheduleInvalid
-from ropewalk.exchange.exchange import Exchange
 from ropewalk.exchange.exchange_maker import MakesExchange
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.local_evaluation import evaluated
@@ -40,7 +39,6 @@ from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, split
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
 from ropewalk.pipeline.stages.running_stage import RunningStage
 from ropewalk.pipeline.stages.saved_training import give_back, taken
-from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, cut_of, put
 from ropewalk.pipeline.stages.stage_maker import StageMaker
 from ropewalk.pipeline.stages.stage_worker import StageWorker
 from ropewalk.pipeline.stages.training_options import TrainingOptions
@@ -331,41 +329,6 @@ class LocalExecutor:
     def close(self) -> None:
         """End the threads of the exchanges; may be called twice."""
         self._end_exchanges()
-
-    def snapshot_takers(self) -> dict[PlanWorker, SnapshotTaker]:
-        """Return an object for each worker that takes its snapshots; to be called before the first step."""
-        return {
-            worker: SnapshotTaker(one, self._rates, self._exchanges_of(worker), flushes=self.schedule.flushes)
-            for worker, one in self.workers.items()
-        }
-
-    def resume(self, snapshots: Sequence[WorkerSnapshot], *, num_steps: int) -> None:
-        """Go on from a cut at which an executor of the same plan took snapshots; drains the pipeline first.
-
-        The caller repeats the steps after the cut.
-
-        Args:
-            snapshots: the snapshots of all workers, taken at one cut.
-            num_steps: steps of the whole run up to the cut.
-
-        Raises:
-            ValueError: there is not one snapshot for each worker, or they are of several cuts or of another model.
-            LocalExecutorFailed: an earlier step failed; make a new executor for the snapshots.
-        """
-        self.drain()
-        cut = cut_of(snapshots, self.workers)
-        for snapshot in snapshots:
-            worker = snapshot.worker
-            put(snapshot, self.workers[worker], self._rates, self._exchanges_of(worker))
-        self.stream: ActionStream = self.schedule.stream(self.plan, start=cut)
-        self.num_steps = num_steps
-
-    def _exchanges_of(self, worker: PlanWorker) -> dict[int, Exchange]:
-        return {
-            member.stage: bound.exchange
-            for member, bound in self.exchanges.items()
-            if member.replica == worker.replica and member.stage in self.workers[worker].stages
-        }
 
     def stages(self) -> list[RunningStage]:
         """Return all stages on all replicas, ordered by stage and replica."""

@@ -46,7 +46,7 @@ def plan_svg(plan: Plan, prediction: Prediction) -> str:
         '<path d="M0 0 L8 4 L0 8 z" fill="#b91c1c"/></marker></defs>',
         '<rect width="100%" height="100%" fill="white"/>',
         _text(_LEFT, 26, headline(plan, prediction), weight="600", size=15),
-        *_arcs(plan, prediction, top),
+        *_arcs(prediction, top),
     ]
     slowest = max(stage.forward_s + stage.backward_s for stage in prediction.stages) or 1.0
     fullest = max(memory_bytes or 0, *(stage.memory.total for stage in prediction.stages)) or 1
@@ -94,7 +94,7 @@ def _arc_levels(plan: Plan) -> int:
     return max((target - edge.source for edge in plan.edges for target in edge.targets), default=1)
 
 
-def _arcs(plan: Plan, prediction: Prediction, top: int) -> Iterator[str]:
+def _arcs(prediction: Prediction, top: int) -> Iterator[str]:
     """One arc for each pair of stages; arcs between stages that are farther apart are higher."""
     for link in prediction.links:
         start = _LEFT + link.source * (_COLUMN + _GAP) + _COLUMN * 0.75

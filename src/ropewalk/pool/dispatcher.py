@@ -420,7 +420,7 @@ class Dispatcher:
     def _break(self, error: BaseException) -> None:
         if self._broken is not None:
             return
-        if not isinstance(error, PoolClosed):  # a script that ends with its pool open is no failure
+        if not isinstance(error, PoolClosed):  # a script that ends with its pool open is not a failure
             logger.error("%s is broken: %s", self._options.name, error)
         self._broken = error
         self.tasks.abandon_all(error)

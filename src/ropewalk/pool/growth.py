@@ -80,7 +80,7 @@ class PoolGrowth:
             if self._workers.take_no_more:
                 return
             wanted, needed = self._workers.scaling.wanted, self._table.num_parallel
-            per_agent = self._session.processes.per_agent(self._options.resources)
+            per_agent = self._session.processes.per_agent(self._options.process.resources)
             size = elasticity.look(time.monotonic(), wanted, needed, per_agent)
             if size != wanted:
                 self._workers.resize(size)

@@ -33,7 +33,7 @@ from ropewalk.pool.dispatcher import Dispatcher
 from ropewalk.pool.imap_feeders import ImapFeeders
 from ropewalk.pool.imap_results import IMapIterator, ImapJob
 from ropewalk.pool.job_submitter import JobSubmitter
-from ropewalk.pool.messages import CallKind
+from ropewalk.pool.messages import POOL, CallKind
 from ropewalk.pool.packing import first_constant
 from ropewalk.pool.pool_size import PoolSize
 from ropewalk.pool.results import AsyncResult, MapResult, PoolJob
@@ -43,6 +43,7 @@ from ropewalk.pool.worker_options import WorkerOptions, check_worker_arguments
 from ropewalk.processes import bootstrap
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.interrupts import interrupts_deferred
+from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased, session_of
 from ropewalk.transport.serialization import dumps_code
@@ -141,22 +142,28 @@ class Pool:
         self._callbacks = Callbacks()
         with self._released_on_error():
             num_workers, elasticity = size.start(self._session.default_size)
-            options = WorkerOptions(
-                name=self.name,
+            process = ProcessSpec(
+                group=self.name,
+                rank=0,
+                entry="ropewalk.pool.worker:main",
+                codec=POOL,
                 resources=resources or default_resources(self._session.settings),
                 preload=tuple(preload),
                 environment=dict(environment or {}),
+                task_limit_s=task_timeout_s,
+            )
+            options = WorkerOptions(
+                process=process,
                 initializer=first_constant(dumps_code(initializer, what="initializer")) if initializer else None,
                 arguments=first_constant(dumps_code(tuple(initargs), what="initargs")) if initializer else None,
                 units_per_worker=maxtasksperchild,
-                task_timeout_s=task_timeout_s,
                 max_deaths=max_deaths,
                 at_most_once=at_most_once,
             )
         with interrupts_deferred:
             with self._released_on_error():
                 self._dispatcher = Dispatcher(self._session, options, num_workers, elasticity)
-                self._submitter = JobSubmitter(self._dispatcher, options.resources)
+                self._submitter = JobSubmitter(self._dispatcher, process.resources)
                 self._feeders = ImapFeeders(self.name, self._dispatcher)
             self._released = False
             self._state = RUN

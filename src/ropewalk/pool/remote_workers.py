@@ -13,16 +13,16 @@ import signal
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ropewalk.errors import RopewalkError
 from ropewalk.pool.forced_end import ForcedEnd
-from ropewalk.pool.messages import POOL
 from ropewalk.pool.remote_worker import RemoteWorker
 from ropewalk.pool.scaling import Scaling, Seat, first_to_go
 from ropewalk.pool.task_table import SpanAssignment, TaskTable
 from ropewalk.pool.worker_identity import next_identity
 from ropewalk.pool.worker_options import WorkerOptions
-from ropewalk.processes.owner import Owner, ProcessSpec
+from ropewalk.processes.owner import Owner
 from ropewalk.processes.session import Session
 from ropewalk.supervision.restart import GiveUp, StartAgain
 
@@ -88,18 +88,8 @@ class RemoteWorkers:
         """Start the workers that are missing."""
         if self.take_no_more:
             return
-        options = self._options
         for rank in self.scaling.missing():
-            spec = ProcessSpec(
-                group=options.name,
-                rank=rank,
-                entry="ropewalk.pool.worker:main",
-                codec=POOL,
-                resources=options.resources,
-                preload=options.preload,
-                environment=options.environment,
-                task_limit_s=options.task_timeout_s,
-            )
+            spec = replace(self._options.process, rank=rank)
             id = self._session.processes.start(spec, self._owner)
             self.by_id[id] = RemoteWorker(id, rank, spec.name, next_identity(), self._session.blobs)
 

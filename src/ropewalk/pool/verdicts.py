@@ -22,7 +22,7 @@ def verdict(
         options: how often the pool repeats tasks.
     """
     if exited.timed_out:
-        return timed_out(index, worker, options.task_timeout_s or 0.0, exited)
+        return timed_out(index, worker, options.process.task_limit_s or 0.0, exited)
     if options.at_most_once:
         return lost(index, worker, deaths[-1], exited)
     return poisoned(index, worker, deaths, options.max_deaths, exited)

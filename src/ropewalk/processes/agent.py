@@ -295,7 +295,8 @@ class HostAgent:
         try:
             process = HostedProcess(start, link, self._output_folder())
         except OSError as error:
-            self._tell(link, NotStarted(start.id, f"the agent cannot open what {start.name} needs: {error}"))
+            why = f"the agent cannot open what {start.name} needs: {error}{kernel.what_to_raise(error)}"
+            self._tell(link, NotStarted(start.id, why))
             return
         self._processes[start.id] = process
         self._members.admit(start.id, start.secret)
@@ -502,6 +503,7 @@ def main() -> None:
     """Run an agent: its boot configuration comes on standard input, so that no secret is in argv."""
     boot = msgspec.json.decode(sys.stdin.buffer.read(), type=AgentBoot)
     injection.load("agent")
+    kernel.raise_descriptor_limit()
     try:
         if problem := kernel.what_keeps_processes_from_running():
             raise TransportRefused(problem)

@@ -29,9 +29,9 @@ from ropewalk.supervision.liveness import Lease
 from ropewalk.transport.address import TlsAddress, UnixAddress
 from ropewalk.transport.client import dial_over
 from ropewalk.transport.credentials import AllowList, Credentials
+from ropewalk.transport.joining import Socket, join, new_ticket
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
-from ropewalk.transport.relay import Socket, join, new_ticket
 from ropewalk.transport.tokens import key_of_host
 from ropewalk.version import VERSION
 

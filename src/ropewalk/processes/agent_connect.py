@@ -22,10 +22,11 @@ from ropewalk.processes.relay_client import BOARD
 from ropewalk.transport.address import HostAddress, parse_address
 from ropewalk.transport.client import connect_to_neighbour, dial
 from ropewalk.transport.credentials import AllowList, Credentials
+from ropewalk.transport.joining import Socket, join
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
-from ropewalk.transport.relay import Relay, Socket, join
+from ropewalk.transport.relay import Relay
 from ropewalk.transport.server import Listener, UnixListener
 
 _DIAL_S = 4.0
@@ -177,7 +178,8 @@ class AgentConnector:
         target = parse_address(place.target)
         if not isinstance(target, HostAddress) or not self._is_ours(target):
             print(
-                f"another host asked to be brought to {place.target!r}, which is no process of the run here", flush=True
+                f"another host asked for {place.target!r}, which is not a process of the run here",
+                flush=True,
             )
             return
         board = self._open_board()

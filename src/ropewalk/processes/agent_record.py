@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ropewalk.engines.resources import Resources
-from ropewalk.processes.sizing import Share
+from ropewalk.processes.sizing import Share, fits
 from ropewalk.settings import Settings
 from ropewalk.supervision.liveness import Lease
 from ropewalk.transport.address import Address
@@ -77,6 +77,10 @@ class AgentRecord:
     def up(self) -> bool:
         """Whether it takes processes."""
         return self.link is not None and self.pid != 0 and not self.draining
+
+    def has_room(self, resources: Resources) -> bool:
+        """Whether its share has room for another process beside those that it hosts."""
+        return fits(self.share, self.processes.values(), resources)
 
     @property
     def label(self) -> str:

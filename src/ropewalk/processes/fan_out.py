@@ -86,8 +86,6 @@ class HostRoutes:
 
     def may_work(self, host: str, source: str) -> bool:
         """Return whether it is worth trying to reach a source from a host."""
-        if (host, source) in self._worked:
-            return True
         return (host, source) not in self._failed and not self._cut_off & {host, source}
 
     def works(self, host: str, source: str) -> bool:
@@ -114,6 +112,10 @@ class _Reader:
     serves: bool
     """Whether others can fetch from it."""
     reaches_others: bool
+    since: float
+    """When it got its source."""
+    changed: float
+    """When it last had more bytes than before, or another source."""
     num_bytes: int = 0
     is_complete: bool = False
     source: str | None = None
@@ -125,10 +127,6 @@ class _Reader:
     is_cautious: bool = False
     """Whether it fetches only from hosts that it has reached before: another one did not answer."""
     num_moves: int = 0
-    since: float = 0.0
-    """When it got its source."""
-    changed: float = 0.0
-    """When it last had more bytes than before, or another source."""
     num_bytes_before: int = 0
     """How many bytes it had when rates were last compared."""
 
@@ -149,7 +147,7 @@ class FanOut:
         self._size_bytes = size_bytes
         self._routes = routes
         self._margin_bytes = _MARGIN_PIECES * piece_bytes
-        self._most_in_chain = max(1, size_bytes // piece_bytes // _PIECES_IN_CHAIN)
+        self._most_in_chain = size_bytes // piece_bytes // _PIECES_IN_CHAIN
         self._readers: dict[str, _Reader] = {}
         self._num_copies = 0
         self._compared = 0.0
@@ -184,7 +182,7 @@ class FanOut:
             reaches_others: whether it may be able to fetch from other hosts.
         """
         if host not in self._readers:
-            self._readers[host] = _Reader(serves, reaches_others, changed=now)
+            self._readers[host] = _Reader(serves, reaches_others, now, now)
         return self._assign(now)
 
     def progressed(self, host: str, num_bytes: int, now: float) -> None:
@@ -336,14 +334,13 @@ class FanOut:
 
     def _is_fed(self, name: str, *, without: str) -> bool:
         """Return whether a host has the blob, or gets it from the launcher or a host that has it, by hosts but one."""
-        while name and name != without:
-            reader = self._readers[name]
+        source: str | None = name
+        while source and source != without:
+            reader = self._readers[source]
             if reader.is_complete:
                 return True
-            if reader.source is None:
-                return False
-            name = reader.source
-        return name == LAUNCHER_SOURCE
+            source = reader.source
+        return source == LAUNCHER_SOURCE  # None: it waits itself
 
     def _depth(self, reader: _Reader) -> int:
         depth, source = 0, reader.source

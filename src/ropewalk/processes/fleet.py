@@ -34,9 +34,9 @@ from ropewalk.supervision.liveness import Lease, Liveness
 from ropewalk.supervision.restart import GiveUp, RestartBudget, StartAgain
 from ropewalk.transport.address import TlsAddress, parse_address
 from ropewalk.transport.credentials import AllowList
+from ropewalk.transport.joining import Socket
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
-from ropewalk.transport.relay import Socket
 
 logger = logging.getLogger(__name__)
 
@@ -167,11 +167,11 @@ class Fleet:
             candidates = [agent for agent in ready if len(agent.processes) < even]
         agent = beside or self._roomy(candidates, resources, wait=bool(coming))
         if agent is None and ready and not coming and not self._may_come(resources):
-            roomy = (agent for agent in ready if _fits(agent, resources))
+            roomy = (agent for agent in ready if agent.has_room(resources))
             agent = next(roomy, ready[0])  # crowded is better than never
         if agent is None:
             return None
-        if not _fits(agent, resources):
+        if not agent.has_room(resources):
             self._loop.call_later(_CROWD_S, lambda: self._tell_if_crowded(agent))
         agent.processes[id] = resources
         agent.idle_since = None
@@ -189,12 +189,12 @@ class Fleet:
             wait: whether agents are coming.
         """
         own = (agent for agent in agents if agent.share.kind == resources)
-        if agent := next((agent for agent in own if _fits(agent, resources)), None):
+        if agent := next((agent for agent in own if agent.has_room(resources)), None):
             return agent
         if wait and any(share.kind == resources for share in self._coming()):
             return None
         others = (agent for agent in agents if suits(agent.share, resources))
-        return next((agent for agent in others if _fits(agent, resources)), None)
+        return next((agent for agent in others if agent.has_room(resources)), None)
 
     def _coming(self) -> list[Share]:
         """Return the shares of the agents that are being started."""
@@ -530,10 +530,6 @@ class Fleet:
             if agent.pid:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(agent.pid, signal.SIGKILL)
-
-
-def _fits(agent: AgentRecord, resources: Resources) -> bool:
-    return fits(agent.share, agent.processes.values(), resources)
 
 
 def _is_of(agent: AgentRecord, address: str) -> bool:

@@ -27,8 +27,8 @@ from ropewalk.processes.deaths import record_of
 from ropewalk.processes.messages import Exited, NeedService, NotStarted, Retired, ServiceAt, TaskReport
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.questions import ask_agent
+from ropewalk.transport.joining import new_ticket
 from ropewalk.transport.link import Codec, Link, Received
-from ropewalk.transport.relay import new_ticket
 
 if TYPE_CHECKING:
     from ropewalk.processes.session import Session

@@ -12,7 +12,6 @@ import itertools
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 import weakref
@@ -53,6 +52,7 @@ from ropewalk.processes.owner import Owner, ProcessSpec, gone_with_agent
 from ropewalk.processes.placement import Placement
 from ropewalk.processes.record_relay import RecordRelay
 from ropewalk.processes.retirements import Retirements
+from ropewalk.surroundings import import_path, working_folder
 from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
@@ -419,7 +419,7 @@ class ProcessManager:
             cpus=spec.resources.cpus,
             preload=spec.preload,
             folder=working_folder(),
-            path=tuple(path or os.getcwd() for path in sys.path),
+            path=import_path(),
             task_limit_s=spec.task_limit_s,
             gpus=spec.resources.gpus,
             certificate=Certificate.of(process.certificate) if process.certificate else None,
@@ -533,14 +533,6 @@ class ProcessManager:
         if process and process.agent and process.agent.link:
             with contextlib.suppress(LinkClosed):
                 process.agent.link.send(message)
-
-
-def working_folder() -> str:
-    """Return the current folder; the root if it was removed."""
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return "/"
 
 
 _numbers = itertools.count(1)

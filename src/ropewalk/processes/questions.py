@@ -13,7 +13,7 @@ from ropewalk.processes.messages import CONTROL, NeedToken, TokenIs
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import DIAL_S, dial, receive_in_time
 from ropewalk.transport.credentials import Credentials
-from ropewalk.transport.relay import new_ticket
+from ropewalk.transport.joining import new_ticket
 
 if TYPE_CHECKING:
     from ropewalk.processes.bootstrap import ProcessContext

@@ -10,7 +10,7 @@ from ropewalk.processes.messages import MeetAt, NeedWay, NoWay
 from ropewalk.processes.questions import ask_agent
 from ropewalk.transport.address import HostAddress, UnixAddress, parse_address
 from ropewalk.transport.credentials import Credentials
-from ropewalk.transport.relay import Socket, join, new_ticket
+from ropewalk.transport.joining import Socket, join, new_ticket
 
 BOARD = "board.sock"
 """The socket of an agent's relay, in its folder."""

@@ -25,8 +25,9 @@ from ropewalk.processes.fleet import Fleet
 from ropewalk.processes.messages import MeetAt, NeedWay, NoWay, OpenRelay, RelayAt
 from ropewalk.transport.address import HostAddress, parse_address
 from ropewalk.transport.host_listener import HostListener
+from ropewalk.transport.joining import Socket, new_ticket
 from ropewalk.transport.loop import Loop
-from ropewalk.transport.relay import Relay, Socket, new_ticket
+from ropewalk.transport.relay import Relay
 
 logger = logging.getLogger(__name__)
 

@@ -47,13 +47,15 @@ from ropewalk.processes.launcher_record import LauncherRecord
 from ropewalk.processes.messages import CONTROL, Retired
 from ropewalk.processes.output import output_file_name
 from ropewalk.processes.output_relay import OutputRelay
-from ropewalk.processes.process_manager import Beginning, ProcessManager, working_folder
+from ropewalk.processes.process_manager import Beginning, ProcessManager
 from ropewalk.processes.record_relay import RecordRelay
 from ropewalk.processes.relay_routing import RelayRoute, RelayRouter
 from ropewalk.processes.retirements import Retirements
 from ropewalk.processes.rights import guest_mark
 from ropewalk.settings import Settings
 from ropewalk.settings import current as current_settings
+from ropewalk.surroundings import working_folder
+from ropewalk.transport import kernel
 from ropewalk.transport.credentials import AllowList, ProcessCertificate, create_run_folder
 from ropewalk.transport.host_listener import HostListener
 from ropewalk.transport.link import Link
@@ -336,6 +338,7 @@ class Session:
             self.run_id = os.urandom(8).hex()
             self.folder = create_run_folder(self.settings.run_folder)
             socket_name = "launcher.sock"
+            kernel.raise_descriptor_limit()
         else:
             self.run_id = self._parent.credentials.run_id
             self.folder = Path(self._parent.folder)

@@ -91,7 +91,7 @@ def _draw_steps(axes: Any, results: SearchResults, trials: Sequence[TrialResult]
         [(step, sign * score) for step, score in sorted(trial.scores.items()) if math.isfinite(score)]
         for trial in trials
     ]
-    axes.add_collection(LineCollection(curves, array=_colours(results, trials), cmap=_COLOURS, linewidth=1, alpha=0.8))
+    axes.add_collection(LineCollection(curves, array=_colours(trials), cmap=_COLOURS, linewidth=1, alpha=0.8))
     axes.plot([curve[-1][0] for curve in curves], [curve[-1][1] for curve in curves], "k.", markersize=3)
     steps = [step for curve in curves for step, _ in curve]
     if max(steps) > LOG_FROM * min(steps):
@@ -110,7 +110,7 @@ def _draw_configurations(
     heights = np.column_stack([_heights(axes, at, name, trials) for at, name in enumerate(names)])
     own = _scaled([_best(trial) for trial in trials])
     lines = [list(enumerate([*row, own[index]])) for index, row in enumerate(heights)]
-    colours = LineCollection(lines, array=_colours(results, trials), cmap=_COLOURS, linewidth=1, alpha=0.7)
+    colours = LineCollection(lines, array=_colours(trials), cmap=_COLOURS, linewidth=1, alpha=0.7)
     axes.add_collection(colours)
     for at in range(len(names) + 1):
         axes.axvline(at, color="0.7", linewidth=0.8, zorder=0)
@@ -153,7 +153,7 @@ def _scaled(values: Sequence[float]) -> np.ndarray[Any, Any]:
     return (array - array.min()) / span if span else np.full(array.shape, 0.5)
 
 
-def _colours(results: SearchResults, trials: Sequence[TrialResult]) -> np.ndarray[Any, Any]:
+def _colours(trials: Sequence[TrialResult]) -> np.ndarray[Any, Any]:
     return np.array([_best(trial) for trial in trials])
 
 

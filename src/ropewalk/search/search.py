@@ -25,7 +25,7 @@ from typing import Any, Literal
 from ropewalk.control.announcing import announced
 from ropewalk.control.view import Observable, View
 from ropewalk.engines.resources import Resources
-from ropewalk.errors import RopewalkError, SearchFailed
+from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
 from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased
@@ -160,7 +160,7 @@ class Search:
             max_concurrent=max_concurrent or places_here(resources),
             seed=seed,
             max_restarts=max_restarts,
-            first=[own_space.validate(values) for values in start_with],
+            first=_first_configurations(own_space, start_with),
             checkpoints=checkpoints or CheckpointPolicy(best=names[0], mode=modes[0]),
         )
         self._resources, self._engine, self._session = resources, engine, session
@@ -398,6 +398,16 @@ class Search:
         return TrialWorkers(
             self._settings.max_concurrent, f"search-{run}", self._engine, self._session, self._resources, self._preload
         )
+
+
+def _first_configurations(space: SearchSpace, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the configurations of `start_with`, checked."""
+    if given and not space.parameters:
+        raise SearchInvalid(
+            f"start_with gives {', '.join(map(repr, given[0]))}, and the search has no space to check it against; "
+            "hyperparameters that the function asks for with suggest_* cannot be given: put them into a space"
+        )
+    return [space.validate(values) for values in given]
 
 
 __all__ = ["Search"]

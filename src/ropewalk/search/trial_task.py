@@ -22,6 +22,7 @@ from ropewalk.errors import SearchInvalid
 from ropewalk.processes import bootstrap
 from ropewalk.processes.page import REQUEST
 from ropewalk.search.objective_notes import ObjectiveNotes
+from ropewalk.search.optuna_names import missing_attribute
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy, Restored
 from ropewalk.tracking.current import set_current_run
 from ropewalk.tracking.failure_classes import class_of_exception
@@ -178,6 +179,11 @@ class TrialRun(Run):
             self._suggestions = task.suggesting.suggestions(task.trial)
         self.trial: int = task.trial
         """Number of the trial in its search, from 0."""
+
+    if not TYPE_CHECKING:  # for a type checker it has only what it has
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(name)
 
     def steps(self, total: int | None = None, *, start: int | None = None) -> Iterator[int]:
         """Count the steps of a loop, as `Run.steps`; ends at the scheduler's last step, if it has one."""

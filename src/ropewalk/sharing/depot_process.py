@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 
 from ropewalk.calls.messages import CALLS
 from ropewalk.calls.server import CallServer
@@ -13,6 +12,7 @@ from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.host_services import SERVICE, ServiceUp
 from ropewalk.processes.messages import Retired
 from ropewalk.sharing.depot import Depot
+from ropewalk.transport import kernel
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial_owner
 from ropewalk.transport.host_listener import HostListener
@@ -34,7 +34,7 @@ class DepotServer:
     """
 
     def __init__(self, context: ProcessContext) -> None:
-        raise_descriptor_limit()
+        kernel.raise_descriptor_limit()
         self.loop = LoopWithDeputies()
         self.server = CallServer(self.loop)
         self.depot = Depot(self.loop, self.server, context.host)
@@ -119,10 +119,3 @@ def main(context: ProcessContext) -> None:
         link.send(ServiceUp(hall.address))
     hall.loop.start("ropewalk-depot")
     hall.loop.ended.wait()
-
-
-def raise_descriptor_limit() -> None:
-    """Raise the limit of open descriptors: a large item on its way holds one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard) if soft < hard else (soft, hard))

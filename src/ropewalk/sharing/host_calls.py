@@ -113,6 +113,7 @@ class HostCalls:
         """Acquire a lock; returns as `LockState.acquire`. Arguments and errors as in `ask`."""
         thread, number = threading.get_ident(), self._berth()
         key, call = (self.seat, number, thread), self._desk.lock_calls[number]
+        call.is_taken = False
         try:
             if not lock_rings.claim(self.record, call, thread, recursive):
                 return self._ask(key, "acquire", (), timeout, lost)
@@ -139,6 +140,7 @@ class HostCalls:
         """Wait at a condition; returns as `ConditionState.wait`. Arguments and errors as in `ask`."""
         thread, number = threading.get_ident(), self._berth()
         key, call = (self.seat, number, thread), self._desk.lock_calls[number]
+        call.is_taken = False
         try:
             if not self._passed(lock_rings.wait(self.record, call, thread, self._part)):
                 return self._ask(key, "wait", (), timeout, lost)
@@ -191,6 +193,7 @@ class HostCalls:
         except IndexError:
             raise BerthsTaken from None
         key, call = (self.seat, number, 0), desk.permit_calls[number]
+        call.is_taken = False  # before an interrupt is caught that may come before it enters
         try:
             if not enter(self.record, call):
                 return self._ask(key, "acquire", (), timeout, lost)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,19 +17,9 @@ from typing import TYPE_CHECKING, Any
 from ropewalk.calls.payloads import unpack_parts
 from ropewalk.sharing import queue_ring
 from ropewalk.sharing.host_calls import HostCalls
-from ropewalk.sharing.queue_ring import (
-    CALL,
-    ELSEWHERE,
-    GET,
-    JOIN,
-    OTHER,
-    PUT,
-    REFUSED,
-    WAITS,
-    Hand,
-    QueueRing,
-    RingCall,
-)
+from ropewalk.sharing.looking import Looking
+from ropewalk.sharing.queue_memory import CALL, GET, JOIN, PUT, QueueRing, opened, side
+from ropewalk.sharing.queue_ring import ELSEWHERE, OTHER, REFUSED, WAITS, Hand, RingCall
 from ropewalk.sharing.record_words import IN_DEPOT, PRESENT, TARGET
 from ropewalk.transport.serialization import loads
 
@@ -37,6 +28,10 @@ if TYPE_CHECKING:
     from ropewalk.sharing.host_desk import HostDesk
     from ropewalk.transport.frames import Part
 
+NOW = 0.0
+"""The time at which a call ends that does not wait."""
+_MOST_ATTEMPTS = 3
+"""Attempts, each just too late, after which a call takes its place among those that wait."""
 _Attempt = Callable[[RingCall | None], int]
 """Makes a call, which may be one that waits already; returns what `queue_ring` does."""
 
@@ -60,15 +55,15 @@ class HostQueue(HostCalls):
         self._queue = QueueRing(desk.arena, slot)
         self._settle = settle
         self._settling = threading.Lock()
+        self._looking = Looking()
 
-    def put(self, parts: Sequence[Part], timeout: float | None, lost: OnLost) -> bool:
-        """Put an item; raises `queue.Full` after `timeout` seconds, None: never."""
+    def put(self, content: Part, num_parts: int, due: float | None, lost: OnLost) -> bool:
+        """Put an item, as `queue_memory.sealed` returns it; raises `queue.Full` at the time `due`, see `left_s`."""
         if self.has_sent and not self._is_here():
             return False
-        content, num_parts = queue_ring.sealed(parts)
         found = queue_ring.put(self._queue, content, num_parts)
-        if found == REFUSED and (timeout is None or timeout > 0):
-            found = self._wait(PUT, lambda call: queue_ring.put(self._queue, content, num_parts, call), timeout, lost)
+        if found == REFUSED and due != NOW:
+            found = self._wait(PUT, lambda call: queue_ring.put(self._queue, content, num_parts, call), due, lost)
         if found > 0:
             self._desk.wake(found & CALL)
             if found >> OTHER:
@@ -77,8 +72,8 @@ class HostQueue(HostCalls):
             raise queue.Full
         return found >= 0
 
-    def take(self, hand: Hand, timeout: float | None, lost: OnLost) -> bool:
-        """Take an item into the hand; raises `queue.Empty` after `timeout` seconds, None: never."""
+    def take(self, hand: Hand, due: float | None, lost: OnLost) -> bool:
+        """Take an item into the hand; raises `queue.Empty` at the time `due`, see `left_s`."""
         if self._again:
             with contextlib.suppress(IndexError):  # another thread was here
                 hand[0] = self._again.popleft()
@@ -86,8 +81,8 @@ class HostQueue(HostCalls):
         if self.has_sent and not self._is_here():
             return False
         found = queue_ring.get(self._queue, hand)
-        if found == REFUSED and (timeout is None or timeout > 0):
-            found = self._wait(GET, lambda call: queue_ring.get(self._queue, hand, call), timeout, lost)
+        if found == REFUSED and due != NOW:
+            found = self._wait(GET, lambda call: queue_ring.get(self._queue, hand, call), due, lost)
         if found > 0:
             self._desk.wake(found & CALL)
         elif found == REFUSED:
@@ -99,7 +94,7 @@ class HostQueue(HostCalls):
         item = hand[0]
         assert item
         content, num_parts = item
-        return loads(content) if num_parts == 1 else unpack_parts(queue_ring.opened(content, num_parts))
+        return loads(content) if num_parts == 1 else unpack_parts(opened(content, num_parts))
 
     def keep(self, hand: Hand) -> None:
         """Have the item in the hand, if there is one, be the next to be taken: an interrupt kept it from being used."""
@@ -145,9 +140,15 @@ class HostQueue(HostCalls):
                 self._settle()
         return True
 
-    def _wait(self, what: int, attempt: _Attempt, timeout: float | None, lost: OnLost) -> int:
+    def _wait(self, what: int, attempt: _Attempt, due: float | None, lost: OnLost) -> int:
         """Make a call in its turn; returns REFUSED if its time is over."""
-        number = self._berth()
+        for _ in range(_MOST_ATTEMPTS if what != JOIN else 0):
+            if not self._is_soon(what):
+                break
+            found = attempt(None)
+            if found != REFUSED:
+                return found
+        number, timeout = self._berth(), left_s(due)
         call = RingCall(self.seat, number, what)
 
         def see(is_late: bool) -> tuple[Any, Exception | None] | None:
@@ -156,9 +157,10 @@ class HostQueue(HostCalls):
                 return found, None
             return (REFUSED, None) if is_late else None
 
-        found = REFUSED
+        found, begun = REFUSED, time.monotonic()
         try:
             found = (see(False) or self._sleep((self.seat, number, 0), timeout, lost, see))[0]
+            self._looking.slept(time.monotonic() - begun)
         except BaseException:  # Ctrl-C, perhaps while the depot has the queue, and a claim for this call
             if self.is_in_depot:
                 self._ring()
@@ -169,9 +171,27 @@ class HostQueue(HostCalls):
             self._desk.free.append(number)
         return found
 
+    def _is_soon(self, what: int) -> bool:
+        """Look for some microseconds whether a call can be made at any moment."""
+        ring = self._queue
+        if ring.words[side(what)[0]]:  # it is the turn of others first
+            return False
+        num_looks, is_soon = self._looking.num_looks, False
+        for _ in range(num_looks):
+            if ring.looks_possible(what):
+                is_soon = True
+                break
+        self._looking.ended(num_looks, not is_soon)
+        return is_soon
+
     def _wake_due(self, words: Sequence[int]) -> None:
         for word in words:
             self._desk.wake(word & CALL)
+
+
+def left_s(due: float | None) -> float | None:
+    """Return the seconds until a time of `time.monotonic`, which may be NOW; None for None, which is never."""
+    return max(due - time.monotonic(), 0.0) if due else due
 
 
 def queue_at(
@@ -191,4 +211,4 @@ def queue_at(
         return calls
 
 
-__all__ = ["HostQueue", "queue_at"]
+__all__ = ["NOW", "HostQueue", "left_s", "queue_at"]

@@ -60,16 +60,16 @@ class LockCall:
         self.process = process
         self.entry = process << NUMBER_BITS | number
         """Its first word, without condition and depth."""
-        self.is_claim = False
+        self.is_claim: bool
         """Whether it acquires a lock, and does not wait at a condition."""
         self.is_taken = False
-        """Whether it owns the lock now, or again."""
+        """Whether it owns the lock now, or again; whoever uses it again sets this back."""
 
 
 def claim(record: SharedRecord, call: LockCall, thread: int, recursive: bool) -> bool:
     """Have a call wait for a lock; returns whether it does: not if the lock is free, or the states have calls."""
     words, mutex = record.words, record.mutex
-    call.is_claim, call.is_taken = True, False
+    call.is_claim = True
     while True:
         try:
             if problem := trylock(mutex):
@@ -131,7 +131,7 @@ def release(record: SharedRecord, process: int, thread: int, recursive: bool) ->
 def wait(record: SharedRecord, call: LockCall, thread: int, part: int) -> int | None:
     """Have a call wait at a condition, and release its lock altogether; returns as `release`."""
     words, mutex = record.words, record.mutex
-    call.is_claim = call.is_taken = False
+    call.is_claim = False
     while True:
         try:
             if problem := trylock(mutex):

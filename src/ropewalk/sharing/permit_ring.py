@@ -60,16 +60,15 @@ class PermitCall:
     def __init__(self, process: int, number: int) -> None:
         self.entry = process << NUMBER_BITS | number
         """Its word in the ring."""
-        self.place = 0
+        self.place: int
         """Its place there."""
         self.is_taken = False
-        """Whether it has taken its permit."""
+        """Whether it has taken its permit; whoever uses it again sets this back."""
 
 
 def enter(record: SharedRecord, call: PermitCall) -> bool:
     """Have a call wait; returns whether it does: not if there is a permit, no room, or the states have calls."""
     words, mutex, entry = record.words, record.mutex, call.entry
-    call.is_taken = False
     while True:
         try:
             if problem := trylock(mutex):

@@ -19,22 +19,26 @@ import operator
 import time
 import types
 from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from ropewalk.calls.payloads import PackedValue, pack_item
+from ropewalk.calls.payloads import PackedValue, atom, pack_item
 from ropewalk.calls.rpc_connection import RpcConnection
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
 from ropewalk.sharing.host_calls import BerthsTaken
 from ropewalk.sharing.host_desk import desk_of
-from ropewalk.sharing.host_queue import HostQueue, queue_at
+from ropewalk.sharing.host_queue import HostQueue, left_s, queue_at
 from ropewalk.sharing.membership import member_of_run
 from ropewalk.sharing.prefetch import PrefetchBuffer
 from ropewalk.sharing.put_credit import PutCredit
+from ropewalk.sharing.queue_memory import sealed
 from ropewalk.sharing.queue_ring import Hand
 from ropewalk.sharing.ringed_queue import QueueInRing
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create, is_small, limited
 from ropewalk.transport.pickle_rollback import PickleAttempt
+
+if TYPE_CHECKING:
+    from ropewalk.transport.frames import Part
 
 
 class Queue(SharedObject):
@@ -93,21 +97,26 @@ class Queue(SharedObject):
         """
         if self._closed:
             self._check_open()
-        calls = self._calls
-        if calls is None or calls.connection.closed:
-            calls = self._calls_here()
-        due = _Due(timeout, block)
+        calls = self._present_calls()
+        due = None if timeout is None and block else _due(timeout, block)
+        content = atom(obj)
+        if content is not None:
+            if not (calls and self._put_here(calls, content, 1, due)):
+                self._put_at_depot(PackedValue((content,)), left_s(due))
+            return
         with PickleAttempt():  # handles in an item that is not accepted are not under way
             packed = pack_item(calls.link if calls else self._conversation().link, obj)
             try:
-                if calls and not packed.fds and calls.put(packed.parts, due.left_s, self._gone):
-                    return
-            except BerthsTaken:
-                pass
-            try:
-                self._put_at_depot(packed, due.left_s)
+                if packed.fds or not (calls and self._put_here(calls, *sealed(packed.parts), due)):
+                    self._put_at_depot(packed, left_s(due))
             finally:
                 packed.close()
+
+    def _put_here(self, calls: HostQueue, content: Part, num_parts: int, due: float | None) -> bool:
+        try:
+            return calls.put(content, num_parts, due, self._gone)
+        except BerthsTaken:
+            return False
 
     def _put_at_depot(self, packed: PackedValue, timeout: float | None) -> None:
         """Put an item that the depot has to take; a small one is only sent where there is room for it."""
@@ -188,19 +197,17 @@ class Queue(SharedObject):
             part = ahead.take(self._settle)
             if part is not None:
                 return ahead.value(part)
-        due = _Due(timeout, block)
+        due = None if timeout is None and block else _due(timeout, block)
         while True:
-            calls = self._calls
-            if calls is None or calls.connection.closed:
-                calls = self._calls_here()
+            calls = self._present_calls()
             if calls is None:
-                return self._get("get", due.left_s)
+                return self._get("get", left_s(due))
             hand: Hand = [None]
             try:
-                if calls.take(hand, due.left_s, self._gone):
+                if calls.take(hand, due, self._gone):
                     return calls.value(hand)
             except BerthsTaken:
-                return self._get("get", due.left_s)
+                return self._get("get", left_s(due))
             except Exception:
                 raise
             except BaseException:  # Ctrl-C
@@ -208,7 +215,7 @@ class Queue(SharedObject):
                 raise
             with contextlib.suppress(QueueInRing):
                 # (What the ring has and cannot do, the depot has to: not the same again.)
-                return self._get("get_or_leave" if calls.is_in_depot else "get", due.left_s)
+                return self._get("get_or_leave" if calls.is_in_depot else "get", left_s(due))
 
     def _get(self, method: str, timeout: float | None) -> Any:
         """Ask the depot for an item; for several, if no other thread does."""
@@ -242,6 +249,7 @@ class Queue(SharedObject):
         return self._calls
 
     def _present_calls(self) -> HostQueue | None:
+        """Return what `_calls_here` has found, if that is still of use."""
         calls = self._calls
         return self._calls_here() if calls is None or calls.connection.closed else calls
 
@@ -300,24 +308,10 @@ class Queue(SharedObject):
             raise ValueError(f"{self!r} is closed")
 
 
-class _Due:
-    """The time at which a call ends.
-
-    Args:
-        timeout: seconds from now; None: never.
-        block: False: now.
-    """
-
-    __slots__ = ("_due",)
-
-    def __init__(self, timeout: float | None, block: bool) -> None:
-        limit_s = limited(timeout) if block else 0.0
-        self._due = time.monotonic() + limit_s if limit_s else limit_s
-
-    @property
-    def left_s(self) -> float | None:
-        """The seconds that are left; None: any number."""
-        return max(self._due - time.monotonic(), 0.0) if self._due else self._due
+def _due(timeout: float | None, block: bool) -> float | None:
+    """Return the time at which a call ends, as `left_s` takes it."""
+    limit_s = limited(timeout) if block else 0.0
+    return time.monotonic() + limit_s if limit_s else limit_s
 
 
 class JoinableQueue(Queue):

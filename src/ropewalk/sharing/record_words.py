@@ -16,8 +16,8 @@ RING, RING_LENGTH = 32, 1024
 """The place of the first word of the ring of calls that wait, and the number of words."""
 SLEEPING = RING + RING_LENGTH
 """The place of the first word of the ring of calls that wait at conditions, which is as long."""
-BANKS = SLEEPING, SLEEPING + 64
-"""The places of the two banks of a queue, which has no such ring; PRESENT says which of them counts, or IN_DEPOT."""
+PUTS, GETS, FINISHED, AHEAD, PUTTERS, PUTTERS_RING = FIRST, SECOND, THIRD, KIND, SLEEPERS, SLEEPING
+"""What a queue has in these places: see `queue_ring.py`."""
 PLACE_BITS = 20
 """The width of a place in a ring, of which a word holds several: head, middle, and the number of calls behind it."""
 PLACES = (1 << PLACE_BITS) - 1
@@ -33,12 +33,14 @@ BUFFER_B = BUFFER_A + BUFFER_BYTES
 
 
 __all__ = [
-    "BANKS",
+    "AHEAD",
     "BOUND",
     "BUFFER_A",
     "BUFFER_B",
     "BUFFER_BYTES",
+    "FINISHED",
     "FIRST",
+    "GETS",
     "IN_DEPOT",
     "KIND",
     "NUMBER_BITS",
@@ -46,6 +48,9 @@ __all__ = [
     "PLACES",
     "PLACE_BITS",
     "PRESENT",
+    "PUTS",
+    "PUTTERS",
+    "PUTTERS_RING",
     "QUEUE",
     "RING",
     "RING_LENGTH",

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ropewalk.calls.payloads import PackedValue
 from ropewalk.sharing.arena import NUM_SEATS
 from ropewalk.sharing.lock_rings import place_of
-from ropewalk.sharing.queue_ring import CALL, GET, HEADER_BYTES, JOIN, JOINED, PUT, QueueRing, drop, opened, sealed
-from ropewalk.sharing.record_words import IN_DEPOT, PRESENT, QUEUE, RING, RING_LENGTH, TARGET
+from ropewalk.sharing.queue_memory import CALL, GET, HEADER_BYTES, JOIN, JOINED, PUT, QueueRing, opened, sealed, side
+from ropewalk.sharing.queue_ring import drop
+from ropewalk.sharing.record_words import IN_DEPOT, PRESENT, RING_LENGTH, TARGET
 from ropewalk.sharing.states.queue import QueueState
 from ropewalk.sharing.states.waiting import CallOutcome, ItemLease, Party, Waiter
 from ropewalk.sharing.waiting_calls import QueuedItem
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
     from ropewalk.transport.frames import Part
 
 
-_MOST_GIVEN_BYTES = 64 << 10
-"""Bytes of these items, at most."""
-_MOST_GIVEN = 64
-"""Items with which a queue is given back, at most, because its depot does nothing else meanwhile."""
+_MOST_GIVEN_BYTES = 1 << 20
+"""Bytes of the items with which a queue is given back, at most."""
+_FIRST_GIVEN, _MOST_GIVEN = 64, 4096
+"""Items with which a queue is given back, at most: just after it was seized, and ever, which takes some milliseconds in
+which its depot does nothing else. Each call that is made here meanwhile allows for one more of them: so a backlog that
+lasts is given back as well, and to move the items to and fro takes no more time than the calls did."""
 
 
 class QueueInRing(Exception):
@@ -70,6 +73,7 @@ class RingedQueue(QueueState):
         """The calls that wait and can be made in the ring."""
         self._claims: list[Waiter] = []
         """The calls of `get` that have waited in the ring and are not made here yet, in their turn."""
+        self._most_given = _FIRST_GIVEN
         for name in QueueState.METHODS:
             setattr(self, name, functools.partial(self._call, getattr(self, name)))
 
@@ -84,6 +88,7 @@ class RingedQueue(QueueState):
             waiter: the call.
             lot: as for `get`.
         """
+        self._most_given += 1
         if not self._is_ringed and self._may_leave():
             items, num_unfinished, waiting = self.leave()
             give_back(self._ring, [item.packed.parts for item in items], num_unfinished)
@@ -140,10 +145,11 @@ class RingedQueue(QueueState):
     def _call(self, method: Any, waiter: Any, *args: Any) -> list[CallOutcome]:
         if self._desk.number(waiter.caller) > NUM_SEATS:
             self._far.add(waiter.party.process)
+        self._most_given += 1
         seized = seize(self._ring) if self._is_ringed else None
         if seized:
             items, num_unfinished, waiting = seized
-            self._is_ringed = False
+            self._is_ringed, self._most_given = False, _FIRST_GIVEN
             self.enter([_queued(parts) for parts in items], num_unfinished)
             for word in waiting:
                 process = self._desk.process_of(place_of(word & CALL)[0])
@@ -162,10 +168,11 @@ class RingedQueue(QueueState):
     def _may_leave(self) -> bool:
         """Whether the processes of this host can go on with the queue by themselves."""
         line = self._line
-        if self._far or line.size_bytes > _MOST_GIVEN_BYTES or len(line) > _MOST_GIVEN:
+        if self._far or line.size_bytes > _MOST_GIVEN_BYTES or len(line) > min(self._most_given, _MOST_GIVEN):
             return False
         if any(getter not in self._leaving for getter, _ in self._getters) or not self.is_at_rest():
             return False
+        self._most_given = _FIRST_GIVEN  # to look at the items takes as long as to move them
         items: list[Any] = line.items
         num_bytes = sum(item.size_bytes + (1 + len(item.packed.parts)) * 2 * HEADER_BYTES for item in items)
         return num_bytes <= _MOST_GIVEN_BYTES and not any(item.packed.fds for item in items)
@@ -186,17 +193,11 @@ def seize(ring: QueueRing) -> tuple[list[list[bytes]], int, list[int]] | None:
         lock(ring.mutex)
         if words[PRESENT] == IN_DEPOT:
             return None
-        head, _, count, taken, unfinished = ring.state()
-        items = list[list[bytes]]()
-        at, index = head, 0
-        while len(items) < count:
-            at = ring.item_at(at)
-            if not taken >> index & 1:
-                items.append(opened(*ring.read(at)))
-            at, index = ring.after(at), index + 1
-        waiting = ring.calls(GET | PUT | JOIN | JOINED)
-        words[RING : RING + RING_LENGTH] = memoryview(bytes(8 * RING_LENGTH)).cast("q")
-        words[QUEUE] = 0
+        items, unfinished = [opened(*item) for item in ring.items()], ring.unfinished
+        waiting = [*ring.calls(GET), *ring.calls(PUT | JOIN | JOINED)]
+        for queue, calls in map(side, (GET, PUT)):
+            words[calls : calls + RING_LENGTH] = memoryview(bytes(8 * RING_LENGTH)).cast("q")
+            words[queue] = 0
         words[PRESENT] = IN_DEPOT
         return items, unfinished, waiting
     finally:
@@ -215,8 +216,7 @@ def give_back(ring: QueueRing, items: Sequence[Sequence[Part]], unfinished: int)
         lock(ring.mutex)
         at = 0
         for parts in items:
-            content, num_parts = sealed(parts)
-            ring.write(at, content, num_parts)
+            ring.write(at, *sealed(parts))
             at = ring.after(at)
         ring.restart(at, len(items), unfinished)
     finally:

@@ -33,7 +33,6 @@ from ropewalk.tracking.given_runs import id_given
 from ropewalk.tracking.interruptions import PAUSE, STOP, RunStopped, RunTerminated, outcome_of
 from ropewalk.tracking.journal import RecordJournal
 from ropewalk.tracking.launcher_records import LauncherRecords
-from ropewalk.tracking.observed_run import event_of_death
 from ropewalk.tracking.records import (
     FAILED,
     PAUSED,
@@ -249,7 +248,7 @@ class DetachedRun:
 
     def _died(self, given: str, record: DeathRecord) -> None:
         if id_given(given) == self._identity.id:
-            self.put(self._identity.id, event_of_death(record.describe(), record))
+            self.put(self._identity.id, EventHappened.of_death(record.describe(), record))
 
     def _end_at_exit(self) -> None:
         """End a run that was not used in `with`, at the end of the process."""

@@ -15,8 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ropewalk.control.view import Observable
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.tracking.interruptions import PAUSE, STOP, RunPaused, RunStopped, outcome_of
@@ -64,7 +62,7 @@ class ObservedRun:
     def death(self, text: str, record: DeathRecord) -> None:
         """Write that a process has died."""
         if self.run is not None:
-            self.run.put(event_of_death(text, record))
+            self.run.put(EventHappened.of_death(text, record))
 
     def checkpoint(self, step: float, path: Path, score: float | None = None) -> None:
         """Write that a checkpoint is complete."""
@@ -168,11 +166,6 @@ def observed(
     result.given = given_text(result.run)
     _own.add(result.run)
     return result
-
-
-def event_of_death(text: str, record: DeathRecord) -> EventHappened:
-    """Return the event of a death, with all that is known of it."""
-    return EventHappened("death", text, time.time(), msgspec.to_builtins(record))
 
 
 def _size_bytes(path: Path) -> int:

@@ -8,9 +8,12 @@ process was killed; a script hands them to the writer in its own process. Nothin
 
 from __future__ import annotations
 
+import time
 from typing import Any, Protocol
 
 import msgspec
+
+from ropewalk.supervision.failure import DeathRecord
 
 TRAINING, VALIDATION, SYSTEM, TABLE = "", "validation", "system", "table"
 """Groups of metrics: the default, own measurements on held-out data, use of the machine, rows of a printed table."""
@@ -162,6 +165,11 @@ class EventHappened(msgspec.Struct, tag=13, array_like=True, frozen=True):
     text: str
     time: float
     data: dict[str, Any] = {}
+
+    @classmethod
+    def of_death(cls, text: str, record: DeathRecord) -> EventHappened:
+        """Return the event of a death that happened now, with all that is known of it."""
+        return cls("death", text, time.time(), msgspec.to_builtins(record))
 
 
 Record = (

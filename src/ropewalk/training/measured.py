@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
@@ -53,13 +53,7 @@ class MeasuredTimeline(Timeline):
         """Seconds per step; without a flush, from the rate at which micro-batches leave the last stage."""
         if self.flushes:
             return self.length_s / self.num_steps
-        last = len(self.plan.stages) - 1
-        left = sorted(
-            end
-            for worker in self.workers
-            for action, end in zip(self.actions[worker], self.ends[worker], strict=True)
-            if action.kind is ActionKind.FORWARD and action.stage == last
-        )
+        left = self._left_last_stage
         num = len(left) - 1
         return (left[-1] - left[0]) / num * self.plan.micro_batches if num > 0 else self.length_s
 
@@ -126,10 +120,7 @@ def _last_steps(
         raise ValueError(
             "the records show no step that all workers have done; wait for the first (drain), or record more actions"
         )
-    last = max(whole)
-    first = last
-    while first - 1 in whole and last - first + 1 < num:
-        first -= 1
+    first, last = _last_run(whole, num)
     parts = {worker: range(steps[first].start, steps[last].stop) for worker, steps in found.items()}
     return parts, last - first + 1
 
@@ -171,9 +162,14 @@ def _last_pieces(plan: Plan, records: Mapping[PlanWorker, WorkerRecord], num: in
     whole = begun & before_drain or begun & ended
     if not whole:
         raise ValueError("the records show no micro-batch that came back to the first stage; run or record more")
-    last = max(whole)
+    return _last_run(whole, num)
+
+
+def _last_run(numbers: Collection[int], most: int) -> tuple[int, int]:
+    """Return the first and the last of the last numbers without a gap, at most `most`."""
+    last = max(numbers)
     first = last
-    while first - 1 in whole and last - first + 1 < num:
+    while first - 1 in numbers and last - first + 1 < most:
         first -= 1
     return first, last
 

@@ -51,13 +51,12 @@ def with_replicas(plan: Plan, stage: int, replicas: int) -> Plan:
     return _on(plan, dict.fromkeys(plan.groups[plan.placement[stage]], devices))
 
 
-def merged(plan: Plan, lost: int, load: Mapping[int, float] | None = None) -> Plan:
-    """Return the plan with the operators of a stage given to a neighbour.
+def merged(plan: Plan, lost: int) -> Plan:
+    """Return the plan with the operators of a stage given to the neighbour that has fewer; of equal ones, to the first.
 
     Args:
         plan: a plan with one stage for each group of devices.
         lost: the id of the stage to remove.
-        load: the cost of each stage; the neighbour with the lower cost takes over. None: the number of operators.
 
     Raises:
         PlanInvalid: stages share workers, or there is no other stage.
@@ -69,9 +68,8 @@ def merged(plan: Plan, lost: int, load: Mapping[int, float] | None = None) -> Pl
         )
     if len(plan.stages) == 1:
         raise PlanInvalid("the only stage of the plan was lost, and there is no other to take over")
-    cost = load or {stage.id: float(len(stage.operators)) for stage in plan.stages}
     neighbours = [stage for stage in (lost - 1, lost + 1) if 0 <= stage < len(plan.stages)]
-    heir = min(neighbours, key=lambda stage: (cost[stage], stage))
+    heir = min(neighbours, key=lambda stage: (len(plan.stages[stage].operators), stage))
     first = min(lost, heir)
 
     def number(stage: int) -> int:

@@ -64,7 +64,7 @@ def parse_address(text: str) -> Address:
     """Parse an address from its text.
 
     Raises:
-        ValueError: the text is no address, or contains a host name instead of an IP address.
+        ValueError: the text is not an address, or contains a host name instead of an IP address.
     """
     scheme, _, rest = text.partition(":")
     if scheme == "at":

@@ -14,9 +14,9 @@ from ropewalk.transport.address import Address, HostAddress, TlsAddress, UnixAdd
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.frames import MEMBER, STRANGER
 from ropewalk.transport.handshake import CODEC, Dialling, Ends
+from ropewalk.transport.joining import Socket
 from ropewalk.transport.link import Codec, Link, Received
 from ropewalk.transport.passport import Passport
-from ropewalk.transport.relay import Socket
 from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
 from ropewalk.transport.unix_sockets import connect_to, seconds_left

@@ -16,7 +16,7 @@ def listen_on(ip: str, port: int, *, backlog: int) -> socket.socket:
     Raises:
         SettingsError: the address means "every network that this host is on".
         OSError: the address cannot be bound.
-        ValueError: `ip` is no IP address.
+        ValueError: `ip` is not an IP address.
     """
     bind_to = ipaddress.ip_address(ip)
     plain = getattr(bind_to, "ipv4_mapped", None) or bind_to
@@ -34,7 +34,7 @@ def source_ip_towards(ip: str) -> str:
 
     Raises:
         OSError: no route leads there.
-        ValueError: `ip` is no IP address.
+        ValueError: `ip` is not an IP address.
     """
     family = socket.AF_INET6 if ipaddress.ip_address(ip).version == 6 else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as sock:

@@ -8,10 +8,12 @@ shows them, so a refusal is reported by its name, and not as a process that neve
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import errno
 import fcntl
 import os
+import resource
 import signal
 import socket
 import struct
@@ -26,6 +28,9 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 FLOCK = struct.Struct("@hhqqi0q")
 """`struct flock` on 64-bit Linux: type, whence, start, length, and the pid, which has to be 0 here."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_MOST_DESCRIPTORS = 65536
+"""The limit of open descriptors that is asked for: enough for thousands of processes on a host, and not so many that
+programs which close each number up to their limit would be slow."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -55,6 +60,27 @@ def seal(fd: int) -> None:
         OSError: the file was not made sealable, or is mapped for writing.
     """
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+
+
+def raise_descriptor_limit() -> None:
+    """Raise this process's limit of open descriptors as far as it may, up to `_MOST_DESCRIPTORS`.
+
+    Most systems have a limit of 1,024 that every process may raise, for the sake of programs that call `select`. An
+    agent has about ten descriptors for each process of its host.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # a sandbox refuses it
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def what_to_raise(error: OSError) -> str:
+    """Return what to do if no descriptors were left, to be appended to the message of an error; empty for others."""
+    if error.errno != errno.EMFILE:
+        return ""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return f". The limit of this host is {hard:,}: raise it (ulimit -Hn, or LimitNOFILE= in a systemd unit)"
 
 
 def open_process(pid: int) -> int | None:
@@ -256,7 +282,9 @@ __all__ = [
     "memory_file",
     "name_thread",
     "open_process",
+    "raise_descriptor_limit",
     "refusal",
     "seal",
     "what_keeps_processes_from_running",
+    "what_to_raise",
 ]

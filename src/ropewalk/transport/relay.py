@@ -18,22 +18,18 @@ import contextlib
 import hashlib
 import hmac
 import os
-import secrets
 import socket
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ropewalk.errors import LinkClosed, TransportRefused
-from ropewalk.escaping import escaped
-from ropewalk.transport.address import UnixAddress
 from ropewalk.transport.interfaces import listen_on
+from ropewalk.transport.joining import GREETING, NO, TICKET_DIGITS, YES
 from ropewalk.transport.loop import Loop, Timer
 from ropewalk.transport.server import BACKLOG, MAX_UNDECIDED
 from ropewalk.transport.splice import BUFFER_BYTES, Splice, prepare
-from ropewalk.transport.unix_sockets import connect_to, listen_at, peer_uid, seconds_left
+from ropewalk.transport.unix_sockets import listen_at, peer_uid
 
 TICKET_S = 5.0
 """Timeout within which a stranger must show a ticket, in seconds."""
@@ -47,31 +43,8 @@ _LOOK_S = 1.0
 _PAUSE_S = 0.1
 """Accepting pauses this long when this process is out of descriptors, in seconds."""
 
-_GREETING = b"ropewalk-switchboard "
-_TICKET_DIGITS = 32
-_SAID_BYTES = len(_GREETING) + _TICKET_DIGITS
-_YES, _NO = b"\x01", b"\x00"
+_SAID_BYTES = len(GREETING) + TICKET_DIGITS
 _NOT_VALID = "the ticket is not valid: it was used, or its time is over, or it was never given out here"
-
-
-Socket = socket.socket
-"""What `join` returns; for modules that know of no sockets themselves."""
-
-
-def new_ticket() -> str:
-    """Return a new ticket: 128 random bits, as 32 hexadecimal digits."""
-    return secrets.token_hex(_TICKET_DIGITS // 2)
-
-
-@dataclass(frozen=True, slots=True)
-class SpliceStatus:
-    """What has passed through a splice."""
-
-    ticket_hash: str
-    """The beginning of the SHA-256 of its ticket."""
-    bytes_a_to_b: int
-    """Number of bytes from the side that came first to the other one."""
-    bytes_b_to_a: int
 
 
 @dataclass(slots=True, eq=False)
@@ -126,8 +99,6 @@ class Relay:
         """
         self.num_refused = 0
         """Number of connections that were refused."""
-        self.num_joined = 0
-        """Number of pairs that were joined since the beginning."""
         self._loop = loop
         self._on_joined = on_joined
         self._listening: dict[socket.socket, str] = {}  # with the path of a unix socket
@@ -169,8 +140,8 @@ class Relay:
         Raises:
             ValueError: the ticket is expected already, or malformed.
         """
-        if len(ticket) != _TICKET_DIGITS or not ticket.isascii():
-            raise ValueError(f"a ticket has {_TICKET_DIGITS} hexadecimal digits, this one {len(ticket)} characters")
+        if len(ticket) != TICKET_DIGITS or not ticket.isascii():
+            raise ValueError(f"a ticket has {TICKET_DIGITS} hexadecimal digits, this one {len(ticket)} characters")
         key = _hash(ticket)
         if key in self._meetings:
             raise ValueError(f"the ticket with the hash {key.hex()[:12]} is expected already; make a new one")
@@ -246,13 +217,6 @@ class Relay:
     def num_undecided(self) -> int:
         """How many connections have not shown a ticket yet."""
         return len(self._guests)
-
-    def status(self) -> list[SpliceStatus]:
-        """Return what has passed through each pair that is joined now, oldest first."""
-        return [
-            SpliceStatus(_hash(ticket).hex()[:12], splice.a_to_b.num_bytes, splice.b_to_a.num_bytes)
-            for splice, ticket in self._splices.items()
-        ]
 
     def close(self) -> None:
         """Close everything at once, splices too; may be called twice. No callback is called."""
@@ -332,12 +296,12 @@ class Relay:
         guest.said += heard
         if not heard:
             self._drop(guest)
-        elif not guest.said.startswith(_GREETING[: len(guest.said)]):
+        elif not guest.said.startswith(GREETING[: len(guest.said)]):
             self._release(guest)
             self._refuse(_Side(guest.sock, told=True), "this is a relay of Ropewalk, which wants to see a ticket")
         elif len(guest.said) == _SAID_BYTES:
             self._release(guest)
-            self._arrive(guest.said[len(_GREETING) :].decode("latin-1"), _Side(guest.sock, told=True))
+            self._arrive(guest.said[len(GREETING) :].decode("latin-1"), _Side(guest.sock, told=True))
 
     def _release(self, guest: _Guest) -> None:
         del self._guests[guest]
@@ -374,7 +338,7 @@ class Relay:
             del self._claims[_hash(claim.ticket)]
         if side.told:
             with contextlib.suppress(OSError):  # it has gone, and the splice will find that out when it reads
-                side.sock.send(_YES, socket.MSG_NOSIGNAL)
+                side.sock.send(YES, socket.MSG_NOSIGNAL)
         try:
             claim.on_come(side.sock)
         except BaseException:
@@ -417,8 +381,7 @@ class Relay:
         for side in (a, b):
             if side.told:
                 with contextlib.suppress(OSError):  # it has gone, and the splice will find that out
-                    side.sock.send(_YES, socket.MSG_NOSIGNAL)
-        self.num_joined += 1
+                    side.sock.send(YES, socket.MSG_NOSIGNAL)
         splice = Splice(self._loop, a.sock, b.sock, self._scratch, lambda: self._ended(splice))
         self._splices[splice] = ticket
         if self._look is None:
@@ -447,7 +410,7 @@ class Relay:
         if side.told:
             said = reason.encode()[:255]
             with contextlib.suppress(OSError):
-                side.sock.send(_NO + bytes([len(said)]) + said, socket.MSG_NOSIGNAL)
+                side.sock.send(NO + bytes([len(said)]) + said, socket.MSG_NOSIGNAL)
         self._linger(side.sock)
 
     def _linger(self, sock: socket.socket) -> None:
@@ -487,72 +450,6 @@ class Relay:
             *(flow.source for splice in self._splices for flow in (splice.a_to_b, splice.b_to_a)),
             *self._lingering,
         ]
-
-
-def join(address: UnixAddress | tuple[str, int], ticket: str, timeout_s: float) -> socket.socket:
-    """Connect to a relay, show the ticket, and wait for the other side; blocking.
-
-    Args:
-        address: address at which the relay listens.
-        ticket: the ticket, which the other side was told as well.
-        timeout_s: seconds for all of it.
-
-    Returns:
-        The socket, blocking; its next byte is the first of the other side.
-
-    Raises:
-        TransportRefused: the ticket is not valid, or the other side did not come in time.
-        LinkClosed: no relay answers at the address, or not in time.
-    """
-    deadline = time.monotonic() + timeout_s
-    where = str(address) if isinstance(address, UnixAddress) else f"{address[0]}:{address[1]}"
-    try:
-        sock = _connect(address, deadline)
-    except OSError as error:
-        raise LinkClosed(f"no relay answers at {where}: {error}") from error
-    with contextlib.ExitStack() as on_error:
-        on_error.callback(sock.close)
-        try:
-            sock.settimeout(seconds_left(deadline))
-            sock.sendall(_GREETING + ticket.encode())
-            reason = _wait_for_answer(sock, deadline)
-        except TimeoutError as error:
-            raise LinkClosed(f"the other side did not come to the relay at {where} in {timeout_s:g} s") from error
-        except OSError as error:
-            raise LinkClosed(f"the relay at {where} was reached and lost again: {error}") from error
-        if reason:
-            raise TransportRefused(f"the relay at {where} refused this process: {reason}", reason=reason)
-        sock.settimeout(None)
-        on_error.pop_all()
-    return sock
-
-
-def _connect(address: UnixAddress | tuple[str, int], deadline: float) -> socket.socket:
-    if isinstance(address, UnixAddress):
-        return connect_to(address.path, deadline)
-    return socket.create_connection(address, timeout=seconds_left(deadline))
-
-
-def _wait_for_answer(sock: socket.socket, deadline: float) -> str:
-    """Return why we were refused; empty if we were joined. Reads nothing of what follows."""
-    answer = _receive_exactly(sock, 1, deadline)
-    if answer == _YES:
-        return ""
-    if answer != _NO:
-        return "it gave an answer that no relay gives"
-    (size,) = _receive_exactly(sock, 1, deadline)
-    return escaped(_receive_exactly(sock, size, deadline).decode(errors="replace"))  # any process may have sent it
-
-
-def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
-    received = b""
-    while len(received) < size:
-        sock.settimeout(seconds_left(deadline))
-        more = sock.recv(size - len(received))
-        if not more:
-            raise ConnectionError("it hung up")
-        received += more
-    return received
 
 
 def _hash(ticket: str) -> bytes:

@@ -93,7 +93,6 @@ class _Slab:
     """Offset of the slab in the file, in bytes."""
     size_bytes: int
     slots_at: int
-    slot_bytes: int
     num_slots: int
 
 
@@ -179,7 +178,7 @@ class SlotMemory:
         os.ftruncate(self._fd, self._end + size_bytes)
         mapping = mmap.mmap(self._fd, size_bytes, offset=self._end)
         address = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
-        slab = _Slab(mapping, address, self._end, size_bytes, slots_at, slot_bytes, num_slots)
+        slab = _Slab(mapping, address, self._end, size_bytes, slots_at, num_slots)
         self._end += size_bytes
         return slab
 

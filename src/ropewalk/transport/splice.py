@@ -27,7 +27,7 @@ TURN_BYTES = 1 << 20
 SILENCE_S = 10.0
 """A host that acknowledges nothing for this long (seconds), in spite of repeated probes, is cut off."""
 _MIN_ASKED = 3
-"""How many probes must have been unanswered: a single lost packet is no sign."""
+"""How many probes must have been unanswered: a single lost packet is not a sign."""
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 6}
 """While nothing is in transit the kernel sends keepalive probes: after 5 s, then each second, and gives up after six.
 """

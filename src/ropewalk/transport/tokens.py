@@ -92,7 +92,7 @@ def key_of_socket(host_key: str, name: str) -> str:
 def key_of_agent(host_key: str) -> str:
     """Return the key of the port at which the agent of a host serves other agents.
 
-    It is no key of a socket, so no process of the run can get a token for that port: only the launcher makes them.
+    It is not a key of a socket, so no process of the run can get a token for that port: only the launcher makes them.
     """
     return _mac(host_key, "agent")
 
@@ -106,7 +106,7 @@ def host_of(address: str) -> str:
     """Return the host in an address; empty in a run of one host.
 
     Raises:
-        ValueError: the text is no address of a service.
+        ValueError: the text is not an address of a service.
     """
     parsed = _parse(address)
     return parsed.host if isinstance(parsed, HostAddress) else ""
@@ -122,7 +122,7 @@ def token_for(host_key: str, address: str, process_id: str, fingerprint: str = "
         fingerprint: fingerprint of the caller's certificate; empty if it has none.
 
     Raises:
-        ValueError: the text is no address of a service.
+        ValueError: the text is not an address of a service.
     """
     parsed = _parse(address)
     unix = parsed.unix if isinstance(parsed, HostAddress) else parsed

@@ -60,3 +60,11 @@ def test_a_lost_state_is_marked_and_is_no_better_member() -> None:
 def test_before_anything_was_trained_there_is_nothing() -> None:
     members = {"0": {"step": 0, "score": None, "intervals": 0, "origin": 0}}
     assert lineage({"members": members, "copies": [], "best": {"path": []}}, LIGHT) == {}
+
+
+def test_of_many_copies_one_of_a_number_is_drawn_with_the_last() -> None:
+    many = [{**copy(0, 1), "step": step, "donor_step": step} for step in range(1500)]
+    option = lineage(DATA | {"copies": many}, LIGHT)
+    arrows = series(option, "copied a better member")["data"]
+    assert len(arrows) == 500 and arrows[-1]["coords"][0][0] == 1499
+    assert option["title"]["text"].endswith("one of 3 copies is drawn")

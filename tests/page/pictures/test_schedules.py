@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.page.pictures.schedules import schedules
+from ropewalk.page.pictures.schedules import schedules, thinned
 from ropewalk.page.style import Style
 from tests.page.pictures.plain import DARK, EVIL, LIGHT, assert_plain
 
@@ -60,3 +60,17 @@ def test_before_the_first_interval_there_is_nothing_and_without_a_score_no_best_
     option = schedules({"intervals": [span(0, 0, None, 0.1)]}, LIGHT)
     assert_plain(option)
     assert rows(option, 0)[1] == []
+
+
+def test_of_many_intervals_some_are_drawn_with_the_last_of_each_member_and_the_whole_way_of_the_best():
+    made = [
+        span(member, start, float(start + member), 0.1 + member) for start in range(0, 12000, 10) for member in (0, 1)
+    ]
+    kept, step = thinned(made)
+    assert (step, len(kept)) == (2, 1200)
+    assert kept[-2:] == made[-2:] and {each["start"] % 20 for each in kept} == {10}
+    option = schedules({"intervals": made}, LIGHT)
+    assert "one of 2 intervals" in option["title"]["text"]
+    _, best, _ = rows(option, 0)
+    assert len(best) == 1200, "every interval of the best member"
+    assert thinned(made[:1200]) == (made[:1200], 1)

@@ -17,6 +17,7 @@ from ropewalk.rl.learners.optimizers import TorchAdam
 from ropewalk.rl.networks.lstm import LSTM
 from ropewalk.rl.networks.mlp import MLP
 from ropewalk.rl.replay.batch import Batch
+from ropewalk.rl.schedules import LinearSchedule
 from ropewalk.rl.seeds import generator
 from ropewalk.testing.recall import RecallTask
 from tests.rl.agents.experience import CONTINUOUS, DISCRETE, assert_close, random_batch
@@ -117,15 +118,14 @@ class ReferencePPO:
     def minibatch(
         self, obs: Tensor, act: Tensor, old_log_prob: Tensor, old_value: Tensor, advantages: Tensor, returns: Tensor
     ) -> dict[str, float]:
-        settings = self.settings
+        settings, clip = self.settings, self.settings.clip
+        assert isinstance(clip, float)
         distribution = self.distribution(obs)
         log_ratio = distribution.log_prob(act) - old_log_prob
         ratio = log_ratio.exp()
         if settings.normalise_advantages:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-        policy_loss = torch.max(
-            -advantages * ratio, -advantages * torch.clamp(ratio, 1 - settings.clip, 1 + settings.clip)
-        ).mean()
+        policy_loss = torch.max(-advantages * ratio, -advantages * torch.clamp(ratio, 1 - clip, 1 + clip)).mean()
         value = self.critic(obs).view(-1)
         value_loss = 0.5 * ((value - returns) ** 2).mean()
         if settings.value_clip is not None:
@@ -143,7 +143,7 @@ class ReferencePPO:
             "value_loss": value_loss.item(),
             "entropy": entropy.item(),
             "approx_kl": ((ratio - 1) - log_ratio).mean().item(),
-            "clip_fraction": ((ratio - 1).abs() > settings.clip).float().mean().item(),
+            "clip_fraction": ((ratio - 1).abs() > clip).float().mean().item(),
             "gradient_norm": norm.item(),
         }
 
@@ -192,6 +192,23 @@ def test_weights_and_metrics_are_those_of_a_reference_after_several_updates(sett
     assert set(reference.weights()) == set(weights)
 
 
+def test_the_clip_follows_a_schedule() -> None:
+    """As in Stable-Baselines3, whose tuned settings for CartPole say `clip_range: lin_0.2`."""
+    learner = dataclasses.replace(SETTINGS, clip=LinearSchedule(0.2, 0.0)).make_learner(
+        DISCRETE, MLP((8, 8)), seed=SEED
+    )
+    reference = ReferencePPO(learner.variables(), SETTINGS)
+    for update in range(3):
+        progress = 0.25 * update
+        reference.settings = dataclasses.replace(SETTINGS, clip=0.2 * (1 - progress))
+        batch = random_batch(DISCRETE, update, steps=8)
+        metrics = dict(learner.update(batch, progress).metrics)
+        expected = reference.update(batch, progress, update)
+        assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=2e-4, abs=2e-5)
+    with pytest.raises(ValueError, match=r"clip=LinearSchedule\(start=0, .* has to be above 0"):
+        dataclasses.replace(SETTINGS, clip=LinearSchedule(0, 0.2))
+
+
 class ReferenceRecurrentPPO:
     """PPO with an LSTM as CleanRL's ppo_atari_lstm.py has it: single steps, memory multiplied by 1 - first."""
 
@@ -226,7 +243,8 @@ class ReferenceRecurrentPPO:
         return torch.stack(outputs)
 
     def update(self, batch: Batch, update: int) -> None:
-        settings = self.settings
+        settings, clip = self.settings, self.settings.clip
+        assert isinstance(clip, float)
 
         def joined(name: str) -> Tensor:  # [T, B * N, ...], environments of block 0 first
             return torch.cat([torch.tensor(block) for block in batch.columns[name]], dim=1)
@@ -260,7 +278,7 @@ class ReferenceRecurrentPPO:
                 ratio = (distribution.log_prob(act[:, e][m]) - old_log_prob[:, e][m]).exp()
                 a = advantages[:, e][m]
                 a = (a - a.mean()) / (a.std() + 1e-8)
-                policy_loss = torch.max(-a * ratio, -a * ratio.clamp(1 - settings.clip, 1 + settings.clip)).mean()
+                policy_loss = torch.max(-a * ratio, -a * ratio.clamp(1 - clip, 1 + clip)).mean()
                 value_loss = 0.5 * ((self.critic(features)[..., 0][m] - returns[:, e][m]) ** 2).mean()
                 entropy = distribution.entropy().mean()
                 loss = policy_loss - settings.entropy_cost * entropy + settings.baseline_cost * value_loss

@@ -190,7 +190,7 @@ class LinkGroup(Group):
         header_bytes = _FACT_BYTES * (1 + len(packet.facts))
         if self._port:
             self._port.received(size_bytes + header_bytes, arrived_at)
-        self.traffic.add(tag, received=size_bytes, headers_received=header_bytes)
+        self.traffic.add(tag, received=size_bytes)
         return packet
 
 

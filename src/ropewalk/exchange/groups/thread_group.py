@@ -146,7 +146,6 @@ class ThreadGroup(Group):
             sent=message.nbytes * others,
             received=sum(len(data) for data, _ in gathered) - message.nbytes,
             headers_sent=header * others,
-            headers_received=header * others,
         )
         return [
             (message if rank == self.rank else memoryview(data), theirs) for rank, (data, theirs) in enumerate(gathered)

@@ -116,9 +116,6 @@ class TorchGroup(Group):
             sent=message.nbytes * others,
             received=sum(length for length, *_ in told) - message.nbytes,
             headers_sent=(head.nbytes + longest - message.nbytes) * others,
-            headers_received=sum(
-                head.nbytes + longest - told[rank][0] for rank in range(self.size) if rank != self.rank
-            ),
         )
         if not longest:
             return [(message, tuple(theirs)) for _, *theirs in told]

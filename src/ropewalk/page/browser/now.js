@@ -2,7 +2,30 @@
 // Every text comes from processes: it is only ever set as textContent.
 window.ropewalk = (function () {
   "use strict";
-  const stores = {};
+  const stores = {}, queues = {};
+  const EACH_MS = 50, MOST_TRIES = 1200;
+
+  // Calls for what is being made wait until it is there, and keep their order; those for what is gone are forgotten.
+  function whenThere(id, find, call) {
+    const waiting = (queues[id] ||= []);
+    waiting.push(call);
+    if (waiting.length > 1) return;
+    let tries = 0;
+    (function next() {
+      const found = find();
+      if (!found && ++tries < MOST_TRIES) return void setTimeout(next, EACH_MS);
+      delete queues[id];
+      if (found) for (const one of waiting) one(found);
+    })();
+  }
+
+  function withGrid(id, call) {
+    whenThere(id, () => getElement(id)?.api && getElement(id), call);
+  }
+
+  function withChart(id, call) {
+    whenThere(id, () => getElement(id)?.chart && getElement(id), call);
+  }
 
   function make(tag, className, text) {
     const element = document.createElement(tag);
@@ -138,8 +161,10 @@ window.ropewalk = (function () {
   }
 
   function processes(gridId, mapId, changes) {
-    const grid = getElement(gridId), map = getHtmlElement(mapId);
-    if (!grid || !grid.api || !map) return void setTimeout(() => processes(gridId, mapId, changes), 50);
+    withGrid(gridId, (grid) => showProcesses(gridId, grid, getHtmlElement(mapId), changes));
+  }
+
+  function showProcesses(gridId, grid, map, changes) {
     let store = stores[gridId];
     if (!store || changes.all) {
       store = stores[gridId] = { rows: new Map(), hosts: new Map(), tiles: new Map() };
@@ -193,9 +218,7 @@ window.ropewalk = (function () {
   }
 
   function filter(gridId, text) {
-    const grid = getElement(gridId);
-    if (!grid || !grid.api) return void setTimeout(() => filter(gridId, text), 50);
-    grid.api.setGridOption("quickFilterText", text);
+    withGrid(gridId, (grid) => grid.api.setGridOption("quickFilterText", text));
   }
 
   function save(gridId, fileName) {
@@ -229,9 +252,7 @@ window.ropewalk = (function () {
   }
 
   function rows(gridId, added) {
-    const grid = getElement(gridId);
-    if (!grid || !grid.api) return void setTimeout(() => rows(gridId, added), 50);
-    grid.api.applyTransaction({ add: added, addIndex: 0 });
+    withGrid(gridId, (grid) => grid.api.applyTransaction({ add: added, addIndex: 0 }));
   }
 
   // --- logs ---
@@ -259,13 +280,46 @@ window.ropewalk = (function () {
     if (atEnd) box.scrollTop = box.scrollHeight;
   }
 
+  // --- charts: of the options that come, the latest is drawn; all of them together for at most a fifth of the time ---
+
+  const SHARE = 5;
+  let nextDraw = 0;
+
+  function chart(id, option, height) {
+    const store = (stores[id] ||= { timer: 0, num: -1 });
+    store.pending = { option, height };
+    withChart(id, (element) => drawChart(element, store));
+  }
+
+  function drawChart(element, store) {
+    if (!store.pending || document.hidden || store.timer || element.chart.isDisposed()) return;
+    const begun = performance.now(), { option, height } = store.pending, num = (option.series || []).length;
+    if (store.num >= 0 && begun < nextDraw) {
+      store.timer = setTimeout(() => { store.timer = 0; drawChart(element, store); }, nextDraw - begun);
+      return;
+    }
+    store.pending = null;
+    if (element.$el.offsetHeight !== height) element.$el.style.height = `${height}px`; // the chart follows
+    element.chart.setOption(option, { notMerge: num !== store.num }); // what the visitor chose stays if it can
+    element.chart.getZr().flush();
+    store.num = num;
+    nextDraw = begun + SHARE * (performance.now() - begun);
+  }
+
+  document.addEventListener("visibilitychange", () => {
+    for (const [id, store] of Object.entries(stores)) {
+      if (store.pending && "num" in store) withChart(id, (element) => drawChart(element, store));
+    }
+  });
+
   // --- the task stream: the whole option once, then what is new ---
 
-  const SHARE = 5; // it is drawn for at most a fifth of the time
-
   function stream(id, change) {
-    const element = getElement(id), chart = element && element.chart;
-    if (!chart) return void setTimeout(() => stream(id, change), 50);
+    withChart(id, (element) => showStream(id, element, change));
+  }
+
+  function showStream(id, element, change) {
+    const chart = element.chart;
     let store = stores[id];
     if (!store || store.chart !== chart) store = stores[id] = { chart, series: [], next: 0, seen: true, timer: 0 };
     if (!store.watch) {
@@ -345,5 +399,6 @@ window.ropewalk = (function () {
     store.next = begun + SHARE * (performance.now() - begun);
   }
 
-  return { cells, open, openHash, setHash, remember, onKey, processes, filter, save, saveTable, rows, log, stream };
+  return { cells, open, openHash, setHash, remember, onKey, processes, filter, save, saveTable, rows, log, chart,
+    stream };
 })();

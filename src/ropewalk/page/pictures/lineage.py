@@ -12,6 +12,8 @@ from ropewalk.page.picture import Picture
 from ropewalk.page.style import Option, Style, segments
 
 _MOST_LABELS = 40
+_MOST_ARROWS = 600
+"""Copies that are drawn; of more, one of a fixed number is."""
 
 
 def lineage(data: Mapping[str, Any], style: Style) -> Option:
@@ -24,9 +26,15 @@ def lineage(data: Mapping[str, Any], style: Style) -> Option:
     left = {int(members[str(number)]["origin"]) for number in numbers}
     exploits = [copy for copy in copies if copy["donor"] >= 0 and copy["reason"] == "exploit"]
     lost = [copy for copy in copies if copy["reason"] != "exploit"]
+    step = -(-len(exploits) // _MOST_ARROWS) or 1
     end = max([facts["step"] for facts in members.values()] + [copy["step"] for copy in copies])
     words = f"{len(left)} of {len(numbers)} members at the beginning have descendants now"
-    series = [_trained(numbers, members, style), _copied(exploits, style), _best(data["best"]["path"], style)]
+    words += f"; one of {step} copies is drawn" if step > 1 else ""
+    series = [
+        _trained(numbers, members, style),
+        _copied(exploits[::-step][::-1], style),
+        _best(data["best"]["path"], style),
+    ]
     if lost:
         series.append(_lost(lost, style))
     return {

@@ -19,6 +19,8 @@ from ropewalk.page.style import Option, Style
 
 _SPACE, _GAP, _MOST_ROWS = 440, 34, 4
 """Pixels of all rows with the gaps between them, and of a gap."""
+_MOST_INTERVALS = 1200
+"""Intervals that are drawn; of more, one of a fixed number of each member is, and the way of the best state whole."""
 _LOG_FROM = 20.0
 """Positive values whose range exceeds this factor get a logarithmic axis."""
 Span = Mapping[str, Any]
@@ -27,12 +29,14 @@ Span = Mapping[str, Any]
 
 def schedules(data: Mapping[str, Any], style: Style) -> Option:
     """A row for the score and one for each hyperparameter that changes, at most four in all."""
-    spans: Sequence[Span] = data["intervals"]
-    if not spans:
+    all_spans: Sequence[Span] = data["intervals"]
+    if not all_spans:
         return {}
+    spans, step = thinned(all_spans)
+    words = f"one of {step} intervals of each member is drawn" if step > 1 else ""
     names = [name for name in spans[0]["values"] if len({str(span["values"].get(name)) for span in spans}) > 1]
     rows = ["score", *names][:_MOST_ROWS]
-    best = _best_way(spans)
+    best = _best_way(all_spans)
     series: list[Option] = []
     for row, name in enumerate(rows):
         series += _row(row, name, spans, best, style)
@@ -41,6 +45,7 @@ def schedules(data: Mapping[str, Any], style: Style) -> Option:
     axis = {"min": 0, "max": "dataMax", "splitLine": {"show": False}}
     return {
         **style.base(),
+        **({"title": {**style.words(words), "top": 26}} if words else {}),
         "legend": style.legend(data=["all members", "way of the best state", "copied another member"]),
         "grid": rows_of_grids(len(rows), height=height, gap=_GAP, left=88),
         "xAxis": [
@@ -50,6 +55,21 @@ def schedules(data: Mapping[str, Any], style: Style) -> Option:
         "dataZoom": [{"type": "inside", "xAxisIndex": list(range(len(rows)))}],
         "series": series,
     }
+
+
+def thinned(spans: Sequence[Span]) -> tuple[Sequence[Span], int]:
+    """Return the intervals that are drawn, the last of each member among them, and of how many each is one."""
+    step = -(-len(spans) // _MOST_INTERVALS)
+    if step == 1:
+        return spans, 1
+    later: dict[int, int] = {}
+    kept: list[Span] = []
+    for span in reversed(spans):
+        number = later.get(span["member"], 0)
+        later[span["member"]] = number + 1
+        if number % step == 0:
+            kept.append(span)
+    return kept[::-1], step
 
 
 def _row(row: int, name: str, spans: Sequence[Span], best: Sequence[Span], style: Style) -> list[Option]:
@@ -109,7 +129,9 @@ def _point(name: str, span: Span, *, at_end: bool) -> list[Any]:
 
 def _value(name: str, span: Span) -> Any:
     value = span["score"] if name == "score" else span["values"].get(name)
-    return value if value is None or _is_number(value) else str(value)
+    if value is None or isinstance(value, bool) or not isinstance(value, int | float):
+        return value if value is None else str(value)
+    return float(f"{value:.5g}")
 
 
 def _values(row: int, name: str, spans: Sequence[Span], style: Style) -> Option:
@@ -121,10 +143,6 @@ def _values(row: int, name: str, spans: Sequence[Span], style: Style) -> Option:
     if name != "score" and values and min(values) > 0 and max(values) > _LOG_FROM * min(values):
         return {**axis, "type": "log"}
     return axis
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _best_way(spans: Sequence[Span]) -> list[Span]:

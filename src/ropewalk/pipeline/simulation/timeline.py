@@ -112,6 +112,17 @@ class Timeline:
         return max((ends[-1] for ends in self.ends.values() if ends), default=0.0)
 
     @cached_property
+    def _left_last_stage(self) -> list[float]:
+        """When each micro-batch left the last stage, in order."""
+        last = len(self.plan.stages) - 1
+        return sorted(
+            end
+            for worker in self.workers
+            for action, end in zip(self.actions[worker], self.ends[worker], strict=True)
+            if action.kind is ActionKind.FORWARD and action.stage == last
+        )
+
+    @cached_property
     def step_s(self) -> float:
         """Seconds per step of `plan.micro_batches` micro-batches.
 
@@ -119,13 +130,7 @@ class Timeline:
         micro-batches leave the last stage in the second half of the time, when the pipeline is full; with more
         micro-batches it is closer to the steady rate.
         """
-        last = len(self.plan.stages) - 1
-        left = sorted(
-            end
-            for worker in self.workers
-            for action, end in zip(self.actions[worker], self.ends[worker], strict=True)
-            if action.kind is ActionKind.FORWARD and action.stage == last
-        )
+        left = self._left_last_stage
         rounds = math.lcm(*(stage.replicas for stage in self.plan.stages))
         num = (len(left) - 1) // 2 // rounds * rounds
         if self.flushes or num == 0:

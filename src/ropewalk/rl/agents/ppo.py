@@ -39,6 +39,7 @@ from ropewalk.rl.losses.ppo import (
 from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.replay.batch import SampleInfo
+from ropewalk.rl.schedules import LinearSchedule
 from ropewalk.rl.seeds import generator
 
 
@@ -50,7 +51,8 @@ class PPO(OnPolicyAgent):
         epochs: how many times each batch is gone through.
         minibatches: gradient steps of an epoch. Networks with memory learn from whole environments, so they take at
             most one step for each environment.
-        clip: the ratio of probabilities counts up to this distance from 1.
+        clip: the ratio of probabilities counts up to this distance from 1; a `LinearSchedule` changes it with the steps
+            of the experiment.
         value_clip: values move at most this far from those before the update; None: as far as they do.
         normalise_advantages: whether advantages have mean 0 and variance 1 in each minibatch.
         recompute_advantages: whether advantages are computed again, with the new values, before each epoch.
@@ -77,7 +79,7 @@ class PPO(OnPolicyAgent):
     not_finite: NotFiniteRule = "raise"
     epochs: int = 4
     minibatches: int = 4
-    clip: float = 0.2
+    clip: float | LinearSchedule = 0.2
     value_clip: float | None = None
     normalise_advantages: bool = True
     recompute_advantages: bool = False
@@ -88,7 +90,8 @@ class PPO(OnPolicyAgent):
         super().__post_init__()
         self._require("epochs", self.epochs >= 1, "at least 1")
         self._require("minibatches", self.minibatches >= 1, "at least 1")
-        self._require("clip", self.clip > 0, "above 0")
+        clips = (self.clip.start,) if isinstance(self.clip, LinearSchedule) else (self.clip,)
+        self._require("clip", min(clips) > 0, "above 0")
         self._require("value_clip", self.value_clip is None or self.value_clip > 0, "above 0, or None")
         self._require("target_kl", self.target_kl is None or self.target_kl > 0, "above 0, or None")
 
@@ -185,7 +188,7 @@ class PPOLearner(OnPolicyLearner):
             behaviour_log_prob=minibatch.of(minibatch.unrolls.log_prob),
             advantages=normalised_advantages(advantages, None) if agent.normalise_advantages else advantages,
             mask=None,
-            clip=agent.clip,
+            clip=agent.clip.at(self.progress) if isinstance(agent.clip, LinearSchedule) else agent.clip,
         )
         value = clipped_value_loss(
             values=values,

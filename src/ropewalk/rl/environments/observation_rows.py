@@ -21,7 +21,6 @@ class ObservationRows:
     def __init__(self, spec: EnvironmentSpec, num_envs: int) -> None:
         self._spec = spec.observation
         self._num_envs = num_envs
-        self._single = spec.observation if isinstance(spec.observation, ArraySpec) else None
 
     def empty(self) -> Observation:
         """Return new arrays, shape (N, ...), not filled."""

@@ -61,6 +61,7 @@ class OnPolicyLearner(Learner):
     Attributes:
         num_updates: batches that were learned from.
         num_dropped: blocks that were dropped because they were older than `max_policy_lag`.
+        progress: share of the experiment's steps that were done at the last update, 0 to 1, for schedules.
     """
 
     def __init__(self, model: ActorCritic, distribution: ActionDistribution, settings: OnPolicySettings) -> None:
@@ -74,6 +75,7 @@ class OnPolicyLearner(Learner):
         )
         self.num_updates: int = 0
         self.num_dropped: int = 0
+        self.progress: float = 0.0
 
     @abstractmethod
     def learn(self, unrolls: Unrolls, info: SampleInfo) -> dict[str, float]:
@@ -93,6 +95,7 @@ class OnPolicyLearner(Learner):
         if len(batch) == 0:
             return Update(metrics)
         unrolls = unrolls_of({**batch.columns, "reward": self._scaled(batch)}, self._device)
+        self.progress = progress
         self.gradient_step.scale_learning_rate(1.0 - progress if self._settings.anneal else 1.0)
         metrics |= self.learn(unrolls, batch.info)
         metrics["num_skipped"] = float(self.gradient_step.num_skipped)

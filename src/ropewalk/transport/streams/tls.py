@@ -335,7 +335,7 @@ class TlsStream(Stream):
         for sign, meaning in _MEANINGS:
             if sign in reason:
                 return f"{self._peer} {meaning} ({reason})"
-        return f"the TLS handshake with {self._peer} failed ({reason}); it is no Ropewalk process of this run"
+        return f"the TLS handshake with {self._peer} failed ({reason}); it is not a Ropewalk process of this run"
 
 
 _MEANINGS = (
@@ -345,8 +345,8 @@ _MEANINGS = (
     ("ALERT_CERTIFICATE_EXPIRED", "finds that our certificate has expired; compare the clocks"),
     ("ALERT_CERTIFICATE_REQUIRED", "asks for a certificate and we have none"),
     ("ALERT", "refuses our certificate; one of the two belongs to another run"),
-    ("HTTP_REQUEST", "speaks plain HTTP, not TLS; it is no Ropewalk process"),
-    ("WRONG_VERSION_NUMBER", "does not speak TLS; it is no Ropewalk process"),
+    ("HTTP_REQUEST", "speaks plain HTTP, not TLS; it is not a Ropewalk process"),
+    ("WRONG_VERSION_NUMBER", "does not speak TLS; it is not a Ropewalk process"),
 )
 """Parts of OpenSSL's reasons, and what they mean about the peer; the first match counts."""
 

@@ -1,0 +1,29 @@
+"""Shared memory for the tests of what is kept there, without a session: it is imported in milliseconds."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ropewalk.sharing.arena import DepotArena
+
+
+class Lent:
+    """An arena that goes with the test, although pytest keeps fixtures for longer."""
+
+    def __init__(self) -> None:
+        self.arena: DepotArena | None = DepotArena()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.arena, name)
+
+
+@pytest.fixture
+def arena() -> Iterator[Any]:
+    lent = Lent()
+    yield lent
+    lent.arena = None
+    gc.collect()
