@@ -11,6 +11,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.live_display import live
+from tests.patience import PATIENCE_S
 
 
 class Counted:
@@ -63,10 +64,10 @@ def test_a_change_is_shown_in_the_same_display(notebook: Notebook):
     thing = Counted()
     with live(thing, every_s=0.001):
         assert notebook.shown == [thing]
-        assert notebook.was_updated.wait(30)
+        assert notebook.was_updated.wait(PATIENCE_S)
         notebook.was_updated.clear()
         thing.number = 1
-        assert notebook.was_updated.wait(30)
+        assert notebook.was_updated.wait(PATIENCE_S)
     assert notebook.updates == [
         {"text/html": "<b>0</b>", "text/plain": "<Counted 0>"},
         {"text/html": "<b>1</b>", "text/plain": "<Counted 1>"},

@@ -19,6 +19,7 @@ from ropewalk.calls.waits import waiting_calls
 from ropewalk.errors import CallCycle, DeadlineExceeded, ServiceLost
 from tests.calls.ends import End, ends, num_memory_files, until
 from tests.calls.objects import Relay, Target
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -572,7 +573,7 @@ def test_a_method_has_the_turn_of_its_own_object_already(client: Any, served: Se
 def test_calls_that_wait_for_others_and_for_their_turn_are_known_at_both_ends(relays: Any) -> None:
     client, _, _, (_, a, b) = relays
     gate = threading.Event()
-    b.server._served[1].ways["echo"].method = lambda value: gate.wait(20) and value
+    b.server._served[1].ways["echo"].method = lambda value: gate.wait(PATIENCE_S) and value
     outer = client.pass_on.future("x")
     waiting = client.echo.future("y")
     (here,) = until(lambda: [lane for lane in a.server.waits() if lane.waiting])
@@ -590,7 +591,7 @@ def test_calls_that_wait_for_others_and_for_their_turn_are_known_at_both_ends(re
 def test_waits_with_a_limit_are_none(relays: Any) -> None:
     client, _, _, (_, a, b) = relays
     gate = threading.Event()
-    b.server._served[1].ways["echo"].method = lambda value: gate.wait(20) and value
+    b.server._served[1].ways["echo"].method = lambda value: gate.wait(PATIENCE_S) and value
     with rw.deadline(30):
         outer = client.pass_on.future("x")
     until(lambda: b.server._served[1].running)

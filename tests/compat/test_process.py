@@ -26,6 +26,7 @@ from ropewalk.processes.open_sessions import close_all
 from ropewalk.processes.session import Session
 from ropewalk.settings import current as current_settings
 from ropewalk.sharing.connections import Connection, Pipe
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -175,10 +176,10 @@ def test_the_sentinel_is_ready_when_the_process_is_gone() -> None:
     long.start()
     short.start()
     assert wait([long.sentinel], timeout=0) == []
-    assert wait([long.sentinel, short.sentinel], timeout=20) == [short.sentinel]
+    assert wait([long.sentinel, short.sentinel], timeout=PATIENCE_S) == [short.sentinel]
     assert set(active_children()) >= {long}
     long.kill()
-    assert wait([long.sentinel], timeout=20) == [long.sentinel]
+    assert wait([long.sentinel], timeout=PATIENCE_S) == [long.sentinel]
     long.join()
     assert long not in active_children()
 

@@ -25,6 +25,7 @@ from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
 from ropewalk.testing.engine_under_test import new_run
 from tests.lab.docker import THIN, DockerHost
+from tests.patience import PATIENCE_S
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
@@ -54,7 +55,7 @@ def engine_of(host: DockerHost, **options: object) -> Generator[DockerEngine]:
         engine.close()
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < timeout_s, f"waited {timeout_s:g} s for {what}"
@@ -158,7 +159,7 @@ def test_a_secret_is_neither_in_the_inspection_nor_in_ps_nor_in_the_log(engine: 
 def test_containers_reach_the_address_of_the_launcher(engine: DockerEngine, host: DockerHost) -> None:
     (ip,) = engine.hosts()
     with host.machine.visit(lambda: socket.create_server((ip, 0))) as listener:
-        listener.settimeout(20)
+        listener.settimeout(PATIENCE_S)
         port = listener.getsockname()[1]
         code = f"import socket; socket.create_connection(('{ip}', {port}), 5).sendall(b'hello')"
         start(engine, sys.executable, "-c", code)

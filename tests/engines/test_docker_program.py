@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 
 from tests.lab.docker import THIN, DockerHost, thin_volumes
+from tests.patience import PATIENCE_S
 
 SQUARES = """
 import platform, sys, time
@@ -55,7 +56,7 @@ def launch(host: DockerHost, *words: str, **variables: str) -> Generator[subproc
             process.kill()
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < timeout_s, f"waited {timeout_s:g} s for {what}"

@@ -22,6 +22,7 @@ from ropewalk.errors import EngineError
 from tests.lab.kubernetes import NAMESPACE, Cluster
 from tests.lab.kubernetes_store import Refused
 from tests.lab.plugin import require_packages
+from tests.patience import PATIENCE_S
 
 SLEEP = JobSpec([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"])
 SECRET = "a-secret-91b7"
@@ -42,7 +43,7 @@ def engine(kubernetes: Cluster) -> Iterator[KubernetesEngine]:
         yield engine
 
 
-def wait_for(condition: Callable[[], object], what: str, timeout_s: float = 15.0) -> None:
+def wait_for(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"

@@ -23,6 +23,7 @@ from ropewalk.testing.engine_conformance import EngineConformance
 from ropewalk.testing.engine_under_test import processes_of
 from tests.lab import require
 from tests.lab.ssh import SshHosts
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.lab
 
@@ -64,7 +65,7 @@ def _end_job(folder: Path, id: str) -> None:
                 os.kill(int(folder.name), signal.SIGKILL)
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+def wait_for(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

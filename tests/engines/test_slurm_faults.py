@@ -20,6 +20,7 @@ from ropewalk.engines.resources import Resources
 from ropewalk.engines.slurm import SlurmEngine
 from ropewalk.errors import EngineError
 from tests.lab.slurm import CPUS_PER_NODE, KILL_WAIT_S, SlurmCluster, new_cluster
+from tests.patience import PATIENCE_S
 
 FOREVER = "import time; print('up', flush=True); time.sleep(600)"
 
@@ -61,7 +62,7 @@ def python(code: str, **facts: object) -> JobSpec:
     return JobSpec(command=[sys.executable, "-c", code], **facts)  # pyright: ignore[reportArgumentType]
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+def wait_for(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -75,7 +76,7 @@ def start(engine: SlurmEngine, spec: JobSpec, run: str) -> str:
     return id
 
 
-def end_of(engine: SlurmEngine, id: str, timeout_s: float = 30.0) -> JobStatus:
+def end_of(engine: SlurmEngine, id: str, timeout_s: float = PATIENCE_S) -> JobStatus:
     wait_for(lambda: engine.poll([id])[id].state is JobState.ENDED, timeout_s)
     return engine.poll([id])[id]
 

@@ -24,6 +24,7 @@ from ropewalk.engines.slurm_steps import SlurmSteps, slurm_engine
 from ropewalk.errors import EngineError, SettingsError
 from ropewalk.testing.engine_conformance import EngineConformance
 from tests.lab.slurm import SlurmCluster
+from tests.patience import PATIENCE_S
 from tests.scenarios.tasks import wait_until
 
 FOREVER = "import os, time; print('up on', os.environ['SLURMD_NODENAME'], flush=True); time.sleep(600)"
@@ -112,7 +113,7 @@ def python(code: str, **facts: object) -> JobSpec:
     return JobSpec(command=[sys.executable, "-c", code], **facts)  # pyright: ignore[reportArgumentType]
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+def wait_for(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -22,6 +22,7 @@ from ropewalk.processes.session import Session
 from ropewalk.testing.engine_under_test import new_run
 from tests.engines.test_ssh_faults import engine_of, wait_until
 from tests.lab.ssh import SshHosts
+from tests.patience import PATIENCE_S
 from tests.processes.test_session import Listener, start
 
 ECHO = """
@@ -48,7 +49,7 @@ def start_echo(engine: SshEngine, count: int = 1) -> list[str]:
 def there_and_back(door: str, payload: bytes) -> bytes:
     came = bytearray()
     with socket.socket(socket.AF_UNIX) as link:
-        link.settimeout(30)
+        link.settimeout(PATIENCE_S)
         link.connect(door)
         sender = threading.Thread(target=lambda: (link.sendall(payload), link.shutdown(socket.SHUT_WR)))
         sender.start()

@@ -15,6 +15,9 @@ pytest.importorskip("Box2D")
 pytest.importorskip("matplotlib")
 np = pytest.importorskip("numpy")
 LoadExample = Callable[[str], types.ModuleType]
+#: Its workers are forked from a process that has imported what is imported here.
+pytestmark = pytest.mark.usefixtures("shared_session")
+
 SMALL = ["--population", "6", "--max-steps", "60", "--json"]
 
 

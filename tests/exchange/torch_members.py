@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 
 class TorchMembers:
     """Processes that are ranks of one gloo world, and run what they are given, all the same.
@@ -44,9 +46,14 @@ class TorchMembers:
         )
         for descriptor in theirs:
             os.close(descriptor)
-        self._answers(60.0, "starting")
+        try:
+            self._answers(PATIENCE_S, "starting")
+        except BaseException:
+            self._leader.kill()
+            self.__exit__(None, None, None)
+            raise
 
-    def run(self, case: Callable[..., Any], *args: Any, timeout_s: float = 50.0) -> list[Any]:
+    def run(self, case: Callable[..., Any], *args: Any, timeout_s: float = PATIENCE_S) -> list[Any]:
         """Run a function of a module in every process, with its rank first; raises what one of them raised."""
         for pipe in self._pipes:
             # Pickled here, because a Connection would share the memory of tensors instead of sending them.

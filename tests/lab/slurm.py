@@ -22,6 +22,7 @@ import pytest
 from tests.lab.lab import Lab
 from tests.lab.machine import Machine
 from tests.lab.plugin import require, require_namespaces
+from tests.patience import PATIENCE_S
 
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct", "srun")
 #: Control groups are the host's own; they tell clusters apart by the names of their nodes.
@@ -140,7 +141,7 @@ class SlurmCluster:
         self._daemon.terminate()
         self._daemon.wait(120)
 
-    def wait_for_nodes(self, num_nodes: int, timeout_s: float = 30.0) -> None:
+    def wait_for_nodes(self, num_nodes: int, timeout_s: float = PATIENCE_S) -> None:
         """Wait until so many nodes can take jobs."""
         deadline = time.monotonic() + timeout_s
         argv = ["sinfo", "--noheader", "--Node", "--partition=main", "--states=idle,mixed", "--format=%N"]

@@ -15,6 +15,7 @@ import pytest
 from tests.lab import require
 from tests.lab.machine import REPOSITORY
 from tests.lab.plugin import require_namespaces
+from tests.patience import PATIENCE_S
 
 LABELLED = "A_LAB_OF_THIS_TEST"
 
@@ -87,7 +88,7 @@ def _namespaces() -> None:
 
 
 def test_a_failing_test_leaves_nothing_and_fails_once(tmp_path: Path) -> None:
-    out, _ = start_tests(tmp_path, FAILING, str(tmp_path)).communicate(timeout=30)
+    out, _ = start_tests(tmp_path, FAILING, str(tmp_path)).communicate(timeout=PATIENCE_S)
     assert "assert one is two" in out
     assert "1 failed in" in out  # and no error of a fixture, and no warning about something unclosed
     assert labelled(str(tmp_path)) == []
@@ -101,7 +102,7 @@ def test_after_sigkill_of_the_tests_the_kernel_ends_their_machines(tmp_path: Pat
             running = labelled(str(tmp_path))
         finally:
             tests.send_signal(signal.SIGKILL)
-        tests.communicate(timeout=10)  # also ends only when nobody holds the pipes any more
+        tests.communicate(timeout=PATIENCE_S)  # also ends only when nobody holds the pipes any more
     assert len(running) >= 6, running  # pytest, two of process 1, a relay, the shell and its daemon
     deadline = time.monotonic() + 120
     while (left := labelled(str(tmp_path))) and time.monotonic() < deadline:
@@ -124,7 +125,7 @@ def test_without_the_right_to_make_namespaces_a_test_skips_by_hand_and_fails_in_
 ) -> None:
     require("setpriv")
     weak = ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
-    out, _ = start_tests(tmp_path, CARRYING, str(tmp_path), *weak, CI=ci).communicate(timeout=30)
+    out, _ = start_tests(tmp_path, CARRYING, str(tmp_path), *weak, CI=ci).communicate(timeout=PATIENCE_S)
     assert outcome in out
     assert "needs root and the right to make namespaces" in out
 

@@ -14,6 +14,7 @@ from ropewalk.engines import ENGINES
 from ropewalk.engines.engine import Reach
 from ropewalk.engines.local import LocalEngine
 from ropewalk.engines.resources import Resources
+from tests.patience import PATIENCE_S
 
 
 class Neighbours(LocalEngine):
@@ -45,7 +46,7 @@ def lose_host(agent: psutil.Process) -> None:
     there = agent.children(recursive=True)
     folders = {Path(str(connection.laddr)).parent for connection in agent.net_connections("unix")}
     agent.kill()
-    psutil.wait_procs(there, timeout=20)
+    psutil.wait_procs(there, timeout=PATIENCE_S)
     for folder in folders:
         if folder.name.startswith("ropewalk-"):
             shutil.rmtree(folder)

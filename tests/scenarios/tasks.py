@@ -6,8 +6,10 @@ import os
 import time
 from collections.abc import Callable
 
+from tests.patience import PATIENCE_S
 
-def wait_until(holds: Callable[[], object], timeout_s: float = 120.0, *, what: str = "") -> None:
+
+def wait_until(holds: Callable[[], object], timeout_s: float = PATIENCE_S, *, what: str = "") -> None:
     """Poll a condition; the test fails when it never holds."""
     deadline = time.monotonic() + timeout_s
     pause_s = 0.001

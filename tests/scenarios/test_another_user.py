@@ -23,6 +23,7 @@ from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.link import Codec
 from ropewalk.transport.tokens import key_of_host, token_for
 from tests.other_users import MALLORY, as_user, needs_root
+from tests.patience import PATIENCE_S
 from tests.population.neighbours import session_of_neighbours
 
 pytestmark = needs_root
@@ -62,7 +63,7 @@ def answers_to(family: int, door: Any) -> list[bytes]:
     answers: list[bytes] = []
     for words in HOSTILE:
         with socket.socket(family) as sock:
-            sock.settimeout(60)
+            sock.settimeout(PATIENCE_S)
             sock.connect(door)
             answer = b""
             with contextlib.suppress(ConnectionError):

@@ -11,6 +11,8 @@ import textwrap
 import time
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 #: What is defined in `__main__`; there is no `if __name__ == "__main__"` around what uses it.
 DEFINITIONS = """
 import ropewalk, functools, os
@@ -106,7 +108,7 @@ def run(*arguments: str, folder: Path, stdin: str = "", **environment: str) -> l
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE_S,
         cwd=folder,
         env={**os.environ, **environment},
     )

@@ -28,6 +28,7 @@ from ropewalk.errors import PoolClosed
 from ropewalk.pool.kept_constants import MAX_CONSTANTS
 from ropewalk.processes import open_sessions
 from tests.control.looking import looks
+from tests.patience import PATIENCE_S
 from tests.scenarios.tasks import (
     note,
     noted,
@@ -533,7 +534,7 @@ def test_a_pool_that_nobody_closed_says_so_and_ends() -> None:
 def test_a_pool_that_is_not_closed_lets_its_script_end(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import ropewalk; pool = ropewalk.Pool(2); print(pool.map(abs, [-1])); pool.map_async(abs, [1])")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=15)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (0, "[1]\n"), done.stderr
     assert "Traceback" not in done.stderr
 

@@ -17,6 +17,7 @@ from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.link import Codec
 from ropewalk.transport.tokens import key_of_host, token_for
+from tests.patience import PATIENCE_S
 from tests.scenarios.tasks import wait_until
 
 
@@ -53,7 +54,7 @@ def test_what_was_struck_off_holds_no_lock_and_calls_no_manager(
             patch.setattr(session.processes, "signal", lambda *_: None)
             session.processes.retire(cast("Any", process)._popen._id)
         wait_until(lambda: words(path)[-3:] == ["PeerLost"] * 3)
-        assert lock.acquire(timeout=20)
+        assert lock.acquire(timeout=PATIENCE_S)
         calls = shared["calls"]
         wait_until(lambda: len(words(path)) > 10 + words(path).index("PeerLost"))
         assert shared["calls"] == calls
@@ -85,7 +86,7 @@ def test_services_let_a_process_in_that_a_process_has_started_until_it_ends(sess
     into = rw.Queue(session=session)
     process = rw.Process(target=start_guest, args=(into,))
     process.start()
-    guest = into.get(timeout=20)
+    guest = into.get(timeout=PATIENCE_S)
     credentials = Credentials(session.run_id, guest, token_for(key, depot, guest))
     dial(parse_address(depot), credentials, Codec(ServiceUp)).close()
     into.put("end")
@@ -128,7 +129,7 @@ def test_each_process_has_tokens_of_its_own_for_each_service(session: rw.Session
             process.start()
             process.join()
             assert process.exitcode == 0
-            found.append([results.get(timeout=20) for _ in addresses])
+            found.append([results.get(timeout=PATIENCE_S) for _ in addresses])
     for first, again, other, *refused in found:
         assert first == again != other and len(first) == 64
         assert all(word.startswith("refused: ") for word in refused)
@@ -151,6 +152,6 @@ def test_nobody_gets_a_token_in_the_name_of_another(session: rw.Session) -> None
     results = rw.Queue(session=session)
     process = rw.Process(target=ask_in_the_name_of, args=("launcher", member_of(session).depot(), results))
     process.start()
-    own, asked = results.get(timeout=20)
+    own, asked = results.get(timeout=PATIENCE_S)
     process.join()
     assert own == asked

@@ -73,7 +73,7 @@ def test_threads_that_wait_leave_room_for_what_they_wait_for(session: rw.Session
     finally:
         threading.stack_size(size)
     conversation = member_of(session).converse(member_of(session).depot())
-    wait_until(lambda: conversation.num_pending >= MAX_IN_FLIGHT - 1, timeout_s=30)
+    wait_until(lambda: conversation.num_pending >= MAX_IN_FLIGHT - 1)
     done = threading.Event()
 
     def go_on() -> None:

@@ -8,6 +8,7 @@ import pytest
 from ropewalk.tracking.gpu_metrics import GpuMetrics
 from ropewalk.tracking.records import Metrics
 from ropewalk.tracking.system_metrics import SystemMetrics
+from tests.patience import PATIENCE_S
 
 
 def test_the_machine_is_measured_until_it_is_closed() -> None:
@@ -20,7 +21,7 @@ def test_the_machine_is_measured_until_it_is_closed() -> None:
             enough.set()
 
     measures = SystemMetrics(put, interval_s=0.01)
-    assert enough.wait(20)
+    assert enough.wait(PATIENCE_S)
     measures.close()
     measures.close()
     values = dict(zip(found[-1].names, found[-1].values, strict=True))

@@ -34,6 +34,7 @@ from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer import Trainer
 from ropewalk.training.trainer_options import ProcessOptions, Snapshots
+from tests.patience import PATIENCE_S
 from tests.pipeline.played_plans import even_cut, plan_of
 
 SEED = 5
@@ -42,7 +43,7 @@ SAMPLES = 22
 #: Numbers of a sample: 64 bytes, so that micro-batches lie alike in memory, cut or sent. Sums depend on that.
 WIDTH = 16
 #: Long enough for a busy machine, short enough that a test does not wait for long.
-PATIENCE = TrainerTimeouts(start_s=60, quiet_s=0.5, silent_s=5.0, stalled_s=40.0, replace_s=30.0, max_deaths=8)
+PATIENCE = TrainerTimeouts(start_s=PATIENCE_S, quiet_s=0.5, silent_s=5.0, stalled_s=40.0, replace_s=30.0, max_deaths=8)
 
 # --- what is trained --------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from ropewalk.exchange.tensor_codec import ALIGN, TensorCodec
 from ropewalk.pipeline.plans import Edge, Plan, PlanWorker, Stage
 from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.training import links as links_module
+from ropewalk.training import stage_fleet
 from ropewalk.training.far_links import FarLink, FarMessage, memory_of, one_way
 from ropewalk.training.link_transports import LinkOwner
 from ropewalk.training.links import Endpoint, ProcessLinks
@@ -67,11 +68,11 @@ class Seat:
 
 
 @pytest.fixture
-def seats() -> Iterator[Any]:
+def seats(trainings: rw.Session) -> Iterator[Any]:
     program = rw.Program("far")
     peers = program.declare("seats")
-    program.add(rw.Service(Seat, peers), name="seats", replicas=2)
-    with program.launch() as running:
+    program.add(rw.Service(Seat, peers), name="seats", replicas=2, preload=stage_fleet.PRELOADED)
+    with program.launch(session=trainings) as running:
         yield running.client("seats")
 
 

@@ -39,6 +39,7 @@ from ropewalk.training.trainer_options import Snapshots
 from tests import conftest
 from tests.foreign_frames import foreign_frames
 from tests.left_behind import Snapshot
+from tests.patience import PATIENCE_S
 from tests.scenarios.launchers import launcher, wait_until_gone
 from tests.shared_session import kept
 from tests.training.faulty_training import (
@@ -239,7 +240,7 @@ def end_at(trainer: rw.Trainer, seat: int) -> None:
     pid = next(one.pid for one in fleet._running.status().nodes if one.replica == seat and one.state == "running")
     process = psutil.Process(pid)
     process.kill()
-    process.wait(10)
+    process.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize("where", ["launcher", "folder"])

@@ -30,6 +30,7 @@ from ropewalk.program.status import NodeStatus
 from tests.exchange.parameter_server.local_servers import LocalServers, LocalShard
 from tests.exchange.parameter_server.running import by_members, gradients, groups, member, model, run_steps
 from tests.exchange.parameter_server.running import servers as running_servers
+from tests.patience import PATIENCE_S
 
 STEPS, WORKERS = 12, 2
 OPTIMIZER = ServerSGD(0.1, momentum=0.5)
@@ -144,7 +145,7 @@ def trained_with(
 
     def body(rank: int) -> dict[str, Tensor]:
         weights = model()
-        with member(servers, members[rank], weights, timeout_s=30.0, **options) as exchange:
+        with member(servers, members[rank], weights, timeout_s=PATIENCE_S, **options) as exchange:
             for step in range(STEPS):
                 if rank == 0:
                     disturb(step)
@@ -218,7 +219,7 @@ def test_a_shard_older_than_the_last_change_of_members_waits_for_nobody_twice() 
     with LocalServers(1) as servers:
 
         def body(rank: int) -> list[dict[str, Tensor]]:
-            with member(servers, first[rank], compressor=GDSEC(c=3.0, beta=0.1), timeout_s=30.0) as exchange:
+            with member(servers, first[rank], compressor=GDSEC(c=3.0, beta=0.1), timeout_s=PATIENCE_S) as exchange:
                 run_steps(exchange, rank, range(2))
                 between.wait(120)
                 if rank == 0:

@@ -30,6 +30,7 @@ from tests.exchange.parameter_server.running import (
     run_steps,
     servers,
 )
+from tests.patience import PATIENCE_S
 
 SIZE = 3
 Means = list[list[dict[str, Tensor]]]
@@ -323,7 +324,7 @@ def test_a_step_that_was_taken_back_leaves_no_trace_and_survivors_go_on() -> Non
     compressor = GDSEC(c=3.0, beta=0.1)
     first, second = groups(3), groups(2, epoch=1)
     # As a coordinator sees to it: nobody begins an epoch while others are still in a step of the one before.
-    done, begun = threading.Barrier(3, timeout=30), threading.Barrier(3, timeout=30)
+    done, begun = threading.Barrier(3, timeout=PATIENCE_S), threading.Barrier(3, timeout=PATIENCE_S)
 
     def body(rank: int) -> list[dict[str, Tensor]]:
         with member(client, first[rank], compressor=compressor) as exchange:

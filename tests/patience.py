@@ -1,0 +1,4 @@
+"""How long a test waits for what has to come."""
+
+PATIENCE_S = 120.0
+"""Long enough beside eight busy processes, and shorter than the time of a test: who waits in vain says for what."""
