@@ -410,13 +410,26 @@ def test_the_states_have_the_calls_for_which_a_ring_has_no_room(arena: DepotAren
 
 
 def begun(arena: DepotArena) -> tuple[SharedRecord, dict[str, LockCall]]:
-    """Return a lock that process 1 owns, for which 2 waits, with 3 and 4 at its first condition."""
-    record = a_lock(arena)
+    """Return a lock that process 1 owns, for which 2 waits, with 3 and 4 at its first condition.
+
+    In both rings calls that are over come first: each change passes them, and may be interrupted meanwhile.
+    """
+    record, over = a_lock(arena), LockCall(6, 0)
     calls = {name: LockCall(process, 0) for process, name in enumerate("abcd", 1)}
+    for _ in range(3):
+        assert acquired(record, 6, 6)
+        assert lock_rings.wait(record, over, 6, 1) == 0
+        assert acquired(record, 1, 1)
+        assert lock_rings.notify(record, 1, 1, 1)
+        assert lock_rings.release(record, 1, 1, True)
+        assert lock_rings.take(record, over, 6)
+        assert lock_rings.release(record, 6, 6, True) == 0
     for process, name in ((3, "c"), (4, "d")):
         assert acquired(record, process, process)
         assert lock_rings.wait(record, calls[name], process, 1) == 0
     assert acquired(record, 1, 1)
+    for _ in range(3):
+        assert lock_rings.claim(record, over, 6, True) and lock_rings.withdraw(record, over)
     assert lock_rings.claim(record, calls["b"], 2, True)
     return record, calls
 
