@@ -328,6 +328,36 @@ def test_sleepers_are_notified_in_turn_by_condition_and_their_places_are_used_ag
     assert processes_in(record) == [[], [1, 3, 9], [4]]
 
 
+def test_sleepers_are_notified_in_turn_where_their_ring_goes_round(arena: DepotArena) -> None:
+    record, over = a_lock(arena), LockCall(6, 0)
+    for _ in range(NUM_CALLS - 2):
+        assert acquired(record, 6, 6)
+        assert lock_rings.wait(record, over, 6, 1) == 0
+        assert acquired(record, 1, 1)
+        assert lock_rings.notify(record, 1, 1, 1) and lock_rings.release(record, 1, 1, True)
+        assert lock_rings.take(record, over, 6) and lock_rings.release(record, 6, 6, True) == 0
+    for process in (2, 3, 4, 5):
+        assert acquired(record, process, 1)
+        assert lock_rings.wait(record, LockCall(process, 0), 1, 1) == 0
+    assert acquired(record, 1, 1)
+    assert all(lock_rings.notify(record, 1, 1, 1) for _ in range(4))
+    assert processes_in(record) == [[], [2, 3, 4, 5], []]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_thread_that_gave_its_lock_away_does_not_own_it_until_it_is_taken(arena: DepotArena, waits: bool) -> None:
+    """As a handler of a signal would find that this thread runs meanwhile."""
+    record, call, other = a_lock(arena), LockCall(1, 3), LockCall(2, 4)
+    assert acquired(record, 1, 1)
+    assert lock_rings.claim(record, other, 2, True) and other.is_claim
+    if waits:
+        assert lock_rings.wait(record, call, 1, 5) and not call.is_claim
+    else:
+        assert lock_rings.release(record, 1, 1, True)
+    assert not acquired(record, 1, 1)
+    assert lock_rings.take(record, other, 2)
+
+
 @pytest.mark.parametrize("what", ["claim", "release", "wait", "notify", "take", "withdraw"])
 def test_a_call_takes_over_the_mutex_of_a_process_that_died_with_it(arena: DepotArena, what: str) -> None:
     record, calls = begun(arena)
