@@ -21,6 +21,12 @@ def test_a_small_round_between_large_ones_costs_no_workers() -> None:
     assert [follow.workers_for(num) for num in (40, 5, 5, 40, 5, 5, 5, 60)] == [40, 40, 40, 40, 40, 40, 5, 60]
 
 
+def test_by_default_a_worker_has_four_evaluations_and_the_third_smaller_ask_shrinks_the_pool() -> None:
+    follow = WorkerAutoscaler(1, 100)
+    assert [follow.workers_for(num) for num in (400, 200, 200, 200)] == [100, 100, 100, 50]
+    assert WorkerAutoscaler(4, 4).workers_for(1) == 4
+
+
 @given(st.lists(st.integers(0, 100), max_size=30), st.integers(1, 5))
 @settings(deadline=None, max_examples=50)
 def test_there_are_always_enough_and_never_more_than_lately_needed(asks: list[int], patience: int) -> None:

@@ -21,6 +21,8 @@ def test_by_default_nothing_is_due_while_nothing_changes() -> None:
     assert pace.next_due is None
     pace.ended(1.01)
     assert pace.next_due is None and not pace.is_due(1e9)
+    pace.changed()
+    assert pace.next_due == 2.01, "a second later, as it took less than a twentieth of that"
 
 
 def test_a_call_while_a_checkpoint_is_written_asks_for_another_one() -> None:
@@ -69,6 +71,10 @@ def test_by_default_saving_takes_a_twentieth_of_the_time_at_most(costs: list[flo
 def test_an_interval_that_makes_no_sense_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match="checkpoint_s must be a number of seconds above 0, or None, not"):
         CheckpointPace(wrong, 0.0)
+
+
+def test_an_interval_may_be_shorter_than_a_second() -> None:
+    assert CheckpointPace(0.5, 0.0).next_due == 0.5
 
 
 def test_an_endless_interval_means_never() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.program.wait_graph import find_circle
+from ropewalk.program.wait_graph import addresses, find_circle
 from tests.program.waiting_world import World
 
 
@@ -22,12 +22,19 @@ def test_calls_that_wait_crosswise_are_a_circle_which_is_drawn() -> None:
     circle = find_circle(crosswise().reports())
     assert circle and circle.labels == ("b.m3", "b.m2", "a.m4", "a.m1", "b.m3")
     assert circle.last_comer.call.label == "a.m4"
+    assert [stuck.address for stuck in circle.calls] == ["b", "b", "a", "a"]
     assert circle.drawn() == (
         "  b.m3  waits for its turn, which is taken by b.m2\n"
         "  b.m2  runs, and waits for its call of a.m4\n"
         "  a.m4  waits for its turn, which is taken by a.m1\n"
         "  a.m1  runs, and waits for its call of b.m3"
     )
+
+
+def test_the_processes_that_calls_wait_for_are_those_to_ask_next() -> None:
+    reports = crosswise().reports()
+    assert [addresses(reports[name]) for name in "ab"] == [{"b"}, {"a"}]
+    assert addresses(World(a=1).reports()["a"]) == set()
 
 
 def test_a_circle_may_lead_through_services_at_which_nobody_waits() -> None:

@@ -78,8 +78,16 @@ def interrupted_at(
     These are after calls, at the beginning of functions and at the end of each turn of a loop.
     """
     left = step
-    last: dict[FrameType, str] = {}
     files = {module.__file__ for module in modules}
+    last: dict[FrameType, int] = {}
+
+    def may_handle_signals(frame: FrameType) -> bool:
+        """Whether Python does so before the next instruction."""
+        if frame not in last:  # the first instruction that is seen of a function follows on RESUME
+            return True
+        name = dis.opname[frame.f_code.co_code[last[frame]]]
+        is_turn = name.startswith("POP_JUMP_BACKWARD") and frame.f_lasti < last[frame]  # of a loop, in Python 3.11
+        return is_turn or name.startswith(("CALL", "JUMP_BACKWARD", "RESUME"))
 
     def trace(frame: FrameType, event: str, _arg: object) -> Any:
         nonlocal left
@@ -87,12 +95,11 @@ def interrupted_at(
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
-            # The first instruction that is seen of a function follows on RESUME, at which signals are handled.
-            if last.get(frame, "RESUME").startswith(("CALL", "JUMP_BACKWARD", "RESUME")):
+            if may_handle_signals(frame):
                 left -= 1
                 if left == 0:
                     handler()
-            last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            last[frame] = frame.f_lasti
         return trace
 
     before = sys.gettrace()

@@ -30,7 +30,7 @@ def calls_of(arena: DepotArena, kind: int) -> HostCalls:
     return HostCalls(HostDesk(arena, 7, "it", link), slot, 0, lambda: None)
 
 
-def lost(_calls: HostCalls) -> BaseException:
+def lost(_calls: HostCalls) -> Exception:
     return AssertionError("the depot is there")
 
 

@@ -328,6 +328,36 @@ def test_sleepers_are_notified_in_turn_by_condition_and_their_places_are_used_ag
     assert processes_in(record) == [[], [1, 3, 9], [4]]
 
 
+def test_sleepers_are_notified_in_turn_where_their_ring_goes_round(arena: DepotArena) -> None:
+    record, over = a_lock(arena), LockCall(6, 0)
+    for _ in range(NUM_CALLS - 2):
+        assert acquired(record, 6, 6)
+        assert lock_rings.wait(record, over, 6, 1) == 0
+        assert acquired(record, 1, 1)
+        assert lock_rings.notify(record, 1, 1, 1) and lock_rings.release(record, 1, 1, True)
+        assert lock_rings.take(record, over, 6) and lock_rings.release(record, 6, 6, True) == 0
+    for process in (2, 3, 4, 5):
+        assert acquired(record, process, 1)
+        assert lock_rings.wait(record, LockCall(process, 0), 1, 1) == 0
+    assert acquired(record, 1, 1)
+    assert all(lock_rings.notify(record, 1, 1, 1) for _ in range(4))
+    assert processes_in(record) == [[], [2, 3, 4, 5], []]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_thread_that_gave_its_lock_away_does_not_own_it_until_it_is_taken(arena: DepotArena, waits: bool) -> None:
+    """As a handler of a signal would find that this thread runs meanwhile."""
+    record, call, other = a_lock(arena), LockCall(1, 3), LockCall(2, 4)
+    assert acquired(record, 1, 1)
+    assert lock_rings.claim(record, other, 2, True) and other.is_claim
+    if waits:
+        assert lock_rings.wait(record, call, 1, 5) and not call.is_claim
+    else:
+        assert lock_rings.release(record, 1, 1, True)
+    assert not acquired(record, 1, 1)
+    assert lock_rings.take(record, other, 2)
+
+
 @pytest.mark.parametrize("what", ["claim", "release", "wait", "notify", "take", "withdraw"])
 def test_a_call_takes_over_the_mutex_of_a_process_that_died_with_it(arena: DepotArena, what: str) -> None:
     record, calls = begun(arena)
@@ -410,13 +440,26 @@ def test_the_states_have_the_calls_for_which_a_ring_has_no_room(arena: DepotAren
 
 
 def begun(arena: DepotArena) -> tuple[SharedRecord, dict[str, LockCall]]:
-    """Return a lock that process 1 owns, for which 2 waits, with 3 and 4 at its first condition."""
-    record = a_lock(arena)
+    """Return a lock that process 1 owns, for which 2 waits, with 3 and 4 at its first condition.
+
+    In both rings calls that are over come first: each change passes them, and may be interrupted meanwhile.
+    """
+    record, over = a_lock(arena), LockCall(6, 0)
     calls = {name: LockCall(process, 0) for process, name in enumerate("abcd", 1)}
+    for _ in range(3):
+        assert acquired(record, 6, 6)
+        assert lock_rings.wait(record, over, 6, 1) == 0
+        assert acquired(record, 1, 1)
+        assert lock_rings.notify(record, 1, 1, 1)
+        assert lock_rings.release(record, 1, 1, True)
+        assert lock_rings.take(record, over, 6)
+        assert lock_rings.release(record, 6, 6, True) == 0
     for process, name in ((3, "c"), (4, "d")):
         assert acquired(record, process, process)
         assert lock_rings.wait(record, calls[name], process, 1) == 0
     assert acquired(record, 1, 1)
+    for _ in range(3):
+        assert lock_rings.claim(record, over, 6, True) and lock_rings.withdraw(record, over)
     assert lock_rings.claim(record, calls["b"], 2, True)
     return record, calls
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch
+
+from ropewalk.pipeline.stages.micro_batches import MiniBatch
 from ropewalk.training.retained_steps import Retained, RetainedSteps
 
 
@@ -35,6 +38,20 @@ def test_without_snapshots_only_what_follows_the_first_that_is_not_done_stays() 
         retained.done(one)
     retained.drop_done()
     assert retained.restart() == ones[1:]
+
+
+def test_an_admission_that_was_not_sent_is_not_repeated() -> None:
+    retained, ones = admitted(0, 1)
+    unsent = Retained(2, 4, None, None, drains=False)
+    retained.add(unsent)
+    retained.remove(unsent)
+    assert retained.restart() == ones
+
+
+def test_the_size_of_an_admission_is_that_of_the_tensors_that_are_kept_for_it() -> None:
+    batch = MiniBatch(0, {"x": (torch.zeros(3, 4), torch.zeros(5, dtype=torch.int8))}, torch.zeros(2), (3,))
+    assert Retained(0, 4, batch, None, drains=False).size_bytes == 3 * 4 * 4 + 5 + 2 * 4
+    assert Retained(0, 4, None, None, drains=False).size_bytes == 0
 
 
 def test_what_precedes_a_cut_is_dropped_and_the_words_say_what_is_repeated() -> None:

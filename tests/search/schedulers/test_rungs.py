@@ -20,6 +20,34 @@ def test_budgets_are_powers_up_to_the_most() -> None:
         budgets_from(math.nan, 4, 2)
 
 
+@pytest.mark.parametrize("eta", [0.5, 1, math.inf, math.nan])
+def test_rungs_need_a_factor_that_is_above_one_and_finite(eta: float) -> None:
+    with pytest.raises(SearchInvalid, match=f"eta must be a number above 1, not {eta}"):
+        budgets_from(1, 81, eta)
+
+
+@pytest.mark.parametrize(("r", "R"), [(0, 4), (-0.5, 4), (5, 4), (1, math.inf)])
+def test_budgets_need_a_least_and_a_most_that_is_finite(r: float, R: float) -> None:
+    with pytest.raises(SearchInvalid, match=f"above 0 and at most R, but r is {r} and R is {R}"):
+        budgets_from(r, R, 2)
+    assert budgets_from(0.5, 0.5, 2) == [0.5], "one rung"
+
+
+def test_a_trial_that_ends_under_way_counts_with_its_last_score_and_one_that_fails_as_the_worst() -> None:
+    bracket = Bracket([1, 2])
+    for trial, score in enumerate((-5.0, 0.5, 0.9)):
+        bracket.start(trial)
+        bracket.report(trial, score)
+    bracket.start(3)
+    bracket.end(1)
+    bracket.fail(2)
+    bracket.end(3)
+    bracket.pause(0, 1)
+    rung = bracket.rungs[0]
+    assert rung.ranking == [(-0.5, 1), (5.0, 0), (math.inf, 2), (math.inf, 3)], "3 has reported nothing"
+    assert rung.best_promotable(4) == 0, "the others train no more"
+
+
 def test_a_count_is_a_whole_number_that_is_large_enough() -> None:
     assert [checked_count("num", value, 2) for value in (2, 3)] == [2, 3]
     for value in (1, True, 2.0):
