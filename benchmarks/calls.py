@@ -11,7 +11,7 @@
 The baselines are a bare unix socket with threads (`bare_calls.py` says exactly what that floor does),
 `multiprocessing.managers`, gRPC and Ray actors. One that is missing has "not installed" in its column. Each row runs
 in an interpreter of its own, under a time limit: a row that hangs or fails is a line of the table like any other.
-README.md says how it is measured.
+calls.md says how it is measured.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds")
     parser.add_argument("--soak", action="store_true", help="also the row of a million calls")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the lines as JSON")
-    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for README.md")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for calls.md")
     parser.add_argument("--subject", default="ropewalk", choices=LIBRARIES, help="who is measured against the others")
     parser.add_argument("--here", type=pathlib.Path, metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()

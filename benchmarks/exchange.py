@@ -6,7 +6,7 @@
     python benchmarks/exchange.py --json FILE --markdown FILE
 
 Each row runs in an interpreter of its own, under a time limit: a row that hangs or fails is a line of the table like
-any other. A group of rows is a module with a dictionary `ROWS`; it is listed in `GROUPS`. README.md says how it is
+any other. A group of rows is a module with a dictionary `ROWS`; it is listed in `GROUPS`. exchange.md says how it is
 measured.
 """
 
@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=9, metavar="N", help="rounds of each measurement (default 9)")
     parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the lines as JSON")
-    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for README.md")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for exchange.md")
     parser.add_argument("--here", type=pathlib.Path, metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     # An installed package has its byte code; a checkout gets it on the first import, unless this forbids it.

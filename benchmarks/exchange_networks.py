@@ -199,7 +199,7 @@ def main() -> int:
     parser.add_argument("--methods", nargs="+", metavar="WORD", help="those whose name has one of these in it")
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="0 to N - 1")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all trainings as JSON")
-    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for README.md")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for gd_sec.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
     words = options.methods or [""]

@@ -145,7 +145,7 @@ def main() -> int:
     parser.add_argument("--problems", nargs="+", metavar="WORD", default=[""], help="names with one of these in them")
     parser.add_argument("--schemes", nargs="+", metavar="WORD", default=[""], help="names with one of these in them")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all numbers as JSON")
-    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for README.md")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for gd_sec.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
     schemes = {

@@ -6,7 +6,7 @@
     python benchmarks/pipeline.py --json FILE --markdown FILE
 
 Each row runs in an interpreter of its own, under a time limit: a row that hangs or fails is a line of the table like
-any other. A group of rows is a module with a dictionary `ROWS`; it is listed in `GROUPS`. README.md says how it is
+any other. A group of rows is a module with a dictionary `ROWS`; it is listed in `GROUPS`. pipeline.md says how it is
 measured.
 """
 
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="blocks of each contender (default 5)")
     parser.add_argument("--quick", action="store_true", help="fewer steps and rounds")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the lines as JSON")
-    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for README.md")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for pipeline.md")
     parser.add_argument("--here", type=pathlib.Path, metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     # An installed package has its byte code; a checkout gets it on the first import, unless this forbids it.

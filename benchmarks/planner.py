@@ -6,7 +6,7 @@
     python benchmarks/planner.py --json FILE --markdown FILE
 
 The first table says whether `pipedream` finds the objectives that PipeDream's own optimizer printed, and how much
-sooner; the second compares its plans with those of `exact`. README.md says how it is measured.
+sooner; the second compares its plans with those of `exact`. planner.md says how it is measured.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main() -> int:
     parser.add_argument("--partitioners", nargs="+", choices=PARTITIONERS, default=PARTITIONERS, help="both by default")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="the least of so many times counts")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all numbers as JSON")
-    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the tables for README.md")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the tables for planner.md")
     options = parser.parse_args()
     profiles = read_profiles(options.profiles, options.only)
     if not profiles:

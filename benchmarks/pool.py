@@ -8,7 +8,7 @@
 
 Each row runs in an interpreter of its own, under a time limit: a row that hangs
 or fails is a line of the table like any other, and no row pays for what an
-earlier one has left behind. README.md says how it is measured.
+earlier one has left behind. pool.md says how it is measured.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds")
     parser.add_argument("--floor", action="store_true", help="also measure the bare pool")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the lines as JSON")
-    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for README.md")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for pool.md")
     parser.add_argument("--pool", default="ropewalk", metavar="MODULE", help="module whose Pool is the subject")
     parser.add_argument("--here", type=pathlib.Path, metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -7,7 +7,7 @@
     python benchmarks/population.py --json FILE --markdown FILE
 
 Each row runs in an interpreter of its own, under a time limit: a row that hangs or fails is a line of the table like
-any other. README.md says how it is measured.
+any other. population.md says how it is measured.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
     parser.add_argument("--against", nargs="+", choices=OTHERS, default=list(OTHERS), help="pools that take part")
     parser.add_argument("--quick", action="store_true", help="small and short")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the lines as JSON")
-    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for README.md")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for population.md")
     parser.add_argument("--here", type=pathlib.Path, metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     # An installed package has its byte code; a checkout gets it on the first import, unless this forbids it.

@@ -9,7 +9,7 @@
 
 The floor beside them is a bare socket pair between two processes (`process_rows.Bare`), and a copy of the memory. Each
 row runs in an interpreter of its own, under a time limit: a row that hangs or fails is a line of the table like any
-other. README.md says how it is measured.
+other. processes.md says how it is measured.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="rounds of each measurement (default 5)")
     parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the lines as JSON")
-    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for README.md")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for processes.md")
     parser.add_argument("--subject", default="ropewalk", metavar="LIBRARY", help="who is measured against spawn")
     parser.add_argument("--here", type=pathlib.Path, metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()

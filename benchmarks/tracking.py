@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds")
     parser.add_argument("--postgres", default="", metavar="URL", help="an empty database for the rows of the store")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the lines as JSON")
-    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for README.md")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for tracking.md")
     parser.add_argument("--here", type=pathlib.Path, metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args()
     # An installed package has its byte code; a checkout gets it on the first import, unless this forbids it.

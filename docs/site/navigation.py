@@ -32,7 +32,13 @@ GUIDES = (
 )
 EXPLANATION = ("theory.md", "glossary.md", "stability.md")
 PROJECT = ("ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
-BENCHMARKS = ("benchmarks/README.md", "benchmarks/engines.md", "benchmarks/scale.md", "benchmarks/gd_sec.md")
+BENCHMARKS = tuple(
+    f"benchmarks/{name}.md"
+    for name in (
+        *("README", "pool", "calls", "processes", "planner", "profiler", "pipeline", "exchange", "gd_sec", "population"),
+        *("rl", "tracking", "page", "engines", "scale"),
+    )
+)
 ABOUT = {
     "Tutorials": "Learn by doing, a step at a time.",
     "How-to": "One question each, answered on one page.",
