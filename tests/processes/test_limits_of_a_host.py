@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 from ropewalk.transport import kernel
 
@@ -18,27 +19,26 @@ _POOL = """
 """
 
 
-def _run(code: str, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, **options
-    )
+def _run(code: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
 
 
-def test_a_host_holds_more_processes_than_its_usual_limit_of_descriptors_allows():
+def test_a_host_holds_more_processes_than_its_usual_limit_of_descriptors_allows() -> None:
     ended = _run(_POOL.format(soft=64, hard=2000))
     assert ended.stdout.split() == ["4950", "2000"], ended.stderr
 
 
-def test_the_limit_of_descriptors_is_named_where_it_cannot_be_raised():
+def test_the_limit_of_descriptors_is_named_where_it_cannot_be_raised() -> None:
     ended = _run(_POOL.format(soft=40, hard=40))
     assert "Too many open files. The limit of this host is 40: raise it (ulimit -Hn" in ended.stderr, ended.stderr
 
 
-def test_only_a_lack_of_descriptors_is_explained_by_their_limit():
+def test_only_a_lack_of_descriptors_is_explained_by_their_limit() -> None:
     assert kernel.what_to_raise(OSError(12, "Cannot allocate memory")) == ""
 
 
-def test_a_pool_works_in_a_folder_that_was_removed(tmp_path):
+def test_a_pool_works_in_a_folder_that_was_removed(tmp_path: Path) -> None:
     code = """
         import os
         import ropewalk as rw
@@ -47,5 +47,5 @@ def test_a_pool_works_in_a_folder_that_was_removed(tmp_path):
         with rw.Pool(2) as pool:
             print(pool.map(abs, [-1, 2]))
     """
-    ended = _run(code, cwd=tmp_path)
+    ended = _run(code, tmp_path)
     assert ended.stdout == "[1, 2]\n", ended.stderr
