@@ -164,7 +164,7 @@ def test_raising_names_the_parameters_before_anybody_has_updated() -> None:
     last = executor.stages()[-1]
     last.versions.parameters["7.weight"].register_hook(spoil)  # pyright: ignore[reportUnknownMemberType]
     before = {name: one.clone() for stage in executor.stages() for name, one in stage.versions.parameters.items()}
-    with pytest.raises(GradientNotFinite, match=r"makes version 1 .*: 7\.weight\. Nobody has updated") as caught:
+    with pytest.raises(GradientNotFinite, match=r"makes version 1 .*: 7\.weight\. No worker has updated") as caught:
         executor.step(x, y)
     assert caught.value.parameters == ("7.weight",)
     for stage in executor.stages():
@@ -186,7 +186,7 @@ def test_schedules_that_cannot_wait_for_a_norm_refuse_it_and_say_why() -> None:
     [
         ({"clip_norm": 0.0}, "positive number"),
         ({"clip_norm": float("nan")}, "positive number"),
-        ({"nan": "zero"}, "one of pass, raise, skip, not 'zero'"),
+        ({"nan": "zero"}, "one of 'pass', 'raise', 'skip', not 'zero'"),
         ({"autocast": torch.float64}, "torch.bfloat16 or None, not torch.float64"),
     ],
 )

@@ -112,7 +112,7 @@ def test_a_handle_says_what_becomes_of_calls_that_are_lost_wherever_it_goes(hand
         assert same == retrying and same.on_lost == "retry"
     assert handle.on_lost == retrying.client().on_lost == "raise"
     assert repr(retrying) == "Handle('store', on_lost='retry')"
-    with pytest.raises(ValueError, match="'raise' or 'retry', not 'repeat'"):
+    with pytest.raises(ValueError, match="'raise', 'retry', not 'repeat'"):
         handle.client(on_lost="repeat")  # type: ignore[arg-type]
 
 

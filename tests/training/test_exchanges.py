@@ -105,7 +105,7 @@ def test_what_a_compressor_kept_back_is_told_not_to_be_in_a_checkpoint(
             trainer.step(*batches()[0])
             if any(tmp_path.iterdir()):
                 trainer.load(tmp_path)
-                said = [event for event in trainer.events if event.startswith("the exchange between replicas begins")]
+                said = [event for event in trainer.events if event.startswith("the exchange between replicas starts")]
                 assert len(said) == int(is_told)
             trainer.save(tmp_path).wait()
     assert ("has nothing of what its compressor had kept back" in caplog.text) is is_told

@@ -82,7 +82,7 @@ def test_a_command_that_cannot_be_run_is_told(store: RunStore) -> None:
     [
         (RunAction("fork", "a"), "has no checkpoint"),
         (RunAction("rerun", "a", {"rate": 1}), "has no 'rate'"),
-        (RunAction("continue", "a"), "is done; begin anew"),
+        (RunAction("continue", "a"), "is done; start over"),
         (RunAction("stop", "zzz"), "no run has the id"),
         (RunAction("shuffle", "a"), "there is no action 'shuffle'"),
     ],
