@@ -12,6 +12,7 @@ such a run never ends.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -65,7 +66,8 @@ class FolderByFolder(LoadScopeScheduling):
         file = next_file(waiting, self._folders.get(node), others)
         self._folders[node] = folder_of(file)
         self.workqueue.move_to_end(file, last=False)  # the base class takes the first
-        super()._assign_work_unit(node)
+        with contextlib.suppress(OSError):  # it has died, which is told soon; `remove_node` gives its tests to others
+            super()._assign_work_unit(node)
 
     def remove_node(self, node: Any) -> str | None:
         """Let others run what this worker has not; returns the test in which it died."""

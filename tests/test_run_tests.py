@@ -210,7 +210,7 @@ def test_a_run_with_workers_that_die_goes_on_and_names_the_tests_but_is_not_reru
     record = read_record(project / "build" / "some")
     crashed = [f"tests/test_{name}.py::test_with_a_child_that_lives_on" for name in ("a", "b", "c")]
     said = capfd.readouterr().out
-    assert code == 1 and record and len(children) == 3
+    assert code == 1 and record and len(children) == 3, said
     assert sorted(record.crashed) == sorted(record.failed) == crashed
     assert (record.collected, record.ran) == (18, 15)
     assert all(f"crashed while running '{test}'" in said for test in crashed)
