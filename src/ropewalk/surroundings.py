@@ -40,18 +40,20 @@ def engine_here(environ: Mapping[str, str], account: Path = _ACCOUNT) -> tuple[s
     return "local", "default"
 
 
-def working_folder() -> str:
-    """Return the current folder; the root if it was removed."""
+def current_folder() -> str:
+    """Return the current folder; empty if it was removed."""
     try:
         return os.getcwd()
-    except FileNotFoundError:
-        return "/"
+    except OSError:
+        return ""
+
+
+def working_folder() -> str:
+    """Return the folder in which to start processes: the current one, or the root if that was removed."""
+    return current_folder() or "/"
 
 
 def import_path() -> tuple[str, ...]:
     """Return `sys.path` with the current folder by its name, or without it if it was removed."""
-    try:
-        here = os.getcwd()
-    except FileNotFoundError:
-        here = ""
+    here = current_folder()
     return tuple(path or here for path in sys.path if path or here)

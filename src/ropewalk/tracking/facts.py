@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 
 from ropewalk.atomic_files import boot_id
+from ropewalk.surroundings import current_folder, working_folder
 from ropewalk.tracking.records import OwnerIs
 from ropewalk.version import VERSION
 
@@ -43,7 +44,7 @@ def collect(seed: int | None = None) -> dict[str, Any]:
     script = script_path()
     return {
         "argv": command_line(),
-        "cwd": _working_folder(),
+        "cwd": current_folder(),
         "script": str(script) if script else "",
         "is_notebook": is_notebook(),
         "host": platform.node(),
@@ -54,7 +55,7 @@ def collect(seed: int | None = None) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "ropewalk": VERSION,
         "packages": installed_packages(sys.path),
-        "git": git_facts(script.parent if script else Path(_working_folder() or "/")),
+        "git": git_facts(script.parent if script else Path(working_folder())),
         "seed": seed,
     }
 
@@ -137,13 +138,6 @@ def _git(folder: Path, *arguments: str) -> str:
     finally:
         limit.cancel()
     return output.decode(errors="replace").rstrip("\n") if code == 0 or is_cut else ""
-
-
-def _working_folder() -> str:
-    try:
-        return os.getcwd()
-    except OSError:  # it was removed
-        return ""
 
 
 def _user() -> str:

@@ -79,8 +79,8 @@ def what_to_raise(error: OSError) -> str:
     """Return what to do if no descriptors were left, to be appended to the message of an error; empty for others."""
     if error.errno != errno.EMFILE:
         return ""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return f". The limit of this host is {hard:,}: raise it (ulimit -Hn, or LimitNOFILE= in a systemd unit)"
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return f". The limit of this host is {soft:,}: raise it (ulimit -Hn, or LimitNOFILE= in a systemd unit)"
 
 
 def open_process(pid: int) -> int | None:
