@@ -24,8 +24,8 @@ from ropewalk.transport.address import UnixAddress
 from ropewalk.transport.loop_with_deputies import LoopWithDeputies
 from ropewalk.transport.server import UnixListener
 from ropewalk.transport.tokens import TokenList, token_of
+from tests.patience import PATIENCE_S
 
-DEADLINE_S = 120.0
 RUN = "run-1"
 KEY = "key"
 ROOT = Path(__file__).parents[2]
@@ -85,9 +85,9 @@ class End:
         self.server.close()
         closed = threading.Event()
         self.loop.call_soon(lambda: (self.listener.close(), closed.set()))
-        closed.wait(DEADLINE_S)
+        closed.wait(PATIENCE_S)
         self.loop.stop()
-        assert self.loop.ended.wait(DEADLINE_S)
+        assert self.loop.ended.wait(PATIENCE_S)
 
 
 class FarProcess:
@@ -144,7 +144,7 @@ def far(folder: Path, cls: str = "Target") -> Generator[tuple[FarProcess, End, A
 
 def until(true: Callable[[], Any], what: str = "it never came true") -> Any:
     """Wait for something that another thread or process does."""
-    due = time.monotonic() + DEADLINE_S
+    due = time.monotonic() + PATIENCE_S
     while not (seen := true()):
         assert time.monotonic() < due, what
         time.sleep(0.001)

@@ -14,7 +14,8 @@ import ropewalk as rw
 from ropewalk.calls import call_context
 from ropewalk.calls.incoming import Served
 from ropewalk.errors import CallCancelled, DeadlineExceeded, ServiceLost
-from tests.calls.ends import DEADLINE_S, End, ends, until
+from tests.calls.ends import End, ends, until
+from tests.patience import PATIENCE_S
 
 
 class Limiter:
@@ -113,8 +114,8 @@ def test_a_call_that_waits_ends_with_its_caller_and_frees_its_place(limited: Any
         )
     )
     limiter.open()
-    assert alive.result(DEADLINE_S) == 1, "nothing was inserted for those that are gone"
-    assert all(future.exception(DEADLINE_S) for future in dead)
+    assert alive.result(PATIENCE_S) == 1, "nothing was inserted for those that are gone"
+    assert all(future.exception(PATIENCE_S) for future in dead)
 
 
 def test_a_call_that_waits_ends_when_its_caller_gives_it_up(limited: Any) -> None:
@@ -158,7 +159,7 @@ def test_a_batch_that_waits_goes_on_for_the_callers_that_are_left(limited: Any) 
         with limiter.changed:
             limiter.num_admitted = 1
             limiter.changed.notify_all()
-        assert first.result(DEADLINE_S) == 0
+        assert first.result(PATIENCE_S) == 0
         until(lambda: any(len(turn.calls) == 2 for turn in served.running))
         return calls
 
@@ -167,7 +168,7 @@ def test_a_batch_that_waits_goes_on_for_the_callers_that_are_left(limited: Any) 
     until(lambda: dead.done())
     assert limiter.ended == [] and served.running
     limiter.open()
-    assert alive.result(DEADLINE_S) == 2
+    assert alive.result(PATIENCE_S) == 2
     limiter.is_open = False
     for call in two_in_one_batch(client, client):
         call.cancel()
@@ -180,17 +181,17 @@ def test_when_its_service_is_stopped_a_call_that_waits_ends_and_what_may_run_twi
     waiting = [client.insert.future(), client.plain.future()]
     until(lambda: len(served.running) == 2)
     end.server.refuse(served, "limiter is being stopped")  # any server: it is the object that is closed
-    assert end.server.wait_idle(served, DEADLINE_S)
+    assert end.server.wait_idle(served, PATIENCE_S)
     for call in waiting:
         with pytest.raises(ServiceLost, match=r"limiter is being stopped while limiter.* waited there") as caught:
-            call.result(DEADLINE_S)
+            call.result(PATIENCE_S)
         assert caught.value.started
     served.closed = ""
     again = client.look.future()
     until(lambda: served.running)
     end.server.refuse(served, "limiter is being stopped")
     with pytest.raises(ServiceLost) as caught:
-        again.result(DEADLINE_S)
+        again.result(PATIENCE_S)
     assert not caught.value.started, "it goes to the next one, if there is one"
 
 
@@ -207,7 +208,7 @@ def test_nothing_is_left_of_a_watched_call(limited: Any) -> None:
     waiting = client.insert.future()
     until(lambda: served.running)
     limiter.open()
-    assert waiting.result(DEADLINE_S) == 1
+    assert waiting.result(PATIENCE_S) == 1
     computing = client.compute.future()
     until(lambda: served.running)
     computing.cancel()

@@ -26,9 +26,10 @@ from ropewalk.calls.resolver import ReplicaResolver
 from ropewalk.calls.rpc_connection import MAX_IN_FLIGHT
 from ropewalk.errors import DeadlineExceeded, ProgramStopped, ServiceLost
 from ropewalk.transport.client import dial
-from tests.calls.ends import DEADLINE_S, End, FarProcess, ends, far, num_memory_files, until
+from tests.calls.ends import End, FarProcess, ends, far, num_memory_files, until
 from tests.calls.objects import Target
 from tests.interrupting import interrupts_at_each_step
+from tests.patience import PATIENCE_S
 
 KILLED = ReplicaLocation("failed", cause="killed by SIGKILL")
 
@@ -148,11 +149,11 @@ def test_the_exception_of_a_lost_call_is_returned_and_not_raised(
 
     def wait_for_news(*_: object) -> ReplicaLocation:
         asked.set()
-        assert told.wait(DEADLINE_S)
+        assert told.wait(PATIENCE_S)
         return KILLED
 
     def tell() -> None:
-        assert asked.wait(DEADLINE_S)
+        assert asked.wait(PATIENCE_S)
         until(lambda: "_condition" in vars(future) and future._condition._waiters)
         told.set()
 
@@ -160,7 +161,7 @@ def test_the_exception_of_a_lost_call_is_returned_and_not_raised(
         monkeypatch.setattr(end.places, "wait_for_news", wait_for_news)
         future = client.sleep.future(60)
         process.kill()
-        outcome = in_threads(lambda: ("returned", future.exception(DEADLINE_S)), tell)[0]
+        outcome = in_threads(lambda: ("returned", future.exception(PATIENCE_S)), tell)[0]
         assert outcome == ("returned", future.exception()) and isinstance(outcome[1], ServiceLost)
         with pytest.raises(ServiceLost):
             future.result()
@@ -581,7 +582,7 @@ def test_an_interrupt_at_any_step_of_a_call_leaves_those_of_other_threads(
             before = num_done[0]
             until(lambda before=before: num_done[0] > before + 1, f"a call hangs after an interrupt in {step}")
         over.set()
-        thread.join(DEADLINE_S)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive() and num_steps > 50
 
 
@@ -652,7 +653,7 @@ def test_interrupts_at_any_moment_leave_the_client_usable(
         signal.signal(signal.SIGINT, before)
         stop.set()
         if kind == "beside":
-            thread.join(DEADLINE_S)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive(), "a call hangs"
         assert not failures
         with call_context.deadline(5):

@@ -14,8 +14,8 @@ from ropewalk.tracking.records import Metrics, RunRecord
 from tests.cli.command import ropewalk, start_ropewalk
 from tests.control.pretend import Pretence, controlled
 from tests.lab.plugin import require_packages
+from tests.patience import PATIENCE_S
 from tests.tracking.store.making import NOW, created, new_store
-from tests.transport.ends import DEADLINE_S
 
 
 @pytest.fixture(autouse=True)
@@ -39,9 +39,9 @@ def test_ctrl_c_ends_the_recording_and_the_file_is_written(tmp_path: Path) -> No
     target.before_view = lambda: next(looks) > 2 and recording.set()
     with controlled(target):
         command = start_ropewalk("report", "walk-long", "-o", str(file), "--record", "3600", folder=tmp_path)
-        assert recording.wait(DEADLINE_S)
+        assert recording.wait(PATIENCE_S)
         command.send_signal(signal.SIGINT)
-        said, problems = command.communicate(timeout=DEADLINE_S)
+        said, problems = command.communicate(timeout=PATIENCE_S)
     assert (command.returncode, said, problems) == (0, f"{file}\n", "")
     assert "walk-long" in file.read_text()
 

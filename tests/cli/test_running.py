@@ -32,7 +32,7 @@ from ropewalk.control.view import EventView
 from ropewalk.escaping import escaped
 from tests.cli.command import environment, ropewalk, start_ropewalk
 from tests.control.pretend import Pretence, controlled, view_of
-from tests.transport.ends import DEADLINE_S
+from tests.patience import PATIENCE_S
 
 
 @contextlib.contextmanager
@@ -205,7 +205,7 @@ def test_a_program_that_takes_longer_than_its_grace_is_not_waited_for_for_ever(
 ) -> None:
     monkeypatch.setattr(importlib.import_module("ropewalk.cli.stop"), "_BEYOND_S", 0.1)
     target, released = Pretence("walk-slow"), threading.Event()
-    target.on_stop = lambda: released.wait(DEADLINE_S)
+    target.on_stop = lambda: released.wait(PATIENCE_S)
     with controlled(target), pytest.raises(typer.Exit) as left:
         stop("walk-slow", grace=0.1)
     released.set()

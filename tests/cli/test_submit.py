@@ -19,8 +19,8 @@ import pytest
 
 from tests.cli.command import environment, ropewalk
 from tests.cli.pretend_cluster import installed
+from tests.patience import PATIENCE_S
 
-DEADLINE_S = 120.0
 #: Of the submitted scripts: words mean programs too, and those of others may run on this machine.
 NAME = "script-of-a-test"
 
@@ -78,7 +78,7 @@ def states(**changes: str) -> dict[str, dict[str, Any]]:
 
 
 def wait_for(words: str, run: str, **changes: str) -> None:
-    due = time.monotonic() + DEADLINE_S
+    due = time.monotonic() + PATIENCE_S
     while words not in (said := call("logs", run, **changes).stdout):
         assert time.monotonic() < due, said
         time.sleep(0.1)
@@ -298,7 +298,7 @@ def test_an_engine_that_does_not_answer_is_told_in_the_list(tmp_path: Path, clus
     facts = states(**forgotten)[run]
     assert facts["state"] == "unknown" and "there is no engine 'pretend'" in facts["reason"]
     assert "options" not in facts
-    due = time.monotonic() + DEADLINE_S
+    due = time.monotonic() + PATIENCE_S
     while states(**cluster)[run]["state"] != "ended":
         assert time.monotonic() < due
         time.sleep(0.1)

@@ -21,7 +21,7 @@ from ropewalk.page.watcher import LookResult
 from tests.cli.command import environment, ropewalk
 from tests.cli.pretend_source import START, PretendSource, process, view
 from tests.control.pretend import Pretence, controlled
-from tests.transport.ends import DEADLINE_S
+from tests.patience import PATIENCE_S
 
 
 class Screen:
@@ -31,7 +31,7 @@ class Screen:
         self.user, self.command, self.drawn = user, command, ""
 
     def wait_for(self, text: str, *, after: int = 0) -> None:
-        due = time.monotonic() + DEADLINE_S
+        due = time.monotonic() + PATIENCE_S
         while text not in self.drawn[after:]:
             ready, _, _ = select.select([self.user], [], [], max(0.0, due - time.monotonic()))
             assert ready, f"{text!r} was not drawn, but {self.drawn[-2000:]!r}"

@@ -23,7 +23,8 @@ from ropewalk.control.server import Announcement, ControlServer
 from ropewalk.control.target import ControlTarget
 from ropewalk.control.view import EventView, Kind, ProcessView, View
 from ropewalk.transport.credentials import create_run_folder
-from tests.transport.ends import DEADLINE_S, running_loop
+from tests.patience import PATIENCE_S
+from tests.transport.ends import running_loop
 
 RUN = "run-of-pretence"
 
@@ -145,7 +146,7 @@ def main() -> None:
         target.on_stop = lambda: os.kill(os.getpid(), signal.SIGKILL)
     with controlled(target):
         print("ready", flush=True)
-        stopped.wait(4 * DEADLINE_S)
+        stopped.wait(4 * PATIENCE_S)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
 from tests.control.pretend import RUN, Pretence, controlled
-from tests.transport.ends import DEADLINE_S
+from tests.patience import PATIENCE_S
 
 
 def test_each_question_is_answered_away_from_the_loop() -> None:
@@ -59,7 +59,7 @@ def test_what_the_target_raises_is_told_to_whoever_asked() -> None:
 
 def test_a_status_that_hangs_delays_no_stop() -> None:
     target, released = Pretence("train"), threading.Event()
-    target.before_view = lambda: released.wait(DEADLINE_S)
+    target.before_view = lambda: released.wait(PATIENCE_S)
     target.on_stop = released.set
     with controlled(target) as (_, launcher), launcher.connect() as first, launcher.connect() as second:
         with pytest.raises(LauncherSilent, match=r"has not answered for 0\.1 s"):
@@ -70,7 +70,7 @@ def test_a_status_that_hangs_delays_no_stop() -> None:
 def test_a_target_that_hangs_does_not_gather_threads_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "MAX_UNANSWERED", 2)
     target, released = Pretence("train"), threading.Event()
-    target.before_view = lambda: released.wait(DEADLINE_S)
+    target.before_view = lambda: released.wait(PATIENCE_S)
     target.on_stop = released.set
     with controlled(target) as (_, launcher), launcher.connect() as conversation:
         for _ in range(2):
@@ -85,13 +85,13 @@ def test_a_target_that_hangs_does_not_gather_threads_and_can_be_stopped(monkeypa
 def test_a_program_that_closes_while_it_stops_tells_how_it_ended() -> None:
     """The launcher's main thread notices the end first, and leaves before `stop` has returned in the control thread."""
     target, closed = Pretence("train"), threading.Event()
-    target.on_stop = lambda: closed.wait(DEADLINE_S)
+    target.on_stop = lambda: closed.wait(PATIENCE_S)
     with controlled(target) as (server, launcher), launcher.connect() as conversation:
         asked = threading.Thread(target=lambda: (server.close(), closed.set()))
 
         def stop_then_close() -> None:
             asked.start()
-            closed.wait(DEADLINE_S)
+            closed.wait(PATIENCE_S)
 
         target.on_stop = stop_then_close
         assert conversation.ask(Stop(None), ViewIs).view.state == "stopped"
@@ -133,9 +133,9 @@ def test_a_second_close_waits_for_the_first() -> None:
         first, second = threading.Thread(target=server.close), threading.Thread(target=server.close)
 
         def close_twice() -> None:
-            target.before_view = lambda: (second.start(), released.wait(DEADLINE_S))
+            target.before_view = lambda: (second.start(), released.wait(PATIENCE_S))
             first.start()
-            released.wait(DEADLINE_S)
+            released.wait(PATIENCE_S)
 
         target.on_stop = close_twice
         with pytest.raises(LauncherSilent):
@@ -143,8 +143,8 @@ def test_a_second_close_waits_for_the_first() -> None:
         assert second.is_alive()
         target.before_view = lambda: None
         released.set()
-        first.join(DEADLINE_S)
-        second.join(DEADLINE_S)
+        first.join(PATIENCE_S)
+        second.join(PATIENCE_S)
         assert list(server.file.parent.iterdir()) == []
 
 
@@ -203,7 +203,7 @@ def test_what_is_opened_later_and_closed_before_is_never_seen() -> None:
     with controlled(Pretence("train")) as (server, _):
         twin = ControlServer(server._loop, server.file.parent, RUN, Pretence("twin"))
         twin.open_later(0.0)
-        due = time.monotonic() + DEADLINE_S
+        due = time.monotonic() + PATIENCE_S
         while not twin.file.exists():
             assert time.monotonic() < due
         twin.close_soon()
@@ -214,14 +214,14 @@ def test_what_is_opened_later_and_closed_before_is_never_seen() -> None:
         dropped.close_soon()
         passed = threading.Event()
         server._loop.call_soon(lambda: server._loop.call_later(0.1, passed.set))
-        assert passed.wait(DEADLINE_S) and not dropped.file.exists()
+        assert passed.wait(PATIENCE_S) and not dropped.file.exists()
 
 
 def test_a_server_whose_loop_has_ended_is_closed_all_the_same() -> None:
     with contextlib.ExitStack() as stack:
         server, _ = stack.enter_context(controlled(Pretence("train")))
         server._loop.stop()
-        assert server._loop.ended.wait(DEADLINE_S)
+        assert server._loop.ended.wait(PATIENCE_S)
         server.close_soon()
         assert not server.file.exists() and list(server.file.parent.iterdir()) == []
 
@@ -232,5 +232,5 @@ def test_without_the_secret_nobody_is_heard() -> None:
     with controlled(target) as (_, launcher):
         address = parse_address(launcher.announcement.address)
         with pytest.raises(TransportRefused, match="not a member"):
-            dial(address, stranger, server_module.CONTROL_CODEC, timeout_s=DEADLINE_S)
+            dial(address, stranger, server_module.CONTROL_CODEC, timeout_s=PATIENCE_S)
     assert target.threads == []

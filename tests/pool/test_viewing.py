@@ -26,7 +26,7 @@ from ropewalk.pool.packing import _label
 from ropewalk.pool.status import PoolStatus, WorkerStatus
 from ropewalk.pool.viewing import pool_view, processes_of
 from ropewalk.supervision.failure import DeathRecord
-from tests.transport.ends import DEADLINE_S
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -64,11 +64,11 @@ def test_a_pool_that_was_terminated_is_not_done() -> None:
 def test_a_client_of_a_pool_that_ends_learns_what_became_of_its_tasks() -> None:
     with rw.Pool(1, name="short") as pool, launcher_of(pool).connect() as conversation:
         pool.map(square, range(3))
-        pool.map_async(time.sleep, [DEADLINE_S] * 7, chunksize=1)
+        pool.map_async(time.sleep, [PATIENCE_S] * 7, chunksize=1)
         until(lambda: conversation.ask(Look(), ViewIs).view, lambda view: view.facts["running"] != 0)
         pool.terminate()
         pool.join()
-        due, last = time.monotonic() + DEADLINE_S, None
+        due, last = time.monotonic() + PATIENCE_S, None
         while last is None and time.monotonic() < due:
             last = conversation.last_view()
     assert last
@@ -150,7 +150,7 @@ def fail(number: int) -> int:
 
 def launcher_of(pool: rw.Pool, name: str = "") -> Launcher:
     """What is announced of a pool, or of one in its workers."""
-    due = time.monotonic() + DEADLINE_S
+    due = time.monotonic() + PATIENCE_S
     while True:
         found = [each for each in find_launchers([pool.session.folder.parent]) if each.name == (name or pool.name)]
         if found:
@@ -160,7 +160,7 @@ def launcher_of(pool: rw.Pool, name: str = "") -> Launcher:
 
 
 def until(look: Callable[[], View], wanted: Callable[[View], bool]) -> View:
-    due = time.monotonic() + DEADLINE_S
+    due = time.monotonic() + PATIENCE_S
     while not wanted(view := look()):
         assert time.monotonic() < due, view
         time.sleep(0.01)
@@ -191,7 +191,7 @@ def test_a_look_from_another_terminal_shows_the_tasks_and_a_worker_can_be_killed
         counts = look(tasks=0).panels["tasks"]
         assert counts == {"queued": 0, "running": 1, "done": 21, "failed": 0, "retried": 0}
         assert counts == {name: getattr(pool.status(), name) for name in counts}
-        stacks = conversation.ask(Stacks(busy.name, DEADLINE_S), StacksAre, DEADLINE_S).stacks
+        stacks = conversation.ask(Stacks(busy.name, PATIENCE_S), StacksAre, PATIENCE_S).stacks
         assert "in wait_for" in stacks[busy.name]
 
         cursor = look(stream=0).panels["stream"]["cursor"]
@@ -203,10 +203,10 @@ def test_a_look_from_another_terminal_shows_the_tasks_and_a_worker_can_be_killed
         (died,) = look(stream=cursor).panels["stream"]["tasks"]
         assert (died[0], died[1], died[5]) == (busy.name, "wait_for", "died")
         Path(gate).touch()
-        assert waiting.get(DEADLINE_S) == [gate]
+        assert waiting.get(PATIENCE_S) == [gate]
         with pytest.raises(RequestFailed, match=r"pool seen has no worker 'seen\.9'"):
             conversation.ask(Act("kill", "seen.9"), ActionDone)
-    due = time.monotonic() + DEADLINE_S
+    due = time.monotonic() + PATIENCE_S
     while launcher.file.exists():  # the pool does not wait for its withdrawal
         assert time.monotonic() < due
     with pytest.raises(LauncherGone), launcher.connect():
@@ -217,10 +217,10 @@ def test_a_pool_that_is_stopped_from_another_terminal_ends_its_tasks(tmp_path: P
     pool = rw.Pool(1, name="stopped")
     waiting = pool.map_async(wait_for, [str(tmp_path / "never")])
     with launcher_of(pool).connect() as conversation:
-        view = conversation.ask(Stop(None), ViewIs, DEADLINE_S).view
+        view = conversation.ask(Stop(None), ViewIs, PATIENCE_S).view
     assert view.state == "closed" and view.has_ended
     with pytest.raises(TaskCancelled):
-        waiting.get(DEADLINE_S)
+        waiting.get(PATIENCE_S)
     pool.join()
 
 
@@ -243,10 +243,10 @@ def test_a_pool_that_is_stopped_with_a_grace_gives_it_to_its_workers(tmp_path: P
     waiting = pool.apply_async(keep_going, (str(tmp_path / "it"),))
     with launcher_of(pool).connect() as conversation:
         until(lambda: conversation.ask(Look(), ViewIs).view, lambda _: (tmp_path / "it.began").exists())
-        conversation.ask(Stop(DEADLINE_S), ViewIs, 2 * DEADLINE_S)
+        conversation.ask(Stop(PATIENCE_S), ViewIs, 2 * PATIENCE_S)
     assert (tmp_path / "it.saved").exists()
     with pytest.raises(TaskCancelled):
-        waiting.get(DEADLINE_S)
+        waiting.get(PATIENCE_S)
     pool.join()
 
 

@@ -6,14 +6,13 @@ import threading
 
 from ropewalk.processes.notifier import Notifier
 from tests.interrupting import interrupts_at_each_step
-
-DEADLINE_S = 120.0
+from tests.patience import PATIENCE_S
 
 
 def test_who_waits_is_woken_by_a_ring_after_the_change() -> None:
     bell, seen, woken = Notifier(), list[int](), list[bool]()
     threads = [
-        threading.Thread(target=lambda at=at: woken.append(bell.wait_until(lambda: len(seen) >= at, DEADLINE_S)))
+        threading.Thread(target=lambda at=at: woken.append(bell.wait_until(lambda: len(seen) >= at, PATIENCE_S)))
         for at in (0, 1, 2, 2)
     ]
     for thread in threads:
@@ -22,7 +21,7 @@ def test_who_waits_is_woken_by_a_ring_after_the_change() -> None:
         seen.append(number)
         bell.ring()
     for thread in threads:
-        thread.join(DEADLINE_S)
+        thread.join(PATIENCE_S)
     assert woken == [True] * 4
     assert not bell._sleepers
 
@@ -40,7 +39,7 @@ def test_a_change_without_its_ring_is_seen_all_the_same() -> None:
     waits = threading.Thread(target=lambda: bell.wait_until(lambda: seen))
     waits.start()
     seen.append(1)
-    waits.join(DEADLINE_S)
+    waits.join(PATIENCE_S)
     assert not waits.is_alive()
 
 
@@ -65,5 +64,5 @@ def test_an_interrupt_at_any_step_leaves_the_bell_to_others() -> None:
         bell.ring()
     steps.append("end")
     bell.ring()
-    thread.join(DEADLINE_S)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive() and len(steps) > 8, steps

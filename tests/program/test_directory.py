@@ -18,7 +18,7 @@ from ropewalk.program.directory import DirectoryView, Table
 from ropewalk.program.instructions import ReplicaState
 from ropewalk.program.messages import Placed, Sizes
 from tests.interrupting import interrupts_at_each_step
-from tests.transport.ends import DEADLINE_S
+from tests.patience import PATIENCE_S
 
 READY, WAITING, ENDING = ReplicaState.READY, ReplicaState.WAITING, ReplicaState.ENDING
 
@@ -200,12 +200,12 @@ def aside() -> Any:
 
 def test_the_first_look_waits_for_the_launcher_and_asks_once(asking: Asking, aside: Callable[..., Any]) -> None:
     looks = [aside(asking.view.find, "a", 0), aside(asking.view.find, "a", 0), aside(asking.view.replicas, "a")]
-    assert asking.asks.acquire(timeout=DEADLINE_S)
+    assert asking.asks.acquire(timeout=PATIENCE_S)
     asking.answer(up("a", 0))
     assert not looks[0].done(), "the size comes last; before it, not all is known"
     asking.answer(Sizes("a", 1))
     place = ReplicaLocation("up", "unix:/a0", 1)
-    assert [look.result(DEADLINE_S) for look in looks] == [place, place, 1]
+    assert [look.result(PATIENCE_S) for look in looks] == [place, place, 1]
     assert asking.view.find("a", 0) == place and asking.asked == ["a"] and asking.num_waits <= 3
 
 
@@ -213,9 +213,9 @@ def test_sizes_alone_do_not_say_that_a_replica_is_not_there(asking: Asking, asid
     # In threads mode a unit hears of a service that another one asked for, and then only what changed.
     asking.answer(up("a", 1), Sizes("a", 2))
     looks = aside(asking.view.find, "a", 0)
-    assert asking.asks.acquire(timeout=DEADLINE_S) and not looks.done()
+    assert asking.asks.acquire(timeout=PATIENCE_S) and not looks.done()
     asking.answer(up("a", 0), up("a", 1), Sizes("a", 2))
-    assert looks.result(DEADLINE_S).state == "up"
+    assert looks.result(PATIENCE_S).state == "up"
 
 
 def test_a_replica_that_does_not_exist_has_failed(asking: Asking) -> None:
@@ -228,12 +228,12 @@ def test_who_waits_for_news_is_woken_by_the_first_change_of_that_place(
 ) -> None:
     asking.answer(up("a", 0), up("a", 1), Sizes("a", 2))
     seen = asking.view.find("a", 0)
-    waits = aside(asking.view.wait_for_news, "a", 0, seen, DEADLINE_S)
+    waits = aside(asking.view.wait_for_news, "a", 0, seen, PATIENCE_S)
     asking.answer(told("a", 1, "waiting"), up("a", 0))
     assert not waits.done(), "another replica, and nothing new"
     asking.answer(told("a", 0, "waiting", 0, "it was killed"))
-    assert waits.result(DEADLINE_S) == ReplicaLocation("waiting", cause="it was killed")
-    assert asking.view.wait_for_news("a", 0, seen, DEADLINE_S).state == "waiting", "news that came before are news"
+    assert waits.result(PATIENCE_S) == ReplicaLocation("waiting", cause="it was killed")
+    assert asking.view.wait_for_news("a", 0, seen, PATIENCE_S).state == "waiting", "news that came before are news"
 
 
 def test_waiting_for_news_ends_with_what_was_seen(asking: Asking) -> None:
@@ -247,13 +247,13 @@ def test_waiting_for_news_ends_with_what_was_seen(asking: Asking) -> None:
 def test_the_end_of_the_launcher_ends_all_waits(asking: Asking, aside: Callable[..., Any], known: bool) -> None:
     if known:
         asking.answer(up("a", 0), Sizes("a", 1))
-        waits = aside(asking.view.wait_for_news, "a", 0, asking.view.find("a", 0), DEADLINE_S)
+        waits = aside(asking.view.wait_for_news, "a", 0, asking.view.find("a", 0), PATIENCE_S)
     else:
         waits = aside(asking.view.find, "a", 0)
-        assert asking.asks.acquire(timeout=DEADLINE_S)
+        assert asking.asks.acquire(timeout=PATIENCE_S)
     asking.view.end("the program has ended")
     stopped = ReplicaLocation("stopped", cause="the program has ended")
-    assert waits.result(DEADLINE_S) == stopped == asking.view.find("a", 0) == asking.view.find("b", 3)
+    assert waits.result(PATIENCE_S) == stopped == asking.view.find("a", 0) == asking.view.find("b", 3)
     assert asking.view.replicas("b") == 0
 
 
@@ -284,9 +284,9 @@ def test_an_interrupt_at_any_step_of_a_look_leaves_the_view_to_others(aside: Cal
     num_steps = 0
     for step in interrupts_at_each_step(look):
         num_steps += 1
-        waits = aside(view.wait_for_news, "a", 0, view.find("a", 0), DEADLINE_S)
+        waits = aside(view.wait_for_news, "a", 0, view.find("a", 0), PATIENCE_S)
         told_of = aside(view.hear, told("a", 0, "waiting", num_steps))
         size = aside(view.replicas, "a")
-        assert [told_of.result(DEADLINE_S), size.result(DEADLINE_S)] == ["unix:/a0" if num_steps == 1 else "", 1], step
-        assert waits.result(DEADLINE_S).generation == num_steps, step
+        assert [told_of.result(PATIENCE_S), size.result(PATIENCE_S)] == ["unix:/a0" if num_steps == 1 else "", 1], step
+        assert waits.result(PATIENCE_S).generation == num_steps, step
     assert num_steps > 20

@@ -22,8 +22,8 @@ from ropewalk.program.packing import FrozenBytes
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.link import Received
+from tests.patience import PATIENCE_S
 from tests.program.recording import name_of, work
-from tests.transport.ends import DEADLINE_S
 
 ACTOR = name_of("actor")
 
@@ -275,9 +275,9 @@ def threads(told: Told) -> Any:
 
 def test_a_unit_runs_in_a_thread_and_its_end_is_told_after_its_words(threads: ThreadHosting, told: Told) -> None:
     threads.loop.call_soon(lambda: threads.start(launch_of(threads, ACTOR, Worker(work))))
-    kinds = [type(told.said.get(timeout=DEADLINE_S)[1]) for _ in range(3)]
+    kinds = [type(told.said.get(timeout=PATIENCE_S)[1]) for _ in range(3)]
     assert kinds == [UnitUp, NodeReady, UnitEnded]
-    assert told.ends.get(timeout=DEADLINE_S) == (ACTOR, None, "")
+    assert told.ends.get(timeout=PATIENCE_S) == (ACTOR, None, "")
     assert not threads.signal(ACTOR, signal.SIGKILL) and threads.log_file("actor", 0) is None
 
 
@@ -286,7 +286,7 @@ def test_nodes_are_copied_as_between_processes_unless_they_shall_not_be(told: To
     hosting = ThreadHosting(told, settings.current(), copy=copy)
     values: list[int] = []
     hosting.loop.call_soon(lambda: hosting.start(launch_of(hosting, ACTOR, Worker(values.append, 1))))
-    assert told.ends.get(timeout=DEADLINE_S)[2] == ""
+    assert told.ends.get(timeout=PATIENCE_S)[2] == ""
     assert values == ([] if copy else [1])
     hosting.close()
 
@@ -297,6 +297,6 @@ def test_a_unit_that_cannot_be_prepared_has_ended(
     launch = launch_of(threads, ACTOR, Worker(work))
     launch.start.nodes.clear()
     threads.loop.call_soon(lambda: threads.start(launch))
-    name, record, problem = told.ends.get(timeout=DEADLINE_S)
+    name, record, problem = told.ends.get(timeout=PATIENCE_S)
     assert (name, record) == (ACTOR, None) and problem.startswith("could not be started: ValueError")
     assert "ValueError" in capfd.readouterr().err

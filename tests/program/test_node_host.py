@@ -53,8 +53,8 @@ from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.tokens import token_of
 from tests.calls.ends import until
+from tests.patience import PATIENCE_S
 from tests.program.recording import name_of
-from tests.transport.ends import DEADLINE_S
 
 KEY, RUN = "key of the host", "run-1"
 
@@ -134,7 +134,7 @@ class Launcher:
 
     def next(self, kind: type[Any]) -> Any:
         """The next message, which is of that kind."""
-        message = self.said.get(timeout=DEADLINE_S)
+        message = self.said.get(timeout=PATIENCE_S)
         assert isinstance(message, kind), message
         return message
 
@@ -165,7 +165,7 @@ class Launcher:
         finally:
             caller.close()
             loop.stop()
-            loop.ended.wait(DEADLINE_S)
+            loop.ended.wait(PATIENCE_S)
 
     def close(self) -> None:
         # What a failed test left running ends, too.
@@ -175,7 +175,7 @@ class Launcher:
         self.host.close()
         self.host.close()
         for thread in self.threads:
-            thread.join(DEADLINE_S)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive(), thread.name
 
 
@@ -247,7 +247,7 @@ def test_a_process_that_is_gone_is_not_let_in_again_and_one_that_is_lost_is_hung
 
 def test_a_worker_is_ready_before_it_works_and_the_unit_ends_with_it(launcher: Launcher) -> None:
     go = threading.Event()
-    launcher.start(name_of("actor"), actor=Worker(lambda: go.wait(DEADLINE_S)))
+    launcher.start(name_of("actor"), actor=Worker(lambda: go.wait(PATIENCE_S)))
     launcher.next(UnitUp)
     assert launcher.next(NodeReady) == NodeReady(name_of("actor"), "actor", 0)
     go.set()
@@ -275,7 +275,7 @@ def test_of_several_failures_in_a_unit_those_that_do_not_travel_are_printed(
     launcher: Launcher, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def work(context: NodeContext) -> None:
-        context.wait_for_stop(DEADLINE_S)
+        context.wait_for_stop(PATIENCE_S)
         raise ValueError("after the other one")
 
     def break_down() -> None:
@@ -302,7 +302,7 @@ def test_a_node_that_exits_without_an_error_ends_well(launcher: Launcher, code: 
 @pytest.mark.parametrize("error", [ProgramStopped("over"), SystemExit(3), KeyboardInterrupt()])
 def test_what_a_node_raises_because_it_is_ended_is_no_failure(launcher: Launcher, error: BaseException) -> None:
     def work(context: NodeContext) -> None:
-        context.wait_for_stop(DEADLINE_S)
+        context.wait_for_stop(PATIENCE_S)
         raise error
 
     launcher.start(name_of("actor"), actor=Context(work))
@@ -342,7 +342,7 @@ def test_a_node_with_an_end_of_its_own_tells_once_that_it_waits_for_the_stop_ins
 
 def test_a_monitor_ends_with_the_worker_that_shares_its_process(launcher: Launcher) -> None:
     go = threading.Event()
-    launcher.start(name_of("both"), monitor=Service(Monitor), actor=Worker(lambda: go.wait(DEADLINE_S)))
+    launcher.start(name_of("both"), monitor=Service(Monitor), actor=Worker(lambda: go.wait(PATIENCE_S)))
     launcher.comes_up(2)
     go.set()
     assert launcher.next(UnitEnded).failure is None
@@ -357,7 +357,7 @@ class Stuck(Counter):
         STUCK.append(self)
 
     def add(self, number: int) -> int:
-        self.gate.wait(DEADLINE_S)
+        self.gate.wait(PATIENCE_S)
         return number
 
 
@@ -418,7 +418,7 @@ def test_one_unit_that_stops_leaves_the_calls_of_its_neighbours_alone(launcher: 
     results: list[int] = []
 
     def call(store: Any) -> None:
-        go.wait(DEADLINE_S)
+        go.wait(PATIENCE_S)
         results.append(store.add(5))
 
     launcher.start(name_of("store"), store=Service(Counter))
@@ -432,7 +432,7 @@ def test_one_unit_that_stops_leaves_the_calls_of_its_neighbours_alone(launcher: 
     go.set()
     ended: list[UnitEnded] = []
     while len(ended) < 2:
-        message = launcher.said.get(timeout=DEADLINE_S)
+        message = launcher.said.get(timeout=PATIENCE_S)
         if isinstance(message, Locate):
             launcher.tell(Placed("store", 0, "up", up.address, ready.target, token_of(KEY, "host"), 0, ""))
             launcher.tell(Sizes("store", 1))
@@ -448,7 +448,7 @@ def test_one_unit_that_stops_leaves_the_calls_of_its_neighbours_alone(launcher: 
 
 def test_a_unit_is_over_when_its_finite_nodes_are_and_its_services_end_with_them(launcher: Launcher) -> None:
     go = threading.Event()
-    work = Worker(lambda: go.wait(DEADLINE_S))
+    work = Worker(lambda: go.wait(PATIENCE_S))
     launcher.start(name_of("host"), table=Service(Counter), learner=work)
     launcher.next(UnitUp)
     assert {launcher.next(NodeReady).node for _ in range(2)} == {"table", "learner"}
@@ -459,7 +459,7 @@ def test_a_unit_is_over_when_its_finite_nodes_are_and_its_services_end_with_them
 @pytest.mark.parametrize("first", [True, False])
 def test_one_node_that_fails_ends_the_others(launcher: Launcher, first: bool) -> None:
     def work(context: NodeContext) -> None:
-        assert context.wait_for_stop(DEADLINE_S)
+        assert context.wait_for_stop(PATIENCE_S)
 
     nodes: list[tuple[str, Any]] = [("store", Service(Broken)), ("actor", Context(work))]
     launcher.start(name_of("host"), **dict(nodes if first else reversed(nodes)))
@@ -476,12 +476,12 @@ def test_a_node_in_the_main_thread_is_not_waited_for_when_another_one_has_failed
     monkeypatch.setattr(node_host, "_DRAIN_S", 0.05)
     go, left = threading.Event(), threading.Event()
     launcher.host.leave = left.set
-    launcher.start(name_of("host"), actor=Worker(lambda: go.wait(DEADLINE_S)), store=Service(Broken))
+    launcher.start(name_of("host"), actor=Worker(lambda: go.wait(PATIENCE_S)), store=Service(Broken))
     launcher.comes_up()
     assert launcher.next(UnitEnded).node == "store"
-    assert left.wait(DEADLINE_S)
+    assert left.wait(PATIENCE_S)
     go.set()
-    launcher.threads[0].join(DEADLINE_S)
+    launcher.threads[0].join(PATIENCE_S)
     assert launcher.said.empty(), "it is told once"
 
 
@@ -526,7 +526,7 @@ def test_the_first_rank_says_where_to_meet_and_the_others_wait_for_it(launcher: 
         socket.create_server(("127.0.0.1", offer.at.port))  # the port is kept until they meet
     assert found.empty(), "all wait for all"
     launcher.tell(msgspec.structs.replace(offer.at, rank=5, local_rank=1, local_size=4))
-    environments = sorted((found.get(timeout=DEADLINE_S) for _ in range(2)), key=lambda found: found["RANK"])
+    environments = sorted((found.get(timeout=PATIENCE_S) for _ in range(2)), key=lambda found: found["RANK"])
     for _ in range(2):
         launcher.next(UnitEnded)
     assert [environment["RANK"] for environment in environments] == ["5", "5"]
@@ -573,7 +573,7 @@ def test_a_node_knows_itself_and_its_stop_callbacks_are_called_once(launcher: La
         context.on_stop(lambda: called.put("before"))
         context.on_stop(lambda: 1 / 0)
         context.stop_program("done")
-        assert context.wait_for_stop(DEADLINE_S) and context.stopping
+        assert context.wait_for_stop(PATIENCE_S) and context.stopping
         context.on_stop(lambda: called.put("after"))
 
     launcher.start(name_of("actor", 0, 2), actor=Context(work))
@@ -582,7 +582,7 @@ def test_a_node_knows_itself_and_its_stop_callbacks_are_called_once(launcher: La
     launcher.stop(name_of("actor", 0, 2))
     launcher.stop(name_of("actor", 0, 2))
     assert launcher.next(UnitEnded).failure is None
-    assert {called.get(timeout=DEADLINE_S) for _ in range(2)} == {"before", "after"} and called.empty()
+    assert {called.get(timeout=PATIENCE_S) for _ in range(2)} == {"before", "after"} and called.empty()
 
 
 def test_outside_of_nodes_there_is_no_current_one_and_among_several_it_must_be_said() -> None:
@@ -594,7 +594,7 @@ def test_outside_of_nodes_there_is_no_current_one_and_among_several_it_must_be_s
 
 def test_a_thread_of_a_node_belongs_to_it_unless_there_are_several(launcher: Launcher) -> None:
     go = threading.Event()
-    work = Worker(lambda: go.wait(DEADLINE_S))
+    work = Worker(lambda: go.wait(PATIENCE_S))
     launcher.start(name_of("one"), one=work)
     launcher.comes_up()
     assert current_node().name == "one"

@@ -14,7 +14,7 @@ from ropewalk.control.server import ControlServer
 from ropewalk.errors import FileNotTrusted
 from ropewalk.program import running as running_module
 from ropewalk.program.running import RunningProgram
-from tests.transport.ends import DEADLINE_S
+from tests.patience import PATIENCE_S
 
 
 class Store:
@@ -38,11 +38,11 @@ GATE = threading.Event()
 
 
 def wait_at_gate() -> None:
-    GATE.wait(DEADLINE_S)
+    GATE.wait(PATIENCE_S)
 
 
 def wait_here() -> None:
-    rw.wait_for_stop(DEADLINE_S)
+    rw.wait_for_stop(PATIENCE_S)
 
 
 def launched(**nodes: Any) -> RunningProgram:
@@ -90,9 +90,9 @@ def test_waiting_has_an_end_and_says_so() -> None:
     GATE.clear()
     with launched(actor=rw.Worker(wait_at_gate)) as running:
         assert not running.wait(0.01)
-        assert running.wait_ready(DEADLINE_S)
+        assert running.wait_ready(PATIENCE_S)
         GATE.set()
-        assert running.wait(DEADLINE_S) and running.status().state == "completed"
+        assert running.wait(PATIENCE_S) and running.status().state == "completed"
 
 
 def test_several_threads_may_stop_it_at_once() -> None:
@@ -101,13 +101,13 @@ def test_several_threads_may_stop_it_at_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(DEADLINE_S)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
 
 def test_many_may_look_at_once_and_each_look_asks_for_itself() -> None:
     with launched() as running:
-        assert running.wait_ready(DEADLINE_S)
+        assert running.wait_ready(PATIENCE_S)
         store = running.client("store")
         for _ in range(7):
             store.add(1)
@@ -116,14 +116,14 @@ def test_many_may_look_at_once_and_each_look_asks_for_itself() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(DEADLINE_S)
+            thread.join(PATIENCE_S)
         assert seen == [7] * 8 and vars(running)["_conductor"].reports.answers == {}
 
 
 def test_a_program_scaled_down_to_nothing_is_ready() -> None:
     with launched() as running:
         running.scale("store", 0)
-        assert running.wait_ready(DEADLINE_S)
+        assert running.wait_ready(PATIENCE_S)
         with pytest.raises(rw.ServiceLost, match=r"scaled away|0 replicas"):
             running.client("store").add(1)
 
@@ -197,7 +197,7 @@ def test_a_program_whose_session_is_closed_just_as_it_begins_ends_too(monkeypatc
     program.add(rw.Service(Store), name="store")
     running = program.launch(session=session)
     with pytest.raises(rw.PoolClosed, match="the session of program 'demo' was closed while it ran"):
-        running.wait(DEADLINE_S)
+        running.wait(PATIENCE_S)
     running.stop()
     with pytest.raises(rw.ProgramStopped, match="has ended"):
         running.client("store")
@@ -215,7 +215,7 @@ class Monitor:
 
 def test_a_program_ends_when_its_workers_have_though_a_monitor_looks_on() -> None:
     running = launched(monitor=rw.Service(Monitor), store=rw.Service(Store), actor=rw.Worker(abs, 1))
-    assert running.wait(DEADLINE_S)
+    assert running.wait(PATIENCE_S)
     assert running.status().state == "completed"
 
 
@@ -227,7 +227,7 @@ class Caller:
         self.meeting = meeting
 
     def cross(self) -> str:
-        self.meeting.wait(DEADLINE_S)
+        self.meeting.wait(PATIENCE_S)
         return self.other.answer()
 
     def answer(self) -> str:
@@ -246,7 +246,7 @@ def test_calls_that_wait_for_each_other_are_ended_with_a_drawing_and_one_goes_on
     with program.launch("threads", copy=False) as running:
         clients = [running.client(name) for name in ("left", "right")]
         futures = [client.cross.future() for client in clients]
-        errors = [error for future in futures if (error := future.exception(DEADLINE_S))]
+        errors = [error for future in futures if (error := future.exception(PATIENCE_S))]
         (error,) = errors
         assert isinstance(error, rw.CallCycle) and len(error.chain) == 5 and error.chain[0] == error.chain[-1]
         assert sorted(set(error.chain)) == ["left.answer", "left.cross", "right.answer", "right.cross"]

@@ -17,7 +17,7 @@ from ropewalk.control.view import ProcessView, View
 from ropewalk.program.running import RunningProgram
 from ropewalk.program.status import NodeCall, NodeStatus
 from ropewalk.program.viewing import graph_edges, graph_nodes, processes_of
-from tests.transport.ends import DEADLINE_S
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -83,7 +83,7 @@ class Store:
 def call(store: Store) -> None:
     for number in range(5):
         store.add(number)
-    rw.wait_for_stop(DEADLINE_S)
+    rw.wait_for_stop(PATIENCE_S)
 
 
 def launched() -> RunningProgram:
@@ -94,7 +94,7 @@ def launched() -> RunningProgram:
 
 
 def until(look: Callable[[], View], wanted: Callable[[View], bool]) -> View:
-    due = time.monotonic() + DEADLINE_S
+    due = time.monotonic() + PATIENCE_S
     while not wanted(view := look()):
         assert time.monotonic() < due, view
         time.sleep(0.01)
@@ -103,7 +103,7 @@ def until(look: Callable[[], View], wanted: Callable[[View], bool]) -> View:
 
 def test_a_look_from_another_terminal_is_what_the_program_shows_and_a_replica_can_be_killed_and_restarted() -> None:
     with launched() as running:
-        running.wait_ready(DEADLINE_S)
+        running.wait_ready(PATIENCE_S)
         (launcher,) = [each for each in find_launchers([running._hosting.folder.parent]) if each.id == running.id]
         assert (launcher.kind, launcher.name, launcher.pid) == ("program", "seen", os.getpid())
         with launcher.connect() as conversation:
@@ -115,7 +115,7 @@ def test_a_look_from_another_terminal_is_what_the_program_shows_and_a_replica_ca
             assert (view.kind, view.id, view.state, view.offers) == ("program", running.id, "running", ("graph",))
             assert view.panels["graph"]["edges"] == [{"from": "actor", "to": "store", "calls": 5}]
             store = view.panels["graph"]["nodes"][0]
-            assert (store["calls_done"], store["running"]) == (5, 1) and 0.002 <= store["mean_call_s"] < DEADLINE_S
+            assert (store["calls_done"], store["running"]) == (5, 1) and 0.002 <= store["mean_call_s"] < PATIENCE_S
             assert view.facts["restarts"] == 0 and view.last_failure == ""
             first = of(view, "store.0").pid
 
@@ -142,7 +142,7 @@ def call_in_all_ways(store: Any, times: int) -> None:
         store.add.future(1).result()
         store.add.send(1)
         list(store.items())
-    rw.wait_for_stop(DEADLINE_S)
+    rw.wait_for_stop(PATIENCE_S)
 
 
 def test_each_caller_of_a_service_counts_the_calls_that_it_makes() -> None:
@@ -160,7 +160,7 @@ def test_each_caller_of_a_service_counts_the_calls_that_it_makes() -> None:
 
 def test_a_replica_that_does_not_answer_is_silent_and_the_others_are_not() -> None:
     with launched() as running:
-        running.wait_ready(DEADLINE_S)
+        running.wait_ready(PATIENCE_S)
         pid = of(running.view(), "store.0").pid
         os.kill(pid, signal.SIGSTOP)
         try:

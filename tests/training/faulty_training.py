@@ -217,15 +217,13 @@ def _values(losses: Any) -> list[float]:
 
 # --- nothing is left --------------------------------------------------------------------------------------------------
 
-DEADLINE_S = 120.0
-
 
 @contextlib.contextmanager
 def nothing_left(session: rw.Session) -> Generator[None]:
     """Of what happens in the block no stage process stays, no descriptor here or in agents, and no shared memory."""
     before = _held()
     yield
-    due = time.monotonic() + DEADLINE_S
+    due = time.monotonic() + PATIENCE_S
     while (left := _beyond(_held(), before)) and time.monotonic() < due:
         time.sleep(0.01)
     assert not left, f"left behind: {left}"

@@ -25,8 +25,8 @@ from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
 from ropewalk.transport.streams.tls import TlsStream, client_context, server_context
 from ropewalk.transport.tls_server import TlsListener
+from tests.patience import PATIENCE_S
 
-DEADLINE_S = 120.0
 RUN = "run-1"
 
 
@@ -72,8 +72,8 @@ def tls_streams() -> tuple[Stream, Stream]:
         ours = TlsStream(socket.create_connection(listener.getsockname()), for_client, server_side=False)
         theirs = TlsStream(listener.accept()[0], for_server, server_side=True)
     with ThreadPoolExecutor(1) as executor:
-        answered = executor.submit(theirs.handshake, DEADLINE_S, lambda _: True)
-        ours.handshake(DEADLINE_S, lambda _: True)
+        answered = executor.submit(theirs.handshake, PATIENCE_S, lambda _: True)
+        ours.handshake(PATIENCE_S, lambda _: True)
         answered.result()
     return ours, theirs
 
@@ -95,7 +95,7 @@ def running_loop() -> Generator[Loop]:
     finally:
         loop.stop()
         assert loop.thread
-        loop.thread.join(DEADLINE_S)
+        loop.thread.join(PATIENCE_S)
         assert not loop.thread.is_alive()
 
 
@@ -111,7 +111,7 @@ def on_loop(loop: Loop, call: Callable[[], Any]) -> Any:
             done.set()
 
     loop.call_soon(make)
-    assert done.wait(DEADLINE_S), "the loop does not answer"
+    assert done.wait(PATIENCE_S), "the loop does not answer"
     assert result, "the call on the loop raised; see the log"
     return result[0]
 
@@ -153,7 +153,7 @@ class Server:
         self.members.admit(process_id, credentials.secret, fingerprint)
         return credentials
 
-    def dial(self, credentials: Credentials, *, shows: str = "", timeout_s: float = DEADLINE_S) -> Link:
+    def dial(self, credentials: Credentials, *, shows: str = "", timeout_s: float = PATIENCE_S) -> Link:
         """Dial with credentials, and over TLS with the certificate of `shows`, or of the process itself."""
         shown = certificate(shows or credentials.process_id) if self.kind == "tls" else None
         return dial(self.address, credentials, NOTES, passport=Passport("here", certificate=shown), timeout_s=timeout_s)
@@ -162,10 +162,10 @@ class Server:
         """A connection that says nothing yet."""
         if self.kind == "unix":
             sock = socket.socket(socket.AF_UNIX)
-            sock.settimeout(DEADLINE_S)
+            sock.settimeout(PATIENCE_S)
             sock.connect(self.address.path)
             return sock
-        return socket.create_connection((self.address.ip, self.address.port), timeout=DEADLINE_S)
+        return socket.create_connection((self.address.ip, self.address.port), timeout=PATIENCE_S)
 
     def answers(self, link: Link, number: int = 21) -> bool:
         link.send(Note(number))

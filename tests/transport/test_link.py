@@ -24,7 +24,8 @@ from ropewalk.program.messages import PROGRAM
 from ropewalk.sharing.manager_messages import MANAGER
 from ropewalk.transport.frames import MAX_FDS, encode_head
 from ropewalk.transport.link import HIGH_WATER_BYTES, Codec, Link, Received
-from tests.transport.ends import DEADLINE_S, NOTES, STREAMS, Note, Question, on_loop, running_loop
+from tests.patience import PATIENCE_S
+from tests.transport.ends import NOTES, STREAMS, Note, Question, on_loop, running_loop
 
 Pair = tuple[Link, Link]
 
@@ -95,7 +96,7 @@ def test_parts_of_any_size_arrive_whole(pair: Pair, size: int) -> None:
     with threads(*pair) as start:
         sent = start(ours.send, Note(size), [part, b"tail"])
         received = receive(theirs)
-        sent.result(DEADLINE_S)
+        sent.result(PATIENCE_S)
     assert received.message == Note(size)
     assert received.parts[0] == part and received.parts[1] == b"tail"
 
@@ -105,7 +106,7 @@ def test_large_parts_are_writable_and_the_receivers_own(pair: Pair) -> None:
     with threads(*pair) as start:
         sent = start(ours.send, Note(1), [bytes(2_000_000)] * 2)
         one, two = map(memoryview, receive(theirs).parts)
-        sent.result(DEADLINE_S)
+        sent.result(PATIENCE_S)
     one[0] = 7
     assert (one[0], two[0]) == (7, 0)
 
@@ -132,7 +133,7 @@ def test_two_threads_send_while_one_receives(pair: Pair) -> None:
         for link in pair:
             for first in (0, 10_000):
                 start(send, link, first)
-        for numbers in [future.result(DEADLINE_S) for future in received]:
+        for numbers in [future.result(PATIENCE_S) for future in received]:
             low, high = [n for n in numbers if n < 10_000], [n for n in numbers if n >= 10_000]
             assert low == list(range(count)) and high == list(range(10_000, 10_000 + count))
 
@@ -186,7 +187,7 @@ def test_a_send_without_a_loop_waits_for_a_slow_reader(pair: Pair) -> None:
         time.sleep(0.1)
         assert not sent.done()
         assert len(receive(theirs).parts[0]) == 30_000_000
-        sent.result(DEADLINE_S)
+        sent.result(PATIENCE_S)
 
 
 def test_parts_that_wait_are_copied_if_they_may_change(pair: Pair) -> None:
@@ -203,7 +204,7 @@ def test_parts_that_wait_are_copied_if_they_may_change(pair: Pair) -> None:
 
         pumped = start(pump)
         received = [receive(theirs) for _ in range(count + 1)][-1]
-        pumped.result(DEADLINE_S)
+        pumped.result(PATIENCE_S)
     assert [bytes(part[:1]) for part in received.parts] == [b"1", b"2"]
     assert {*bytes(received.parts[0]), *bytes(received.parts[1])} == {*b"12"}
 
@@ -221,7 +222,7 @@ def test_an_impatient_send_keeps_what_the_peer_does_not_take_in_order(pair: Pair
 
         pumped = start(pump)
         assert [receive(theirs).message.number for _ in range(count + 200)] == list(range(count + 200))
-        pumped.result(DEADLINE_S)
+        pumped.result(PATIENCE_S)
     assert ours.unsent_bytes == 0
 
 
@@ -245,7 +246,7 @@ def test_a_patient_send_waits_above_the_high_water_mark_and_memory_stays_bounded
             for number in range(total):
                 assert receive(theirs).message.number == number
                 time.sleep(0.001)
-            sent.result(DEADLINE_S)
+            sent.result(PATIENCE_S)
         assert highest <= HIGH_WATER_BYTES + 2 * size
         on_loop(loop, lambda: loop.remove_link(ours) or True)
 
@@ -263,7 +264,7 @@ def test_a_patient_sender_is_woken_when_the_link_closes(kind: str) -> None:
             time.sleep(0.2)
             ours.close()
             with pytest.raises(LinkClosed):
-                sending.result(DEADLINE_S)
+                sending.result(PATIENCE_S)
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------
@@ -277,7 +278,7 @@ def test_close_from_another_thread_ends_a_send_that_waits(pair: Pair) -> None:
         time.sleep(0.1)
         ours.close()
         with pytest.raises(LinkClosed, match="closed"):
-            sending.result(DEADLINE_S)
+            sending.result(PATIENCE_S)
 
 
 def test_close_from_another_thread_ends_a_receive_that_waits(pair: Pair) -> None:
@@ -287,7 +288,7 @@ def test_close_from_another_thread_ends_a_receive_that_waits(pair: Pair) -> None
         time.sleep(0.1)
         ours.close()
         with contextlib.suppress(LinkClosed):
-            assert waiting.result(DEADLINE_S) is None
+            assert waiting.result(PATIENCE_S) is None
 
 
 def test_a_closed_link_says_so_and_closes_twice(pair: Pair) -> None:
@@ -318,7 +319,7 @@ def test_a_peer_that_dies_while_a_send_waits_ends_it(pair: Pair) -> None:
         time.sleep(0.1)
         theirs.close()
         with pytest.raises(LinkClosed):
-            sending.result(DEADLINE_S)
+            sending.result(PATIENCE_S)
 
 
 def test_a_link_closed_by_another_thread_is_let_go_by_its_loop_which_goes_on(kind: str) -> None:
@@ -335,10 +336,10 @@ def test_a_link_closed_by_another_thread_is_let_go_by_its_loop_which_goes_on(kin
                 ),
             )
             theirs.send(Note(number))
-            assert heard.wait(DEADLINE_S)
+            assert heard.wait(PATIENCE_S)
             ours.close()
             theirs.close()
-            assert closed.wait(DEADLINE_S), "whoever serves a link hears of its end"
+            assert closed.wait(PATIENCE_S), "whoever serves a link hears of its end"
         assert not loop._links and not loop._by_fd
 
 
@@ -369,7 +370,7 @@ def test_a_loop_hears_everything_that_a_dead_peer_said_before_its_end(kind: str)
             loop,
             lambda: loop.add_link(theirs, lambda r: heard.append(r.message.number), lambda _: closed.set()) or True,
         )
-        assert closed.wait(DEADLINE_S)
+        assert closed.wait(PATIENCE_S)
         assert heard == list(range(100))
 
 
@@ -390,7 +391,7 @@ def test_two_loops_exchange_large_and_small_messages(kind: str) -> None:
         sizes = [(number * 7919) % 300_000 for number in range(100)]
         for number, size in enumerate(sizes):
             ours.send(Note(number), [bytes(size)])
-        assert done.wait(DEADLINE_S)
+        assert done.wait(PATIENCE_S)
         assert heard == list(enumerate(sizes))
 
 
@@ -422,7 +423,7 @@ def test_a_header_that_lies_or_is_nested_deeply_is_a_frame_error_and_costs_nothi
                 assert tracemalloc.get_traced_memory()[1] < 8 << 20
             finally:
                 tracemalloc.stop()
-            sent.result(DEADLINE_S)
+            sent.result(PATIENCE_S)
 
 
 # --- descriptors (one host only) --------------------------------------------------------------------------------------
@@ -452,7 +453,7 @@ def test_descriptors_travel_with_their_own_message_even_when_it_has_to_wait() ->
                 os.close(writer)
                 assert os.read(received.fds[0], 10) == bytes([number])
                 assert not receive(theirs).fds
-            pumped.result(DEADLINE_S)
+            pumped.result(PATIENCE_S)
 
 
 def test_as_many_descriptors_as_the_kernel_allows_travel_in_one_message() -> None:
@@ -556,8 +557,8 @@ def test_what_waits_is_written_out_before_the_end_and_not_for_longer_than_was_as
     assert time.monotonic() - begun > 0.15
     with threads(ours, theirs) as start:
         reading = start(receive, theirs)
-        assert ours.write_out(DEADLINE_S)
-        assert len(reading.result(DEADLINE_S).parts[0]) == 16 << 20
+        assert ours.write_out(PATIENCE_S)
+        assert len(reading.result(PATIENCE_S).parts[0]) == 16 << 20
 
 
 def test_what_is_held_goes_with_the_next_message_in_order_and_with_its_descriptors() -> None:

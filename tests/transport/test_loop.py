@@ -15,7 +15,8 @@ import pytest
 from ropewalk.transport import loop as loop_module
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
-from tests.transport.ends import DEADLINE_S, Note, on_loop, pair, running_loop
+from tests.patience import PATIENCE_S
+from tests.transport.ends import Note, on_loop, pair, running_loop
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_calls_made_by_calls_do_not_starve_descriptors(loop: Loop) -> None:
     loop.call_soon(again)
     on_loop(loop, lambda: loop.watch(reader, seen.set) or True)
     os.write(writer, b"x")
-    assert seen.wait(DEADLINE_S)
+    assert seen.wait(PATIENCE_S)
     over.set()
     on_loop(loop, lambda: loop.unwatch(reader) or True)
     os.close(reader)
@@ -83,7 +84,7 @@ def test_timers_fire_in_order_of_time_and_not_when_cancelled(loop: Loop) -> None
         return True
 
     on_loop(loop, plan)
-    assert done.wait(DEADLINE_S)
+    assert done.wait(PATIENCE_S)
     assert fired == ["now", "early", "late"]
 
 
@@ -99,7 +100,7 @@ def test_what_raises_is_logged_and_the_loop_goes_on(loop: Loop, caplog: pytest.L
         add(loop, theirs, fail)
         ours.send(Note(1))
         ours.send(Note(2))
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + PATIENCE_S
         while caplog.text.count("a mistake of ours") < 4:
             assert time.monotonic() < deadline
             on_loop(loop, lambda: True)
@@ -175,7 +176,7 @@ def test_whoever_serves_a_link_hears_of_its_end_once(loop: Loop) -> None:
     ours, theirs = pair()
     add(loop, theirs, end=ends.append)
     ours.close()
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not ends:
         assert time.monotonic() < deadline
         on_loop(loop, lambda: True)
@@ -189,7 +190,7 @@ def test_garbage_on_a_link_ends_that_link_only(loop: Loop) -> None:
     ours, theirs = pair()
     add(loop, theirs, end=ends.append)
     ours.stream.send([memoryview(b"garbage, and more of it")])
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not ends:
         assert time.monotonic() < deadline
         on_loop(loop, lambda: True)
@@ -251,4 +252,4 @@ def test_timers_that_were_cancelled_do_not_stay_until_they_would_have_been_due(l
 
     on_loop(loop, set_many)
     assert len(loop._timers) < 1000
-    assert due.wait(DEADLINE_S)
+    assert due.wait(PATIENCE_S)

@@ -31,7 +31,8 @@ from ropewalk.transport.loop import Loop
 from ropewalk.transport.relay import MAX_UNDECIDED, Relay
 from ropewalk.transport.splice import BUFFER_BYTES
 from ropewalk.transport.streams.tls import TlsStream, client_context, server_context
-from tests.transport.ends import DEADLINE_S, certificate, on_loop, running_loop
+from tests.patience import PATIENCE_S
+from tests.transport.ends import certificate, on_loop, running_loop
 
 Pair = tuple[socket.socket, socket.socket]
 #: More than the buffers of two sockets and of the splice between them hold.
@@ -51,12 +52,12 @@ class Exchange:
         self.tcp: tuple[str, int] = on_loop(loop, lambda: self.board.listen_tcp("127.0.0.1"))
         self._executor = ThreadPoolExecutor(32)
 
-    def expect(self, timeout_s: float = DEADLINE_S) -> str:
+    def expect(self, timeout_s: float = PATIENCE_S) -> str:
         ticket = new_ticket()
         on_loop(self.loop, lambda: self.board.expect(ticket, timeout_s, lambda: self.missed.append(ticket)))
         return ticket
 
-    def join(self, ticket: str, kind: str = "tcp", timeout_s: float = DEADLINE_S) -> Future[socket.socket]:
+    def join(self, ticket: str, kind: str = "tcp", timeout_s: float = PATIENCE_S) -> Future[socket.socket]:
         """A side on its way, in another thread."""
         return self._executor.submit(join, self.unix if kind == "unix" else self.tcp, ticket, timeout_s)
 
@@ -68,7 +69,7 @@ class Exchange:
         wait_until(lambda: on_loop(self.loop, lambda: self._waits(ticket)), "the first side waits")
         b = self.join(ticket, second)
         for side in (a.result(), b.result()):
-            side.settimeout(DEADLINE_S)
+            side.settimeout(PATIENCE_S)
         return a.result(), b.result()
 
     def _waits(self, ticket: str) -> bool:
@@ -83,9 +84,9 @@ class Exchange:
     def raw(self, kind: str = "tcp") -> socket.socket:
         """A connection that has said nothing yet."""
         if kind == "tcp":
-            return socket.create_connection(self.tcp, timeout=DEADLINE_S)
+            return socket.create_connection(self.tcp, timeout=PATIENCE_S)
         sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(DEADLINE_S)
+        sock.settimeout(PATIENCE_S)
         sock.connect(self.unix.path)
         return sock
 
@@ -114,7 +115,7 @@ def pair(request: pytest.FixtureRequest, exchange: Exchange) -> Iterator[Pair]:
         yield a, b
 
 
-def wait_until(condition: Callable[[], object], what: str, within_s: float = DEADLINE_S) -> None:
+def wait_until(condition: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, f"it never came true that {what}"
@@ -219,7 +220,7 @@ def test_last_words_arrive_although_their_hearer_was_speaking(exchange: Exchange
     words = b"no, and this is why" * 1000
     b.sendall(words)
     b.close()
-    a.settimeout(DEADLINE_S)
+    a.settimeout(PATIENCE_S)
     assert read_all(a) == words
     a.close()
     wait_until(lambda: exchange.num_splices() == 0, "the splice is over")
@@ -242,7 +243,7 @@ def test_a_speaker_that_never_listens_hears_of_the_end_too(
     a, b = pair
     fill(a)
     reset(b)
-    a.settimeout(DEADLINE_S)
+    a.settimeout(PATIENCE_S)
     with pytest.raises((ConnectionResetError, BrokenPipeError)):
         speak_on(a)
     wait_until(lambda: exchange.num_splices() == 0, "the splice is over")
@@ -260,7 +261,7 @@ def test_a_slow_reader_holds_its_speaker_up_and_memory_stays_bounded(exchange: E
     b.sendall(b"hurry")
     assert a.recv(100) == b"hurry"
     assert idles(exchange.loop), "nothing to do is no reason to spin"
-    a.settimeout(DEADLINE_S)
+    a.settimeout(PATIENCE_S)
     a.shutdown(socket.SHUT_WR)
     assert len(read_all(b)) == written
 
@@ -392,8 +393,8 @@ def test_tls_from_end_to_end_goes_through_unseen(exchange: Exchange, kinds: str)
     dialler = TlsStream(a, client_context(certificate("client")), server_side=False)
     answerer = TlsStream(b, server_context(certificate("server")), server_side=True)
     with ThreadPoolExecutor(1) as executor:
-        answered = executor.submit(answerer.handshake, DEADLINE_S, certificate("client").fingerprint.__eq__)
-        dialler.handshake(DEADLINE_S, certificate("server").fingerprint.__eq__)
+        answered = executor.submit(answerer.handshake, PATIENCE_S, certificate("client").fingerprint.__eq__)
+        dialler.handshake(PATIENCE_S, certificate("server").fingerprint.__eq__)
         answered.result()
         words = random.Random(6).randbytes(5 << 20)
         buffer = memoryview(bytearray(1 << 20))
@@ -497,7 +498,7 @@ def test_a_side_that_is_here_already_meets_whoever_comes(exchange: Exchange, ear
     ticket = new_ticket()
     ours, theirs = socket.socketpair()
     with ours:
-        ours.settimeout(DEADLINE_S)
+        ours.settimeout(PATIENCE_S)
         ours.sendall(early)
         on_loop(exchange.loop, lambda: exchange.board.wait_for(ticket, theirs))
         with exchange.join(ticket).result() as other:
@@ -508,14 +509,14 @@ def test_a_side_that_is_here_already_meets_whoever_comes(exchange: Exchange, ear
 
 def test_a_side_that_we_connected_ourselves_is_told_nothing_of_tickets(exchange: Exchange) -> None:
     with socket.create_server(("127.0.0.1", 0)) as service:
-        service.settimeout(DEADLINE_S)
+        service.settimeout(PATIENCE_S)
         ticket = exchange.expect()
         caller = exchange.join(ticket, "unix")
         connected = socket.create_connection(service.getsockname())
         served, _ = service.accept()
         on_loop(exchange.loop, lambda: exchange.board.bring(ticket, connected))
         with caller.result() as sock, served:
-            served.settimeout(DEADLINE_S)
+            served.settimeout(PATIENCE_S)
             sock.sendall(b"hello")
             assert served.recv(100) == b"hello"
             served.close()
@@ -525,12 +526,12 @@ def test_a_side_that_we_connected_ourselves_is_told_nothing_of_tickets(exchange:
 def test_a_side_that_is_brought_for_nobody_is_closed(exchange: Exchange) -> None:
     ours, theirs = socket.socketpair()
     with ours:
-        ours.settimeout(DEADLINE_S)
+        ours.settimeout(PATIENCE_S)
         on_loop(exchange.loop, lambda: exchange.board.bring(new_ticket(), theirs))
         assert ours.recv(1) == b""
     ours, theirs = socket.socketpair()
     with ours:
-        ours.settimeout(DEADLINE_S)
+        ours.settimeout(PATIENCE_S)
         ticket = exchange.expect(0.1)
         on_loop(exchange.loop, lambda: exchange.board.wait_for(ticket, theirs))
         assert ours.recv(1) == b""
@@ -553,7 +554,7 @@ def test_a_ticket_that_is_withdrawn_lets_nobody_meet_and_cuts_those_that_have(ex
             time.sleep(0.005)
         exchange.ask(lambda: exchange.board.withdraw(waited))
         with pytest.raises(TransportRefused, match="the other side is gone"):
-            joining.result(DEADLINE_S)
+            joining.result(PATIENCE_S)
     exchange.ask(lambda: exchange.board.withdraw(waited))
     with pytest.raises(TransportRefused, match="not valid"):
         join(exchange.unix, waited, 5.0)
@@ -564,9 +565,9 @@ def test_who_comes_with_a_claimed_ticket_speaks_with_this_process(exchange: Exch
     ticket = new_ticket()
     on_loop(exchange.loop, lambda: exchange.board.claim(ticket, come.put))
     for kind in ("unix", "tcp"):  # as often as they like
-        with exchange.join(ticket, kind).result() as theirs, come.get(timeout=DEADLINE_S) as ours:
-            theirs.settimeout(DEADLINE_S)
-            ours.settimeout(DEADLINE_S)
+        with exchange.join(ticket, kind).result() as theirs, come.get(timeout=PATIENCE_S) as ours:
+            theirs.settimeout(PATIENCE_S)
+            ours.settimeout(PATIENCE_S)
             theirs.sendall(b"the first byte")
             assert ours.recv(100) == b"the first byte"
             ours.sendall(b"is ours")
@@ -579,9 +580,9 @@ def test_who_comes_with_a_claimed_ticket_speaks_with_this_process(exchange: Exch
 def test_a_claim_for_a_while_serves_one_or_nobody(exchange: Exchange) -> None:
     come: queue.Queue[socket.socket] = queue.Queue()
     one, late = new_ticket(), new_ticket()
-    on_loop(exchange.loop, lambda: exchange.board.claim(one, come.put, DEADLINE_S))
+    on_loop(exchange.loop, lambda: exchange.board.claim(one, come.put, PATIENCE_S))
     on_loop(exchange.loop, lambda: exchange.board.claim(late, come.put, 0.01))
-    with exchange.join(one).result(), come.get(timeout=DEADLINE_S):
+    with exchange.join(one).result(), come.get(timeout=PATIENCE_S):
         pass
     wait_until(lambda: exchange.board._claims == {}, "both are worth nothing any more")
     for ticket in (one, late):
@@ -600,7 +601,7 @@ def test_joining_where_nobody_listens_says_so(tmp_path: Path) -> None:
 def test_joining_something_else_says_so() -> None:
     for answer, words in ((b"SSH-2.0-x\r\n", "no relay gives"), (b"", "hung up")):
         with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as executor:
-            joining = executor.submit(join, listener.getsockname(), new_ticket(), DEADLINE_S)
+            joining = executor.submit(join, listener.getsockname(), new_ticket(), PATIENCE_S)
             with listener.accept()[0] as sock:
                 sock.recv(100)
                 sock.sendall(answer)
@@ -612,11 +613,11 @@ def test_what_somebody_else_gives_as_a_reason_steers_no_terminal() -> None:
     """S19, S32: whoever took over the port of a relay says it, and people read it."""
     reason = "\x1b]0;owned\x07 no\r\n[pool-1 0@n1] done \x9b2J".encode()
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as executor:
-        joining = executor.submit(lambda: join(server.getsockname(), new_ticket(), DEADLINE_S))
+        joining = executor.submit(lambda: join(server.getsockname(), new_ticket(), PATIENCE_S))
         with server.accept()[0] as peer:
             peer.sendall(b"\0" + bytes([len(reason)]) + reason)
             with pytest.raises(TransportRefused, match="done") as refused:
-                joining.result(DEADLINE_S)
+                joining.result(PATIENCE_S)
     assert str(refused.value).isprintable()
 
 

@@ -17,7 +17,8 @@ from ropewalk.transport import relay, splice
 from ropewalk.transport.joining import join, new_ticket
 from ropewalk.transport.relay import Relay
 from tests.lab import Lab, Machine
-from tests.transport.ends import DEADLINE_S, on_loop, running_loop
+from tests.patience import PATIENCE_S
+from tests.transport.ends import on_loop, running_loop
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -33,13 +34,13 @@ def relayed(
         board = Relay(loop)
         at = r.on_wire(lambda: board.listen_tcp(r.ip))  # the loop has nothing else to do yet
         ticket = new_ticket()
-        on_loop(loop, lambda: board.expect(ticket, DEADLINE_S))
-        sides = [executor.submit(machine.on_wire, lambda: join(at, ticket, DEADLINE_S)) for machine in (a, b)]
+        on_loop(loop, lambda: board.expect(ticket, PATIENCE_S))
+        sides = [executor.submit(machine.on_wire, lambda: join(at, ticket, PATIENCE_S)) for machine in (a, b)]
         one, other = (side.result() for side in sides)
         try:
             with one, other:
                 for sock in (one, other):
-                    sock.settimeout(DEADLINE_S)
+                    sock.settimeout(PATIENCE_S)
                 yield (one, other), board, [a, b, r]
         finally:
             on_loop(loop, board.close)
@@ -147,7 +148,7 @@ def receive_exactly(sock: socket.socket, num_bytes: int) -> None:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)

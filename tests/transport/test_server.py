@@ -39,7 +39,8 @@ from ropewalk.transport.passport import Passport
 from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.tls import TlsStream, client_context
 from ropewalk.transport.tls_server import TlsListener
-from tests.transport.ends import DEADLINE_S, NOTES, RUN, Note, Server, certificate, on_loop, running_loop, serving
+from tests.patience import PATIENCE_S
+from tests.transport.ends import NOTES, RUN, Note, Server, certificate, on_loop, running_loop, serving
 
 
 @pytest.fixture(params=["unix", "tls"])
@@ -61,7 +62,7 @@ def tls_server() -> Iterator[Server]:
 
 
 def wait_until(condition: Any, what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, f"it never came true that {what}"
         time.sleep(0.005)
@@ -76,7 +77,7 @@ def greet(server: Server, say: Callable[[Hello], Any], who: Credentials, *, show
         stream = PlainStream(server.raw())
     else:
         stream = TlsStream(server.raw(), client_context(certificate(shows)), server_side=False)
-        stream.handshake(DEADLINE_S, lambda _: True)
+        stream.handshake(PATIENCE_S, lambda _: True)
         ends = Ends(certificate(shows).fingerprint, server.address.fingerprint)
     link = Link(stream, CODEC, "server", STRANGER)
     challenge = link.receive()
@@ -184,7 +185,7 @@ def test_a_full_queue_of_a_unix_socket_is_waited_for() -> None:
                 with contextlib.suppress(TimeoutError):
                     busy.accept()[0].close()
             with pytest.raises(LinkClosed, match=r"during the handshake|handshake failed"):
-                dialling.result(DEADLINE_S)
+                dialling.result(PATIENCE_S)
     os.unlink(path)
 
 
@@ -268,7 +269,7 @@ def test_a_certificate_that_is_not_on_the_list_ends_in_the_tls_handshake(tls_ser
 def test_a_process_retired_between_tls_and_its_greeting_is_refused(tls_server: Server) -> None:
     credentials = tls_server.member("worker")
     stream = TlsStream(tls_server.raw(), client_context(certificate("worker")), server_side=False)
-    stream.handshake(DEADLINE_S, lambda _: True)
+    stream.handshake(PATIENCE_S, lambda _: True)
     tls_server.members.retire("worker")
     link = Link(stream, CODEC, "server", STRANGER)
     dialling = Dialling(credentials, "server", Ends(certificate("worker").fingerprint, tls_server.address.fingerprint))
@@ -337,8 +338,8 @@ def test_a_server_of_another_protocol_is_refused_with_what_to_change() -> None:
         pretending = executor.submit(pretend, listener)
         advice = f"protocol {PROTOCOL + 1} and this side {PROTOCOL}; upgrade the older side"
         with pytest.raises(TransportRefused, match=advice):
-            dial(UnixAddress(path), Credentials.create(RUN, "x"), NOTES, timeout_s=DEADLINE_S)
-        pretending.result(DEADLINE_S)
+            dial(UnixAddress(path), Credentials.create(RUN, "x"), NOTES, timeout_s=PATIENCE_S)
+        pretending.result(PATIENCE_S)
     os.unlink(path)
 
 
@@ -362,8 +363,8 @@ def test_a_server_without_the_secret_gets_a_greeting_and_nothing_else(tmp_path: 
         listener.listen()
         pretending = executor.submit(pretend, listener)
         with pytest.raises(TransportRefused, match=f"unix:{path} did not prove that it belongs to this run"):
-            dial(UnixAddress(path), credentials, NOTES, timeout_s=DEADLINE_S)
-        assert pretending.result(DEADLINE_S) == b""
+            dial(UnixAddress(path), credentials, NOTES, timeout_s=PATIENCE_S)
+        assert pretending.result(PATIENCE_S) == b""
     os.unlink(path)
     assert credentials.secret not in repr(heard[0].message)
 
@@ -559,7 +560,7 @@ def test_nothing_is_said_to_another_user_who_listens_in_our_place(tmp_path: Path
         assert squatter.stdout
         assert squatter.stdout.readline() == "up\n"
         with pytest.raises(LinkClosed, match="user 65534 listens there, and not you"):
-            dial(UnixAddress(path), Credentials.create(RUN, "x"), NOTES, timeout_s=DEADLINE_S)
+            dial(UnixAddress(path), Credentials.create(RUN, "x"), NOTES, timeout_s=PATIENCE_S)
         assert squatter.stdout.read() == "b''\n"
     os.unlink(path)
 
@@ -649,11 +650,11 @@ def test_a_new_process_is_patient_with_an_owner_that_hangs_up_and_not_with_one_t
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as owner, ThreadPoolExecutor(1) as executor:
         owner.bind(path)
         owner.listen()
-        owner.settimeout(DEADLINE_S)
+        owner.settimeout(PATIENCE_S)
         dialling = executor.submit(dial_owner, UnixAddress(path), Credentials.create(RUN, "late"), NOTES)
         for _ in range(3):
             owner.accept()[0].close()  # unheard
         os.unlink(path)
         owner.close()
         with pytest.raises(LinkClosed, match="nobody answers"):  # the patience is not over
-            dialling.result(DEADLINE_S)
+            dialling.result(PATIENCE_S)

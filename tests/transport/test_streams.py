@@ -21,10 +21,10 @@ from ropewalk.errors import LinkClosed
 from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
 from ropewalk.transport.streams.tls import TlsStream
+from tests.patience import PATIENCE_S
 from tests.transport.ends import tls_streams
 
 MEGABYTE = 1_000_000
-DEADLINE_S = 120.0
 
 
 def plain_pair() -> tuple[Stream, Stream]:
@@ -58,7 +58,7 @@ def threads(*streams: Stream) -> Generator[Callable[..., Future[Any]]]:
 def wait_for_room(stream: Stream) -> None:
     poller = select.poll()
     poller.register(stream.fileno(), select.POLLOUT)
-    assert poller.poll(DEADLINE_S * 1000), "the stream never had room again"
+    assert poller.poll(PATIENCE_S * 1000), "the stream never had room again"
 
 
 def send_all(stream: Stream, *buffers: bytes | memoryview) -> None:
@@ -200,7 +200,7 @@ def test_nothing_to_read_is_said_at_once(pair: tuple[Stream, Stream]) -> None:
     send_all(ours, b"now")
     poller = select.poll()
     poller.register(theirs.fileno(), select.POLLIN)
-    assert poller.poll(DEADLINE_S * 1000)
+    assert poller.poll(PATIENCE_S * 1000)
     assert theirs.receive_into(buffer, wait=False) == 3
     with pytest.raises(BlockingIOError):
         theirs.receive_into(buffer, wait=False)
@@ -228,11 +228,11 @@ def test_closing_from_another_thread_wakes_a_waiting_receiver(pair: tuple[Stream
 
     with threads(*pair) as start:
         received = start(receive)
-        assert waiting.wait(DEADLINE_S)
+        assert waiting.wait(PATIENCE_S)
         with pytest.raises(TimeoutError):
             received.result(0.05)  # in the kernel by now; if not yet, the close is seen on the way in
         ours.close()
-        assert received.result(DEADLINE_S) == "end"
+        assert received.result(PATIENCE_S) == "end"
 
 
 def test_sending_to_a_closed_peer_raises(pair: tuple[Stream, Stream]) -> None:
@@ -240,7 +240,7 @@ def test_sending_to_a_closed_peer_raises(pair: tuple[Stream, Stream]) -> None:
     theirs.close()
 
     def send_until_it_raises() -> None:
-        until = time.monotonic() + DEADLINE_S
+        until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:  # TCP learns of it with the first answer
             ours.send([memoryview(b"anybody there?")])
 

@@ -28,8 +28,8 @@ from ropewalk.errors import LinkClosed, TransportRefused
 from ropewalk.transport.authority import RunAuthority
 from ropewalk.transport.credentials import AllowList, ProcessCertificate
 from ropewalk.transport.streams.tls import TlsStream, client_context, server_context
+from tests.patience import PATIENCE_S
 
-DEADLINE_S = 120.0
 AUTHORITY = RunAuthority.create("run")
 LAUNCHER = AUTHORITY.issue("launcher")
 WORKER = AUTHORITY.issue("worker")
@@ -44,7 +44,7 @@ def sockets() -> Iterator[Sockets]:
 
     def connect() -> tuple[socket.socket, socket.socket]:
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            made.append(socket.create_connection(listener.getsockname(), timeout=DEADLINE_S))
+            made.append(socket.create_connection(listener.getsockname(), timeout=PATIENCE_S))
             made.append(listener.accept()[0])
         return made[-2], made[-1]
 
@@ -79,8 +79,8 @@ def both_refusals(
     dialler = TlsStream(dialled, client, server_side=False)
     answerer = TlsStream(accepted, server, server_side=True)
     with ThreadPoolExecutor(1) as executor:
-        answered = executor.submit(refusal, lambda: answerer.handshake(DEADLINE_S, server_accepts))
-        theirs = refusal(lambda: dialler.handshake(DEADLINE_S, client_accepts))
+        answered = executor.submit(refusal, lambda: answerer.handshake(PATIENCE_S, server_accepts))
+        theirs = refusal(lambda: dialler.handshake(PATIENCE_S, client_accepts))
         ours = answered.result()
     for stream, words in [(dialler, theirs), (answerer, ours)]:
         assert (stream.fileno() == -1) == bool(words), "a refused stream is closed, an accepted one is open"
@@ -119,8 +119,8 @@ def test_two_processes_of_a_run_accept_each_other_and_learn_who_the_other_is(soc
     dialler = TlsStream(dialled, client_context(WORKER), server_side=False)
     answerer = TlsStream(accepted, server_context(LAUNCHER), server_side=True)
     with ThreadPoolExecutor(1) as executor:
-        answered = executor.submit(answerer.handshake, DEADLINE_S, anyone)
-        dialler.handshake(DEADLINE_S, anyone)
+        answered = executor.submit(answerer.handshake, PATIENCE_S, anyone)
+        dialler.handshake(PATIENCE_S, anyone)
         answered.result()
     assert answerer.peer_fingerprint == WORKER.fingerprint
     assert dialler.peer_fingerprint == LAUNCHER.fingerprint
@@ -261,8 +261,8 @@ def test_a_failing_accept_closes_the_stream(sockets: Sockets) -> None:
         raise KeyError(fingerprint)
 
     with ThreadPoolExecutor(1) as executor:
-        answered = executor.submit(answerer.handshake, DEADLINE_S, broken)
-        assert "hung up" in refusal(lambda: dialler.handshake(DEADLINE_S, anyone))
+        answered = executor.submit(answerer.handshake, PATIENCE_S, broken)
+        assert "hung up" in refusal(lambda: dialler.handshake(PATIENCE_S, anyone))
         with pytest.raises(KeyError):
             answered.result()
     assert answerer.fileno() == -1
@@ -294,7 +294,7 @@ def test_garbage_is_refused_and_nothing_of_it_reaches_us(sockets: Sockets, words
             return heard
 
         talked = executor.submit(talk)
-        assert answer in refusal(lambda: stream.handshake(DEADLINE_S, anyone))
+        assert answer in refusal(lambda: stream.handshake(PATIENCE_S, anyone))
         heard = talked.result()
     assert len(heard) <= 7, "a stranger hears an alert at most"
     assert stream.fileno() == -1
@@ -312,7 +312,7 @@ def test_a_plain_server_is_refused(sockets: Sockets) -> None:
 
     with ThreadPoolExecutor(1) as executor:
         listened = executor.submit(listen_to_the_end)
-        assert "does not speak TLS" in refusal(lambda: stream.handshake(DEADLINE_S, anyone))
+        assert "does not speak TLS" in refusal(lambda: stream.handshake(PATIENCE_S, anyone))
         listened.result()
 
 
@@ -322,7 +322,7 @@ def test_a_peer_that_hangs_up_is_refused(sockets: Sockets) -> None:
         dialled.close()
         context = server_context(LAUNCHER) if server_side else client_context(WORKER)
         stream = TlsStream(accepted, context, server_side=server_side)
-        assert "hung up" in refusal(lambda stream=stream: stream.handshake(DEADLINE_S, anyone))
+        assert "hung up" in refusal(lambda stream=stream: stream.handshake(PATIENCE_S, anyone))
 
 
 def test_a_peer_that_says_nothing_is_refused_in_time(sockets: Sockets) -> None:
@@ -362,12 +362,12 @@ def test_closing_from_another_thread_ends_a_handshake(sockets: Sockets) -> None:
     _, accepted = sockets()
     stream = TlsStream(accepted, server_context(LAUNCHER), server_side=True)
     with ThreadPoolExecutor(1) as executor:
-        shaken = executor.submit(stream.handshake, DEADLINE_S, anyone)
+        shaken = executor.submit(stream.handshake, PATIENCE_S, anyone)
         with pytest.raises(TimeoutError):
             shaken.result(0.05)
         stream.close()
         with pytest.raises(LinkClosed):
-            shaken.result(DEADLINE_S)
+            shaken.result(PATIENCE_S)
 
 
 def test_a_man_in_the_middle_with_another_authority_is_refused_by_both_ends(sockets: Sockets) -> None:
@@ -384,7 +384,7 @@ def test_a_man_in_the_middle_with_another_authority_is_refused_by_both_ends(sock
     }
     with ThreadPoolExecutor(4) as executor:
         shaken = {
-            name: executor.submit(refusal, lambda stream=stream: stream.handshake(DEADLINE_S, anyone))
+            name: executor.submit(refusal, lambda stream=stream: stream.handshake(PATIENCE_S, anyone))
             for name, stream in ends.items()
         }
         words = {name: future.result() for name, future in shaken.items()}
@@ -414,8 +414,8 @@ def test_a_flipped_bit_on_the_way_ends_the_stream(sockets: Sockets) -> None:
     with ThreadPoolExecutor(3) as executor:
         executor.submit(relay, intercepted, forwarded)
         executor.submit(relay, forwarded, intercepted)
-        answered = executor.submit(answerer.handshake, DEADLINE_S, anyone)
-        dialler.handshake(DEADLINE_S, anyone)
+        answered = executor.submit(answerer.handshake, PATIENCE_S, anyone)
+        dialler.handshake(PATIENCE_S, anyone)
         answered.result()
         try:
             dialler.send([memoryview(b"whole")])
@@ -441,11 +441,11 @@ def test_new_keys_in_the_middle_of_a_stream_go_unnoticed(sockets: Sockets, tmp_p
         command += ["-CAfile", authority, "-connect", f"127.0.0.1:{listener.getsockname()[1]}"]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, bufsize=0) as client:
             assert client.stdin and client.stdout
-            listener.settimeout(DEADLINE_S)
+            listener.settimeout(PATIENCE_S)
             stream = TlsStream(listener.accept()[0], server_context(LAUNCHER), server_side=True)
             try:
                 client.stdin.write(b"\x01")  # the yes that ends our handshake
-                stream.handshake(DEADLINE_S, anyone)
+                stream.handshake(PATIENCE_S, anyone)
                 assert client.stdout.read(1) == b"\x01"
                 buffer = memoryview(bytearray(100))
                 with ThreadPoolExecutor(1) as executor:
@@ -461,7 +461,7 @@ def test_new_keys_in_the_middle_of_a_stream_go_unnoticed(sockets: Sockets, tmp_p
                             assert stream.send([memoryview(words)]) == len(words)
                             assert client.stdout.read(len(words)) == words
                         client.stdin.write(b"after")
-                        assert received.result(DEADLINE_S) == 5
+                        assert received.result(PATIENCE_S) == 5
                         assert bytes(buffer[:5]) == b"after"
             finally:
                 stream.close()

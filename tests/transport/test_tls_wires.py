@@ -22,7 +22,8 @@ from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
 from ropewalk.transport.tls_server import TlsListener
 from tests.lab import Lab, Machine
-from tests.transport.ends import DEADLINE_S, NOTES, RUN, Note, certificate, on_loop, running_loop
+from tests.patience import PATIENCE_S
+from tests.transport.ends import NOTES, RUN, Note, certificate, on_loop, running_loop
 
 #: What each does to the link of the machine that dials; and what a call must not take longer than because of it.
 WIRES: dict[str, Callable[[Lab, Machine], None]] = {
@@ -54,7 +55,7 @@ class Listening:
         self.links.append(link)
         self.loop.add_link(link, lambda got: link.send(Note(2 * got.message.number), got.parts), self.gone.put)
 
-    def dial(self, machine: Machine, *, timeout_s: float = DEADLINE_S) -> Link:
+    def dial(self, machine: Machine, *, timeout_s: float = PATIENCE_S) -> Link:
         """A link from a process on that machine."""
         passport = Passport("far", certificate=certificate("client"))
         address = self.listener.address
@@ -175,7 +176,7 @@ def test_sending_to_a_host_that_was_cut_off_never_stops_the_loop(lab: Lab) -> No
         patient.join(0.2)
         assert patient.is_alive()  # it waits for room that a cut host does not make
         on_loop(at.loop, lambda: at.loop.remove_link(theirs))
-        patient.join(DEADLINE_S)
+        patient.join(PATIENCE_S)
         assert not patient.is_alive()
         at.links.clear()
 
@@ -238,7 +239,7 @@ def test_a_stranger_that_is_cut_off_keeps_no_place(lab: Lab, monkeypatch: pytest
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -270,7 +271,7 @@ def test_last_words_arrive_although_something_was_left_unread(lab: Lab, wire: st
         for number in range(10):
             link.send(Note(number), [bytes(20_000)])
         link.close()
-        assert at.gone.get(timeout=DEADLINE_S) == "the peer closed the link"
+        assert at.gone.get(timeout=PATIENCE_S) == "the peer closed the link"
         assert heard == list(range(10))
 
 
@@ -293,7 +294,7 @@ def test_heartbeats_come_through_beside_a_large_frame_on_a_slow_wire(lab: Lab) -
         passport = Passport("far", certificate=certificate("beats"))
         address = at.listener.address
         assert address
-        beats = far.on_wire(lambda: dial(address, beating, NOTES, passport=passport, timeout_s=DEADLINE_S))
+        beats = far.on_wire(lambda: dial(address, beating, NOTES, passport=passport, timeout_s=PATIENCE_S))
         with contextlib.closing(beats):
             sender = send_from_thread(bulk, range(1), os.urandom(2_000_000))
             carrier = threading.Thread(target=lambda: receive(bulk, 1))

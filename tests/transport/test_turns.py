@@ -14,7 +14,8 @@ import pytest
 from ropewalk.transport.frames import encode_head
 from ropewalk.transport.link import Link
 from ropewalk.transport.streams.stream import TURN_BYTES
-from tests.transport.ends import DEADLINE_S, NOTES, STREAMS, Note, Server, on_loop, running_loop, serving
+from tests.patience import PATIENCE_S
+from tests.transport.ends import NOTES, STREAMS, Note, Server, on_loop, running_loop, serving
 
 #: Many turns, and more than the buffers between two processes hold.
 LARGE = 48 << 20
@@ -37,7 +38,7 @@ def server() -> Iterator[Server]:
 def wait_for(link: Link, event: int) -> None:
     poller = select.poll()
     poller.register(link.stream.fileno(), event)
-    assert poller.poll(1000 * DEADLINE_S), "nothing happens"
+    assert poller.poll(1000 * PATIENCE_S), "nothing happens"
 
 
 def test_a_large_frame_is_read_in_turns(links: tuple[Link, Link]) -> None:
@@ -177,7 +178,7 @@ def test_hundreds_of_megabytes_on_one_link_do_not_silence_another(server: Server
 
 
 def wait_until(holds: Any) -> None:
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)
