@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import sys
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -400,6 +401,18 @@ def test_no_wake_up_is_lost_among_all_ways_of_waiting(tmp_path: Path, monkeypatc
             thread.join(120)
         sys.setswitchinterval(interval)
         assert counts == [121] * 8, "a thread hangs"
+
+
+def test_an_error_of_a_call_has_no_frames_of_ours(client: Any) -> None:
+    # A deadline that had passed was told below six frames of replicas, connections and resolvers.
+    def files_of(error: BaseException) -> list[str]:
+        return [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+
+    with pytest.raises(DeadlineExceeded) as late, call_context.deadline(0.0):
+        client.empty()
+    with pytest.raises(KeyError) as remote:
+        client.fail("x")
+    assert files_of(late.value) == files_of(remote.value) == [__file__]
 
 
 def test_a_method_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:

@@ -111,6 +111,8 @@ def test_functions_and_arguments_that_cannot_be_sent_are_named_and_leave_the_poo
         with pytest.raises(NotPicklable) as info:
             pool.apply(square, (lock,))
         assert info.value.path == "args[0]" and str(info.value).startswith("args[0] cannot be sent")
+        # It was told twice: below the same of "args[0][0]", a path that nobody wrote.
+        assert type(info.value.__cause__) is TypeError and info.value.__suppress_context__
         with pytest.raises(NotPicklable) as info:
             pool.apply_async(square, (1,), {"inner": [lock]})
         assert info.value.path == "kwds['inner'][0]"

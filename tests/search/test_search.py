@@ -611,7 +611,7 @@ def test_a_request_for_a_trial_of_an_earlier_launcher_is_answered(made: Callable
     ("settings", "words"),
     [
         ({"metric": []}, "metric is a name"),
-        ({"mode": "least"}, 'mode is "max" or "min" for each of score'),
+        ({"mode": "least"}, 'mode must be "max" or "min", or one of these for each of score'),
         ({"metric": ["a", "b"], "scheduler": "hyperband"}, "needs the option 'R'"),
         ({"metric": ["a", "b"], "scheduler": ASHA(R=9)}, "compares trials by one metric, and there are 2: a, b"),
         ({"trials": None}, "would never end"),

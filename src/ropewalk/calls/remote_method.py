@@ -17,7 +17,7 @@ from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.payloads import shared_arguments
 from ropewalk.calls.replica import ReplicaClient
 from ropewalk.errors import ServiceLost
-from ropewalk.transport.one_traceback import without_our_frames
+from ropewalk.user_frames import shortened
 
 
 class RemoteMethod:
@@ -39,10 +39,10 @@ class RemoteMethod:
                 if self._facts.streams:
                     return replica.stream(self._facts, args, kwargs)
                 return replica.call(self._facts, args, kwargs)
-            except ServiceLost as error:
-                self._try_another(tried, replica, error)
             except Exception as error:
-                raise without_our_frames(error)  # noqa: B904  # it is the same exception
+                if not self._may_try_another(tried, replica, error):
+                    shortened(error)
+                    raise
 
     def future(self, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call without waiting; cancelling the future cancels the call, unless it runs already.
@@ -62,17 +62,20 @@ class RemoteMethod:
             replica = self._choose()
             try:
                 return replica.send(single(self._facts), args, kwargs)
-            except ServiceLost as error:
-                self._try_another(tried, replica, error)
+            except Exception as error:
+                if not self._may_try_another(tried, replica, error):
+                    shortened(error)
+                    raise
 
     def __repr__(self) -> str:
         return f"<remote method {self._facts.name}>"
 
-    def _try_another(self, tried: list[ReplicaClient], replica: ReplicaClient, error: ServiceLost) -> None:
-        """Return if a call that did not run because its replica had just gone may choose another; else raise."""
-        if error.started or replica in tried:
-            raise error
+    def _may_try_another(self, tried: list[ReplicaClient], replica: ReplicaClient, error: Exception) -> bool:
+        """Return whether a call that did not run, because its replica had just gone, may choose another one."""
+        if not isinstance(error, ServiceLost) or error.started or replica in tried:
+            return False
         tried.append(replica)
+        return True
 
 
 class MethodOfAll:

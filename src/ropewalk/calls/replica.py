@@ -243,7 +243,7 @@ class ReplicaClient:
     # Futures
 
     def recover(self, future: CallFuture, error: Lost | NotServed) -> None:
-        """Finish a future whose service went while it had the call: repeat the call, or raise what happened."""
+        """Finish a future whose service was lost while it had the call: repeat the call, or raise what happened."""
         self._later(future, error)
 
     def too_late(self, call: str) -> DeadlineExceeded:

@@ -106,8 +106,8 @@ class ReplicaResolver:
         comes_back = place.state in ("waiting", "up")
         again = "it is being restarted" if comes_back else "it is not started again"
         message = (
-            f"{self.words} went while it ran {call}(), which may or may not have had its effect: {cause}; {again}. If "
-            f"{call} may safely run twice, mark it @rw.idempotent: then it is repeated by itself. Calls of a client "
+            f"{self.words} was lost while it ran {call}(), which may or may not have had its effect: {cause}; {again}. "
+            f"If {call} may safely run twice, mark it @rw.idempotent: then it is repeated by itself. Calls of a client "
             'with on_lost="retry" wait until the service is back, and take effect once'
         )
         lost = ServiceLost(message, service=self._name, replica=self._index, cause=cause, started=True)

@@ -115,4 +115,6 @@ def _named_for_apply(error: NotPicklable, *, has_keywords: bool) -> NotPicklable
     path = f"args{inside}"
     if has_keywords:
         path = ("kwds" if inside.startswith("[1]") else "args") + inside[3:]
-    return NotPicklable(str(error).replace(error.path, path, 1), path=path).with_traceback(error.__traceback__)
+    named = NotPicklable(str(error).replace(error.path, path, 1), path=path).with_traceback(error.__traceback__)
+    named.__cause__ = error.__cause__  # and not `error`, which says the same of another path
+    return named

@@ -42,7 +42,11 @@ def draw_learning_curves(
         axes.axhline(threshold, color="grey", linewidth=1, linestyle=":", label=f"{threshold_name}: {threshold:g}")
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set(xlabel="environment steps", ylabel="score of an episode", title=title)
-    axes.legend(loc="best", fontsize="small")
+    names, labels = axes.get_legend_handles_labels()
+    if len(labels) > 3:  # inside, it would cover the curves
+        figure.legend(names, labels, loc="outside lower center", ncols=2, fontsize="small")
+    else:
+        axes.legend(loc="best", fontsize="small")
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 

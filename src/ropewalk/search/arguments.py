@@ -58,7 +58,9 @@ def objectives(metric: str | Sequence[str], mode: Mode | Sequence[Mode]) -> tupl
     if not metrics or len(set(metrics)) < len(metrics):
         raise SearchInvalid(f"metric is a name, or several different ones, not {metric!r}")
     if len(modes) != len(metrics) or any(each not in ("max", "min") for each in modes):
-        raise SearchInvalid(f'mode is "max" or "min" for each of {", ".join(metrics)}, not {mode!r}')
+        raise SearchInvalid(
+            f'mode must be "max" or "min", or one of these for each of {", ".join(metrics)}, not {mode!r}'
+        )
     return metrics, modes
 
 

@@ -110,7 +110,7 @@ class _Where(ReplicaResolver):
 
     def what_became(self, connection: ServiceRoute, call: str) -> tuple[Exception, bool]:
         why = f"nobody answers any more at {self._reference.address}: {connection.conversation.closed}"
-        what = f"the {self.words} went while it ran {call}(), which may or may not have had its effect"
+        what = f"the {self.words} was lost while it ran {call}(), which may or may not have had its effect"
         return self._lost(what, why), False
 
     def _lost(self, what: str, why: str) -> PeerLost:

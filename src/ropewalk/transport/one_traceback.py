@@ -19,7 +19,7 @@ import traceback
 from types import TracebackType
 from typing import cast
 
-from ropewalk.user_frames import frames_text, remote_text, shortened, shows_all, tells_all
+from ropewalk.user_frames import frames_text, remote_text, shows_all, tells_all
 
 _HEADER = "Traceback (most recent call last):\n"
 _NOTE = re.compile(r"It was raised in (.+); the remote traceback is above\.")
@@ -46,14 +46,6 @@ def one_traceback(error: BaseException, *ours: str) -> str:
         *ours: modules and packages whose frames are left out where they are outermost.
     """
     return _text(error, ours, set())
-
-
-def without_our_frames(error: BaseException) -> BaseException:
-    """Prepare an exception from another process to be raised to the user, without our frames.
-
-    Any other exception is left as it is.
-    """
-    return shortened(error) if remote_text(error.__cause__) else error
 
 
 def _text(error: BaseException, ours: tuple[str, ...], seen: set[int]) -> str:
@@ -123,4 +115,4 @@ def _last_words(error: BaseException) -> str:
     return "".join(line for line in lines if not _NOTE.fullmatch(line.removesuffix("\n")))
 
 
-__all__ = ["note_of_place", "one_traceback", "own_notes", "without_our_frames"]
+__all__ = ["note_of_place", "one_traceback", "own_notes"]
