@@ -10,7 +10,12 @@ import pytest
 from tests.docs.code_blocks import Block, blocks_of, check, run_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "docs" / "pool.md", *sorted((ROOT / "docs" / "reference").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "index.md",
+    ROOT / "docs" / "pool.md",
+    *sorted((ROOT / "docs" / "reference").glob("*.md")),
+]
 BLOCKS = blocks_of(*PAGES)
 # fmt: off
 MOST_USED = [
