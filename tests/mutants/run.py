@@ -31,7 +31,7 @@ import tempfile
 import time
 import tomllib
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from types import CodeType
 
@@ -50,8 +50,10 @@ CPU_S = 60
 PATIENCE = 4
 """A mutant that computes so many times as long as the original, and five seconds, is in an endless loop. What counts is
 the time of its own process, so other load does not matter."""
-WALL_S = 200.0
-"""And one that is not over after so long waits for something that never comes."""
+LOOK_S = 1.0
+NUM_LOOKS = 30
+"""A mutant waits for something that never comes if at this number of looks in a row, `LOOK_S` seconds apart, none of
+its threads computes or waits for a processor."""
 MODULES = "--- modules"
 """After this line, a process prints the modules that it has imported."""
 MEMORY_BYTES = 3 << 30
@@ -185,7 +187,7 @@ def begin(decider: Decider, source: str, output: int, cpu_s: int) -> int:
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         options += ["-p", "pytest_timeout", "-p", "tests.mutants.without_shrinking"]
         options += [word for plugin in decider.plugins for word in ("-p", plugin)]
-        options += ["-m", "not lab and not soak and not timing"]
+        options += ["-m", "not lab and not soak and not timing", "-o", "timeout=0"]
         code = int(pytest.main([*options, *decider.tests]))
         print("\n".join([MODULES, *sys.modules]))
     except BaseException:
@@ -196,20 +198,35 @@ def begin(decider: Decider, source: str, output: int, cpu_s: int) -> int:
     raise AssertionError
 
 
-def ended(deadlines: dict[int, float]) -> Iterator[tuple[int, int]]:
-    """Wait until some of these processes are over; those, and how they ended."""
+def ended(processes: Collection[int]) -> list[tuple[int, int]]:
+    """Wait until some of these processes are over, and kill those that wait for ever; which are over, and how."""
+    num_idle, look_at = dict.fromkeys(processes, 0), time.monotonic() + LOOK_S
     while True:
-        over = False
-        for pid, deadline in deadlines.items():
-            gone, status = os.waitpid(pid, os.WNOHANG)
-            if not gone and time.monotonic() > deadline:
-                os.kill(pid, signal.SIGKILL)
-            if gone:
-                over = True
-                yield pid, os.waitstatus_to_exitcode(status)
+        over = [(pid, status) for pid, status in (os.waitpid(pid, os.WNOHANG) for pid in processes) if pid]
         if over:
-            return
+            return [(pid, os.waitstatus_to_exitcode(status)) for pid, status in over]
+        if time.monotonic() > look_at:
+            look_at = time.monotonic() + LOOK_S
+            num_idle = {pid: num_idle[pid] + 1 if is_idle(pid) else 0 for pid in processes}
+            for pid in processes:
+                if num_idle[pid] >= NUM_LOOKS:
+                    os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
+
+
+def is_idle(group: int) -> bool:
+    """Whether all threads of a process group sleep: one that waits for a processor does not."""
+    states = list[str]()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it is over
+            if _fields(stat)[2] == str(group):
+                states += [_fields(task / "stat")[0] for task in (stat.parent / "task").iterdir()]
+    return bool(states) and not {"R", "D"} & {*states}
+
+
+def _fields(stat: Path) -> list[str]:
+    """Return what follows on the name: state, parent, process group."""
+    return stat.read_text().rpartition(")")[2].split()
 
 
 def outcomes(
@@ -217,16 +234,16 @@ def outcomes(
 ) -> Iterator[tuple[int, int, str]]:
     """Run the tests with each of these sources; its number, its exit code, and what was printed."""
     waiting = list(enumerate(sources))[::-1]
-    running: dict[int, tuple[int, float]] = {}
+    running: dict[int, int] = {}
     with tempfile.TemporaryDirectory(prefix="rw-mutants-") as folder:
         try:
             while waiting or running:
                 while waiting and len(running) < num_beside:
                     number, source = waiting.pop()
                     with open(f"{folder}/{number}", "wb") as output:
-                        running[begin(decider, source, output.fileno(), cpu_s)] = number, time.monotonic() + WALL_S
-                for pid, code in list(ended({pid: deadline for pid, (_, deadline) in running.items()})):
-                    number, _ = running.pop(pid)
+                        running[begin(decider, source, output.fileno(), cpu_s)] = number
+                for pid, code in ended(running):
+                    number = running.pop(pid)
                     kill_group(pid)
                     printed = Path(f"{folder}/{number}")
                     yield number, code, printed.read_text(errors="replace")

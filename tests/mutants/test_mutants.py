@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("cosmic_ray", reason="makes the mutants; pip install cosmic-ray, or `make lab`")
 
+from tests.mutants import run
 from tests.mutants.mutating import mutants_of
 
 ROOT = Path(__file__).parents[2]
@@ -91,3 +95,39 @@ def test_what_survives_is_told_unless_it_is_listed_as_equal_and_lists_are_kept_s
     assert (ran.returncode, ran.stdout.count(": survived")) == (code, survivors), ran.stdout + ran.stderr
     assert ("take it off the list" in ran.stdout) == ("!=" in listed)
     assert (tmp_path / "least.py").read_text() == SOURCE, "no file is changed"
+
+
+def forked(act: Callable[[], object]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        act()
+        os._exit(0)
+    return pid
+
+
+@pytest.mark.parametrize("is_in_child", [False, True])
+def test_a_mutant_that_waits_for_ever_is_killed_and_one_that_computes_is_not(
+    monkeypatch: pytest.MonkeyPatch, is_in_child: bool
+) -> None:
+    """Time on the wall was what counted once: on a busy machine, mutants that no test noticed counted as killed."""
+    monkeypatch.setattr(run, "LOOK_S", 0.01)
+    monkeypatch.setattr(run, "NUM_LOOKS", 20)
+
+    def compute() -> None:
+        while True:
+            pass
+
+    def compute_in_child() -> None:
+        child = os.fork()
+        if child == 0:
+            compute()
+        os.waitpid(child, 0)
+
+    asleep, busy = forked(signal.pause), forked(compute_in_child if is_in_child else compute)
+    try:
+        assert run.ended([asleep, busy]) == [(asleep, -signal.SIGKILL)]
+        assert os.waitpid(busy, os.WNOHANG) == (0, 0)
+    finally:
+        run.kill_group(busy)
+        os.waitpid(busy, 0)
