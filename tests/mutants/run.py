@@ -3,9 +3,11 @@
     python -m tests.mutants.run                    all of deciders.toml
     python -m tests.mutants.run task_table gd_sec  those whose names end so
     python -m tests.mutants.run --list restart     what would be planted
+    python -m tests.mutants.run --stale            those that have changed since they were run last
 
 A mutant is killed if its tests fail, crash or do not end. One that survives shows what no test asks for; one that means
-the same as the original is listed in `deciders.toml`, with the reason. Less than REACH killed is an error.
+the same as the original is listed in `deciders.toml`, with the reason. Less than REACH killed is an error. Results are
+kept in `table.md`.
 
 Each mutant runs in a process that is forked from one which has imported what the tests need, but for the decider and
 what needs it; the decider is given to it by an import hook. So no file is changed, and mutants run beside each other.
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import datetime
 import fnmatch
 import gc
 import importlib
@@ -36,6 +39,7 @@ from pathlib import Path
 from types import CodeType
 
 from tests.mutants.mutating import Mutant, mutants_of
+from tests.mutants.table import TABLE, digest_of, read_rows, write_rows
 
 ROOT = Path(__file__).parents[2]
 DECIDERS = Path(__file__).with_name("deciders.toml")
@@ -85,8 +89,19 @@ class Decider:
     """Modules with the fixtures of these tests."""
 
     @property
+    def name(self) -> str:
+        return self.module.removeprefix("ropewalk.")
+
+    @property
     def path(self) -> Path:
         return self.root / Path(*self.module.split(".")).with_suffix(".py")
+
+    @property
+    def digest(self) -> str:
+        """What its score depends on."""
+        return digest_of(
+            [self.path, *(ROOT / test.partition("::")[0] for test in self.tests)], (self.tests, self.equal)
+        )
 
 
 @dataclasses.dataclass(slots=True)
@@ -103,6 +118,12 @@ class Score:
     def share(self) -> float:
         """Of those that are not equal to the original, how many were killed."""
         return self.killed / max(self.killed + len(self.survived), 1)
+
+    @property
+    def cells(self) -> list[object]:
+        """What the table says of it."""
+        num = self.killed + self.equal + len(self.survived)
+        return [num, self.killed, self.equal, len(self.survived), f"{self.share:.1%}", datetime.date.today()]
 
 
 def read_deciders(path: Path = DECIDERS) -> list[Decider]:
@@ -338,14 +359,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Plant mistakes in deciders, and see whether tests notice.")
     parser.add_argument("names", nargs="*", help="ends of module names, such as task_table; default: all")
     parser.add_argument("--deciders", type=Path, default=DECIDERS, metavar="FILE", help="another list of them")
+    parser.add_argument("--table", type=Path, default=TABLE, metavar="FILE", help="where results are kept")
     parser.add_argument("--list", action="store_true", help="only show the mutants")
+    parser.add_argument("--stale", action="store_true", help="only those that have changed since they were run last")
     parser.add_argument("--beside", type=int, default=os.cpu_count() or 1, metavar="N", help="so many at once")
     options = parser.parse_args(argv)
-    deciders = [
-        one for one in read_deciders(options.deciders) if not options.names or one.module.endswith(tuple(options.names))
-    ]
+    listed = read_deciders(options.deciders)
+    deciders = [one for one in listed if not options.names or one.module.endswith(tuple(options.names))]
     if not deciders:
         parser.error(f"no decider has a name that ends with {' or '.join(options.names)}; see {options.deciders}")
+    if options.stale:
+        rows = read_rows(options.table)
+        deciders = [one for one in deciders if rows.get(one.name, [""])[-1] != one.digest]
     if options.list:
         for decider in deciders:
             mutants = mutants_of(decider.path.read_text())
@@ -356,24 +381,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.chdir(ROOT)
     for name in PRELOADED:
         __import__(name)
-    rows: list[str] = []
     falls_short = False
     for decider in deciders:
-        began = time.monotonic()
+        began, digest = time.monotonic(), decider.digest
         score = judge_apart(decider, options.beside)
         for equal in score.unused:
             print(
                 f"{decider.module}: no mutant that survives is {equal.was!r} as {equal.becomes!r}; take it off the list"
             )
         falls_short |= score.share < REACH or bool(score.unused)
-        name, num = decider.module.removeprefix("ropewalk."), score.killed + len(score.survived) + score.equal
-        took = f"{time.monotonic() - began:.0f} s"
-        rows.append(
-            f"| {name} | {num} | {score.killed} | {len(score.survived)} | {score.equal} | {score.share:.1%} | {took} |"
-        )
-        print(rows[-1], flush=True)
-    print("\n| decider | mutants | killed | survived | equal | killed of those that differ | took |")
-    print("| --- | --- | --- | --- | --- | --- | --- |", *rows, sep="\n")
+        rows = read_rows(options.table) | {decider.name: [decider.name, *score.cells, digest]}
+        write_rows({one.name: rows[one.name] for one in listed if one.name in rows}, options.table)
+        print(*rows[decider.name], f"{time.monotonic() - began:.0f} s", sep=" | ", flush=True)
     return int(falls_short)
 
 

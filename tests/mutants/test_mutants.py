@@ -15,6 +15,8 @@ pytest.importorskip("cosmic_ray", reason="makes the mutants; pip install cosmic-
 
 from tests.mutants import run
 from tests.mutants.mutating import mutants_of
+from tests.mutants.run import read_deciders
+from tests.mutants.table import read_rows, write_rows
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,15 +88,24 @@ def test_what_survives_is_told_unless_it_is_listed_as_equal_and_lists_are_kept_s
     (tmp_path / "deciders.toml").write_text(
         f'[[decider]]\nmodule = "least"\nroot = "{tmp_path}"\ntests = ["{tmp_path / "test_least.py"}"]\n{listed}'
     )
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.mutants.run", "--deciders", tmp_path / "deciders.toml"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    files = ["--deciders", tmp_path / "deciders.toml", "--table", tmp_path / "table.md"]
+    ran = subprocess.run([sys.executable, "-m", "tests.mutants.run", *files], cwd=ROOT, capture_output=True, text=True)
     assert (ran.returncode, ran.stdout.count(": survived")) == (code, survivors), ran.stdout + ran.stderr
     assert ("take it off the list" in ran.stdout) == ("!=" in listed)
     assert (tmp_path / "least.py").read_text() == SOURCE, "no file is changed"
+    cells = read_rows(tmp_path / "table.md")["least"]
+    assert cells[1:6] == ["10", "9", str(1 - survivors), str(survivors), "90.0%" if survivors else "100.0%"]
+    (decider,) = read_deciders(tmp_path / "deciders.toml")
+    assert cells[-1] == decider.digest
+    (tmp_path / "least.py").write_text(SOURCE + "# changed\n")
+    assert cells[-1] != decider.digest, "its row is of another module"
+
+
+def test_rows_are_kept_by_name_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "table.md"
+    assert read_rows(path) == {}
+    write_rows({"b": ["b", 3, "50.0%"], "a": ["a", 10, "100.0%"]}, path)
+    assert list(read_rows(path).items()) == [("a", ["a", "10", "100.0%"]), ("b", ["b", "3", "50.0%"])]
 
 
 def forked(act: Callable[[], object]) -> int:
