@@ -10,7 +10,7 @@ from ropewalk.sharing.looking import Looking
 def test_a_call_looks_for_longer_after_a_short_sleep_and_until_one_is_long() -> None:
     looking = Looking()
     short = looking.num_looks
-    looking.slept(50e-6)
+    looking.slept(100e-6)
     long = looking.num_looks
     assert long > 10 * short
     for _ in range(3):

@@ -42,7 +42,7 @@ class Looking:
 
     def slept(self, seconds: float) -> None:
         """Note how long a call slept."""
-        self._num_short = self._num_short + 1 if seconds < _SHORT_S else 0
+        self._num_short = self._num_short + 1 if seconds <= _SHORT_S else 0
 
 
 __all__ = ["Looking"]
