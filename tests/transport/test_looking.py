@@ -24,7 +24,9 @@ def test_a_look_is_long_after_a_short_sleep_and_until_one_is_long() -> None:
     for _ in range(3):
         assert made.next_s() == LONG_S
         made.ended(LONG_S, in_vain=False)
-    made.slept(SHORT_SLEEP_S)
+    made.slept(SHORT_SLEEP_S)  # still short
+    assert made.next_s() == LONG_S
+    made.slept(1.01 * SHORT_SLEEP_S)
     assert made.next_s() == SHORT_S
 
 

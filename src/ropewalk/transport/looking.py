@@ -89,7 +89,7 @@ class Looking:
 
     def slept(self, seconds: float) -> None:
         """Note how long a sleep was."""
-        self._num_short = self._num_short + 1 if seconds < self._short_sleep_s else 0
+        self._num_short = self._num_short + 1 if seconds <= self._short_sleep_s else 0
 
 
 class Crowding:
