@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from ropewalk.transport import kernel
-from ropewalk.transport.looking import Crowding, Looking
+from ropewalk.transport.looking import LONG_LOOK_S, Crowding, Looking
+from ropewalk.transport.looking import SHORT_SLEEP_S as SHORT_SLEEP_OF_LINKS_S
 
 SHORT_S, LONG_S, SHORT_SLEEP_S = 2e-6, 50e-6, 100e-6
 
@@ -55,20 +56,52 @@ def test_where_threads_wait_for_cores_no_look_is_long() -> None:
         assert made.next_s() == SHORT_S
 
 
-@pytest.mark.parametrize("is_long", [False, True], ids=["short look", "long look"])
-def test_a_wait_sleeps_only_if_the_look_was_in_vain(is_long: bool) -> None:
-    made, slept = looking(), list[str]()
-    if is_long:
-        made.slept(20e-6)
+class Waits:
+    """Waits in a time of its own, in which each look takes a microsecond."""
 
-    def sleep() -> str:
-        slept.append("slept")
-        return "woken"
+    def __init__(self) -> None:
+        self.now = 5.0
+        self.looking = Looking(SHORT_S, LONG_S, SHORT_SLEEP_S, lambda: False, lambda: self.now)
 
-    assert made.wait(lambda: "seen", sleep) == "seen"
-    assert not slept
-    assert made.wait(lambda: "", sleep) == "woken"
-    assert slept == ["slept"]
+    def wait(self, comes_after_s: float) -> tuple[str, float]:
+        """How a wait for what comes after a time ended, and how many seconds it looked."""
+        begun = self.now
+        comes_at, looked_until = begun + comes_after_s, begun
+
+        def look() -> str:
+            nonlocal looked_until
+            self.now += 1e-6
+            looked_until = self.now
+            return "seen" if self.now >= comes_at - 1e-9 else ""
+
+        def sleep() -> str:
+            self.now = max(comes_at, self.now)
+            return "woken"
+
+        return self.looking.wait(look, sleep), round(looked_until - begun, 9)
+
+
+def test_a_wait_sleeps_after_a_look_in_vain_and_a_short_sleep_makes_the_next_look_long() -> None:
+    waits = Waits()
+    assert waits.wait(1.0) == ("woken", SHORT_S)
+    assert waits.wait(1e-6) == ("seen", 1e-6)
+    assert waits.wait(30e-6) == ("woken", SHORT_S)
+    for _ in range(3):
+        assert waits.wait(30e-6) == ("seen", 30e-6)
+    assert waits.wait(LONG_S + 20e-6) == ("woken", LONG_S)
+    for _ in range(2):
+        assert waits.wait(30e-6) == ("woken", SHORT_S)  # in vain once: two short sleeps, then it is tried again
+        assert waits.wait(30e-6) == ("seen", 30e-6)
+        assert waits.wait(LONG_S + 20e-6) == ("woken", LONG_S)
+    assert waits.wait(30e-6) == ("woken", SHORT_S)
+    assert waits.wait(30e-6) == ("seen", 30e-6)
+    assert waits.wait(1.0) == ("woken", LONG_S)
+    assert waits.wait(1.0) == ("woken", SHORT_S)
+
+
+def test_an_end_of_a_link_looks_for_longer_than_one_is_woken_and_sleeps_are_short_if_both_are() -> None:
+    woken_s = 50e-6  # on virtual machines and laptops; 5 to 20 on others
+    assert 2 * woken_s < LONG_LOOK_S < SHORT_SLEEP_OF_LINKS_S <= 4 * woken_s
 
 
 def test_without_a_short_look_nothing_is_looked_at_before_the_first_short_sleep() -> None:
@@ -82,7 +115,8 @@ class Kernel:
     """Counts as the kernel does, in a time of its own."""
 
     def __init__(self) -> None:
-        self.now, self.times = 100.0, (0.0, 0.0)
+        self.now = 0.0
+        self.times: tuple[float, float] | None = (7.0, 3.0)
         self.num_asked = 0
 
     def run_times(self) -> tuple[float, float] | None:
@@ -90,7 +124,8 @@ class Kernel:
         return self.times
 
     def pass_time(self, ran_s: float, waited_s: float) -> None:
-        self.now += 0.03
+        assert self.times
+        self.now += 0.02
         self.times = self.times[0] + ran_s, self.times[1] + waited_s
 
 
@@ -112,7 +147,8 @@ def test_it_asks_the_kernel_again_after_20_milliseconds() -> None:
     kernel = Kernel()
     crowding = Crowding(kernel.run_times, lambda: kernel.now)
     crowding.is_crowded()
-    kernel.times, kernel.now = (0.0, 1.0), kernel.now + 0.019
+    kernel.pass_time(0.0, 1.0)
+    kernel.now -= 0.001
     assert not crowding.is_crowded()
     assert kernel.num_asked == 1
     kernel.now += 0.002
@@ -133,7 +169,12 @@ def test_the_times_of_two_threads_are_not_compared() -> None:
 
 
 def test_where_the_kernel_does_not_count_no_time_is_taken_from_others() -> None:
-    assert Crowding(lambda: None).is_crowded()
+    kernel = Kernel()
+    kernel.times = None
+    crowding = Crowding(kernel.run_times, lambda: kernel.now)
+    for _ in range(3):
+        assert crowding.is_crowded()
+        kernel.now += 1.0
 
 
 def test_the_kernel_counts_the_time_that_a_thread_runs() -> None:

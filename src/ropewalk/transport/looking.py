@@ -39,13 +39,20 @@ class Looking:
         long_s: seconds that a long look takes.
         short_sleep_s: the longest sleep, in seconds, that a long look would have saved.
         is_crowded: whether threads wait for cores; asked before each long look.
+        clock: as `time.monotonic`.
     """
 
     def __init__(
-        self, short_s: float, long_s: float, short_sleep_s: float, is_crowded: Callable[[], bool] | None = None
+        self,
+        short_s: float,
+        long_s: float,
+        short_sleep_s: float,
+        is_crowded: Callable[[], bool] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._short_s, self._long_s, self._short_sleep_s = short_s, long_s, short_sleep_s
         self._is_crowded = is_crowded or Crowding().is_crowded
+        self._clock = clock
         self._num_short = 0
         """The number of short sleeps since the last long one, or since a long look was in vain."""
         self._patience = 1
@@ -55,9 +62,9 @@ class Looking:
         """Look with `found`, and if nothing has come by then, `sleep`; return what came."""
         what = self.look(found)
         if not what:
-            begun = time.monotonic()
+            begun = self._clock()
             what = sleep()
-            self.slept(time.monotonic() - begun)
+            self.slept(self._clock() - begun)
         return what
 
     def look(self, found: Callable[[], Found]) -> Found | None:
@@ -65,9 +72,9 @@ class Looking:
         look_s = self.next_s()
         if not look_s:
             return None
-        due = time.monotonic() + look_s
+        due = self._clock() + look_s
         while not (what := found()):
-            if time.monotonic() > due:
+            if self._clock() >= due:
                 self.ended(look_s, in_vain=True)
                 return None
         self.ended(look_s, in_vain=False)
@@ -106,9 +113,9 @@ class Crowding:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run_times, self._clock = run_times, clock
-        self._due = 0.0
-        self._thread = 0
-        self._last = 0.0, 0.0
+        self._due = float("-inf")
+        self._last: tuple[int, float, float] | None = None
+        """The thread that checked last, and its times then."""
         self._is_crowded = False
 
     def is_crowded(self) -> bool:
@@ -124,10 +131,11 @@ class Crowding:
         if times is None:  # nothing is known, so that no time is taken from others
             self._is_crowded = True
             return
-        if self._thread == get_ident():
-            ran_s, waited_s = times[0] - self._last[0], times[1] - self._last[1]
+        thread, last = get_ident(), self._last
+        if last and last[0] == thread:
+            ran_s, waited_s = times[0] - last[1], times[1] - last[2]
             self._is_crowded = waited_s > _CROWDED * (ran_s + waited_s)
-        self._thread, self._last = get_ident(), times
+        self._last = thread, *times
 
 
 __all__ = ["LONG_LOOK_S", "SHORT_SLEEP_S", "Crowding", "Looking"]
