@@ -4,7 +4,7 @@
         def make_sampler(self) -> Sampler:
             return Mine()
 
-The laws are those of `search.samplers.sampler`: configurations belong to the space, and the seed, the number of a trial
+The laws are those of `ropewalk.search.Sampler`: configurations belong to the space, and the seed, the number of a trial
 and the trials that the search knows decide which one is next, also after a resume.
 """
 
