@@ -473,6 +473,45 @@ class Requests:
         answered = store.requested(number)
         assert answered and (answered.ok, answered.answer) == (False, "nobody answered")
 
+    def test_a_run_that_ends_answers_what_nobody_has_answered(self, store: RunStore) -> None:
+        for run in ("a", "b"):
+            begin(store, run, StateIs("running", NOW))
+        number, other = store.request("a", "pause"), store.request("b", "pause")
+        store.apply(of("a", StateIs("done", NOW)))
+        answered = store.requested(number)
+        assert answered and (answered.ok, answered.answer) == (False, "it had ended already, and is done")
+        assert [one.number for one in store.requests(["a", "b"])] == [other]
+
+    @pytest.mark.parametrize("state", ["done", "paused", "failed", "stopped"])
+    def test_a_request_that_comes_after_the_end_is_answered_at_once(self, store: RunStore, state: str) -> None:
+        begin(store, "a", StateIs(state, NOW))
+        answered = store.requested(store.request("a", "stop"))
+        assert answered and (answered.ok, answered.answer) == (False, f"it had ended already, and is {state}")
+
+    def test_what_a_process_that_died_has_left_is_not_for_the_next_one(self, store: RunStore) -> None:
+        begin(store, "a", StateIs("running", NOW))
+        number = store.request("a", "pause")
+        store.apply(of("a", StateIs("running", NOW)))
+        assert store.requests(["a"]) == []
+        answered = store.requested(number)
+        assert answered and not answered.ok and "has ended without an answer" in answered.answer
+
+    def test_a_trial_is_answered_by_its_search_until_that_ends(self, store: RunStore) -> None:
+        begin(store, "s", StateIs("running", NOW), kind="search")
+        for trial in ("paused", "done", "fork"):
+            given = {"parent_step": 3.0} if trial == "fork" else {}
+            begin(store, trial, StateIs("running", NOW), kind="trial", parent="s", **given)
+        before = {trial: store.request(trial, "continue") for trial in ("paused", "done", "fork")}
+        store.apply(of("paused", StateIs("paused", NOW)))
+        store.apply(of("done", StateIs("done", NOW)))
+        after = store.request("paused", "continue")
+        open_ones = [one.number for one in store.requests(["paused", "done", "fork"])]
+        assert open_ones == [before["paused"], before["fork"], after], "the search answers for what is paused"
+        store.apply(of("s", StateIs("done", NOW)))
+        assert [one.number for one in store.requests(["paused", "done", "fork"])] == [before["fork"]]
+        late = store.requested(store.request("paused", "continue"))
+        assert late and late.answer == "it had ended already, and is paused"
+
     def test_requests_to_runs_that_are_not_there_are_refused(self, store: RunStore) -> None:
         with pytest.raises(RunNotFound):
             store.request("r1", "stop")

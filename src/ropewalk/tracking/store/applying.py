@@ -39,6 +39,7 @@ from ropewalk.tracking.records import (
 from ropewalk.tracking.store.column_values import from_json, to_json, to_number, to_text, to_time
 from ropewalk.tracking.store.databases import insert
 from ropewalk.tracking.store.metric_rows import SeriesCache, add_points, merge_all, transposed
+from ropewalk.tracking.store.open_requests import answer_for_states
 from ropewalk.tracking.store.schema import (
     ARTIFACTS,
     ATTEMPTS,
@@ -122,6 +123,8 @@ class RecordWriter:
             add_points(connection, points, self._series)
         for store, records in others.items():
             store(connection, records)
+        if turned := others.get(_turn):
+            answer_for_states(connection, {run: record.state for run, record in turned}, self._clock())
         resting = {run for run, record in others.get(_turn, ()) if record.state in _RESTING}
         if resting:
             merge_all(connection, resting)
