@@ -526,6 +526,25 @@ class Requests:
         assert store.request("b", "stop") > number
 
 
+class LongNames:
+    """PostgreSQL refused names above 2704 bytes, again and again, so that nothing of that process was stored."""
+
+    LONG = (
+        "".join(map(chr, range(0x4E00, 0x4E00 + 2000))) + "x" * 3000,
+        "".join(map(chr, range(0x4E00, 0x4E00 + 5000))),
+    )
+
+    def test_names_of_any_length_are_stored_cut_and_stay_apart(self, store: RunStore) -> None:
+        one, other = self.LONG[0] + "1", self.LONG[0] + "2"
+        begin(store, "a", *logged(one, [1.0], group=self.LONG[1]), *logged(other, [2.0], group=self.LONG[1]),
+              labels=[one, other, "short"], name=one, project=self.LONG[1])  # fmt: skip
+        row, series = store.run("a"), store.series("a")
+        assert len(row.labels) == 3 and "short" in row.labels and len(series) == 2
+        assert {each.last for each in series} == {1.0, 2.0}
+        names = [row.name, row.project, *row.labels, *(each.name for each in series), *(each.group for each in series)]
+        assert max(map(len, names)) <= 300
+
+
 class Removal:
     """Runs that are archived and deleted."""
 
@@ -705,5 +724,5 @@ class Processes:
         assert all(lengths == sorted(lengths) for lengths in seen)
 
 
-class StoreSuite(Runs, Records, MetricsInBlocks, Requests, Removal, Processes):
+class StoreSuite(Runs, Records, MetricsInBlocks, Requests, LongNames, Removal, Processes):
     """All of it; the fixture `again` opens the store once more."""
