@@ -87,6 +87,8 @@ class RunningSearch(LoopTarget):
         """See `ControlTarget`."""
         if action not in ("pause", "stop") or process:
             raise ValueError(f"a search can be asked to pause or to stop as a whole, not {action!r} {process}".rstrip())
+        if self._over.is_set():
+            return f"the search had ended already: it has {self._state}"
         self._ask(action)
         self._state = "stopping"
         return "its trials pause at their next step, then the search ends; the same command goes on with it"
