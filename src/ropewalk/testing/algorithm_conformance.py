@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import unittest
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,9 +23,10 @@ from ropewalk.population.outcome import Outcome, outcome_of
 from ropewalk.population.rows import RESERVED
 from ropewalk.population.state_file import pack_state, unpack_state
 from ropewalk.population.trial import Trial
+from ropewalk.testing.conformance_suite import ConformanceSuite
 
 
-class AlgorithmConformance:
+class AlgorithmConformance(ConformanceSuite):
     """The suite: subclass it, override `make_algorithm`, and run it by pytest or with the tests of `all_tests()`."""
 
     generations: int = 3
@@ -52,12 +52,6 @@ class AlgorithmConformance:
     def state_of(self, algorithm: Algorithm[Any]) -> bytes:
         """Return the state that equal runs share; override it if `state_dict` names paths or other local facts."""
         return pack_state(algorithm.state_dict())
-
-    @classmethod
-    def all_tests(cls) -> unittest.TestSuite:
-        """Return the suite for unittest, if pytest is not available."""
-        names = [name for name in dir(cls) if name.startswith("test_")]
-        return unittest.TestSuite(unittest.FunctionTestCase(getattr(cls(), name)) for name in names)
 
     def test_a_run_follows_from_its_seed_on_any_pool(self) -> None:
         """A generation does not depend on the order in which evaluations end."""

@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import math
 import random
-import unittest
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ropewalk.search.schedulers.scheduler import FINISHED, Scheduler, StartTrial
+from ropewalk.testing.conformance_suite import ConformanceSuite
 from ropewalk.testing.simulated_search import SimulatedSearch, SimulatedState, replay
 
 Score = Callable[[int, float], float | None]
 """The score of a trial at a budget: from the number of the trial and its budget; None for a failure."""
 
 
-class SchedulerConformance:
+class SchedulerConformance(ConformanceSuite):
     """The suite: subclass it, override `make_scheduler`, and run it by pytest or with the tests of `all_tests()`."""
 
     num_orders: int = 20
@@ -40,12 +40,6 @@ class SchedulerConformance:
     def make_scheduler(self) -> Scheduler:
         """Make a scheduler, the same each time."""
         raise NotImplementedError("say how your scheduler is made: override make_scheduler()")
-
-    @classmethod
-    def all_tests(cls) -> unittest.TestSuite:
-        """Return the suite for unittest, if pytest is not available."""
-        names = [name for name in dir(cls) if name.startswith("test_")]
-        return unittest.TestSuite(unittest.FunctionTestCase(getattr(cls(), name)) for name in names)
 
     # --- tests --------------------------------------------------------------------------------------------------------
 
