@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from ropewalk.pool.constants import Constant, ConstantRef, arrive, arrived, collecting, depart, fail, parts_of
+from ropewalk.pool.constants import Constant, ConstantRef, arrive, arrived, collecting, depart, fail
+from ropewalk.processes.code_parts import parts_of
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, open_parts
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Payload, dumps

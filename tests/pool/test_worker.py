@@ -20,7 +20,7 @@ import pytest
 
 from ropewalk.errors import RemoteError
 from ropewalk.pool import worker as worker_module
-from ropewalk.pool.constants import arrived, depart, parts_of
+from ropewalk.pool.constants import arrived, depart
 from ropewalk.pool.messages import (
     POOL,
     BeginWorker,
@@ -40,6 +40,7 @@ from ropewalk.pool.result_batch import RaisedEntry, ResultBatch
 from ropewalk.pool.worker import PoolWorker
 from ropewalk.processes import bootstrap
 from ropewalk.processes.bootstrap import ProcessContext
+from ropewalk.processes.code_parts import parts_of
 from ropewalk.processes.page import (
     CURRENT,
     FENCE_FROM,

@@ -5,6 +5,10 @@ So would a transport between devices that both ends have: it encodes nothing, an
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import tempfile
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -13,10 +17,11 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from ropewalk.exchange.tensor_codec import TensorCodec
 from ropewalk.pipeline.plans import Edge, Plan, Stage
 from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.training import links as links_module
-from ropewalk.training.link_transports import LinkOwner, LinkPeer
+from ropewalk.training.link_transports import EncodedArrival, LinkOwner, LinkPeer
 from ropewalk.training.links import ProcessLinks
 
 PLAN = Plan(
@@ -71,6 +76,58 @@ class Mailbox:
         _mailboxes.pop(id(self), None)
 
 
+class Datagrams:
+    """Encoded trees by datagrams to any process of this host: the descriptor tells of them, and no bell is rung."""
+
+    is_behind = False
+    lost = ""
+
+    def __init__(self, owner: LinkOwner) -> None:
+        self._codec, self._folder = owner.codec, tempfile.TemporaryDirectory()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(self.address())
+        self._socket.setblocking(False)
+
+    def address(self) -> str:
+        return f"{self._folder.name}/inbox"
+
+    def link(self, peer: LinkPeer) -> DatagramLink | None:
+        return DatagramLink(self._codec, peer.address) if peer.is_here else None
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def arrived(self) -> Iterable[EncodedArrival]:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                yield EncodedArrival(memoryview(bytearray(self._socket.recv(1 << 20))), self._codec)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._folder.cleanup()
+
+
+class DatagramLink(NamedTuple):
+    codec: TensorCodec
+    address: str
+
+    is_behind = False
+    lost = ""
+
+    def send(self, tree: Any, note: bytes) -> int:
+        encoded = self.codec.encode(tree, note)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as outgoing:
+            outgoing.sendto(encoded.to_tensor().numpy().tobytes(), self.address)
+        return encoded.size_bytes
+
+    def fileno(self) -> int:
+        return -1
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 @pytest.fixture
 def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ProcessLinks]]:
     monkeypatch.setattr(links_module, "TRANSPORTS", {"hands": Mailbox, **links_module.TRANSPORTS})
@@ -119,3 +176,20 @@ def test_a_worker_that_no_transport_reaches_is_named(workers: list[ProcessLinks]
     with pytest.raises(ValueError, match=r"\(host 'mars'\).* share no memory, and there is no client"):
         links.connect({THIRD: replace(other.endpoint(), host="mars")})
     links.close()
+
+
+def test_a_transport_may_have_a_descriptor_of_its_own_in_place_of_the_bell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "TRANSPORTS", {"datagrams": Datagrams})
+    first, second, third = workers = [ProcessLinks(0, worker, PLAN) for worker in PLAN.workers]
+    endpoints = {links.me: links.endpoint() for links in workers}
+    for links in workers:
+        links.connect(endpoints)
+    first.send(Tag("a", 0, 1, 0), LinkMessage(torch.ones(3)))
+    assert torch.equal(received(second, Tag("a", 0, 1, 0)).tree, torch.ones(3))
+    assert not third.wait(0.0)
+    sender = threading.Timer(0.05, first.send, (Tag("a", 0, 2, 0), LinkMessage(torch.ones(2))))
+    sender.start()
+    assert torch.equal(received(third, Tag("a", 0, 2, 0)).tree, torch.ones(2)), "it wakes a worker that waits"
+    sender.join()
+    for links in workers:
+        links.close()

@@ -13,10 +13,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ropewalk.cli.sparkline import sparkline
 from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.last_line import last_line
 from ropewalk.quantities import shown_duration, shown_moment, shown_size
+from ropewalk.sparkline import sparkline
 from ropewalk.text_table import text_table
 from ropewalk.tracking.run_reports import Comparison, RunReport, flattened
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from multiprocessing import util
 from multiprocessing.process import AuthenticationString, BaseProcess  # type: ignore[attr-defined]  # not in the stubs
 from typing import Any, cast
@@ -22,12 +22,13 @@ from typing import Any, cast
 import msgspec
 
 from ropewalk.errors import NotPicklable
+from ropewalk.processes.code_parts import parts_of, value_of
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Codec, Link, Received
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace, main_facts
 from ropewalk.transport.pickle_rollback import PickleAttempt
-from ropewalk.transport.serialization import Payload, dumps_code, loads
+from ropewalk.transport.serialization import dumps_code
 
 _ARGUMENT = re.compile(r"\._(args|kwargs|target)\b")
 """Private attributes of a process, whose underscore is removed in messages."""
@@ -41,15 +42,12 @@ _util: Any = util  # `multiprocessing` itself passes private variables of this m
 
 
 class BeginProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    """owner ──▶ process: the object to run. Parts: the object with its buffers, then the definitions with theirs."""
+    """owner ──▶ process: the object to run, whose parts are those of `code_parts`."""
 
     main: bytes
     """Facts of the owner's `__main__`."""
     name: str
     authkey: bytes
-    num_buffers: int
-    definitions: list[tuple[str, int]]
-    """Names of `__main__`, each with the number of its buffers."""
     shared: tuple[int, ...]
     """Sizes of the parts in bytes, if they are in a memory file."""
     log_level: int | None = None
@@ -85,8 +83,7 @@ class PackedProcess:
         finally:
             config["authkey"] = authkey
         self._under_way = trial.noted
-        payloads = [code.payload, *code.definitions.values()]
-        parts = [part for payload in payloads for part in _parts(payload)]
+        parts = parts_of(code.payload, code.definitions)
         self._fd = _memory_file(parts)
         self._parts = [bytes(part) for part in parts] if self._fd is None else []
         self._lengths = tuple(memoryview(part).nbytes for part in parts)
@@ -94,8 +91,6 @@ class PackedProcess:
             main=msgspec.msgpack.encode(main_facts()),
             name=process.name,
             authkey=bytes(authkey),
-            num_buffers=len(code.payload.buffers),
-            definitions=[(name, len(payload.buffers)) for name, payload in code.definitions.items()],
             shared=(),
             log_level=_util._logger.getEffectiveLevel() if _util._logger else None,
             logs_to_stderr=_util._log_to_stderr,
@@ -147,13 +142,6 @@ def unpack(received: Received) -> BaseProcess:
     """
     begin: BeginProcess = received.message
     shared = open_parts(received.fds.take(), begin.shared, writable=True) if begin.shared else []
-    parts: Iterator[Part] = iter(shared or received.parts)
-
-    def take(num_buffers: int) -> tuple[Part, list[Part]]:
-        return next(parts), [_writable(next(parts)) for _ in range(num_buffers)]
-
-    pickled, buffers = take(begin.num_buffers)
-    definitions = {name: take(num_buffers) for name, num_buffers in begin.definitions}
     authkey = cast(bytes, AuthenticationString(begin.authkey))
     # Set before anything is unpickled: proxies of managers read the key here, and log lines the name.
     current = multiprocessing.current_process()
@@ -162,14 +150,10 @@ def unpack(received: Received) -> BaseProcess:
         util.get_logger().setLevel(begin.log_level)
     if begin.logs_to_stderr:
         util.log_to_stderr()
-    MainNamespace(msgspec.msgpack.decode(begin.main, type=MainFacts)).install(definitions)
-    process = loads(pickled, buffers)
+    namespace = MainNamespace(msgspec.msgpack.decode(begin.main, type=MainFacts))
+    process = value_of(shared or received.parts, namespace.install, writable=True)
     process._config["authkey"] = authkey
     return process
-
-
-def _parts(payload: Payload) -> list[Part]:
-    return [payload.pickle, *payload.buffers]
 
 
 def _memory_file(parts: Sequence[Part]) -> int | None:
@@ -180,10 +164,6 @@ def _memory_file(parts: Sequence[Part]) -> int | None:
         return pack(parts, "ropewalk-process")
     except OSError:
         return None
-
-
-def _writable(part: Part) -> Part:
-    return part if isinstance(part, memoryview) else memoryview(bytearray(part))
 
 
 def _in_words_of_the_user(error: NotPicklable, name: str) -> NotPicklable:

@@ -4,8 +4,6 @@ A map's function with what it closes over, and a value given to `pool.put`, are 
 once, named by the hash of their bytes, and sent ahead of the first task that needs
 them: small ones on the worker's link, large ones as a blob of the host, where every
 worker maps the same memory (read-only).
-
-    parts: layout │ pickle, buffers … of the value │ pickle, buffers … of each definition
 """
 
 from __future__ import annotations
@@ -16,41 +14,14 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import msgspec
-
+from ropewalk.processes.code_parts import value_of
 from ropewalk.transport.blobs import BlobRef, pack, total_bytes
 from ropewalk.transport.frames import Part
-from ropewalk.transport.serialization import Payload, loads
 
 HOST_MIN_BYTES = 8 * 1024
 """Bytes. Constants of at least this size are sent to each host once, and mapped there; smaller ones are sent to each
 worker. Mapping costs a worker some 50 µs; but workers may be many, and the weights of a small policy are new in each
 generation."""
-
-
-class PartsLayout(msgspec.Struct, array_like=True, frozen=True):
-    """How the parts of a constant belong together."""
-
-    value_buffers: int
-    """Number of buffers of the value; -1 if there are only definitions."""
-    definitions: list[tuple[str, int]]
-    """Name in `__main__` and number of buffers of each definition."""
-
-
-_ENCODE = msgspec.msgpack.Encoder().encode
-_LAYOUT = msgspec.msgpack.Decoder(PartsLayout)
-
-
-def parts_of(payload: Payload | None, definitions: dict[str, Payload]) -> list[Part]:
-    """Return the parts of a constant: a value with the definitions it needs, or only definitions."""
-    layout = PartsLayout(
-        len(payload.buffers) if payload else -1,
-        [(name, len(definition.buffers)) for name, definition in definitions.items()],
-    )
-    parts: list[Part] = [_ENCODE(layout)]
-    for each in [payload, *definitions.values()] if payload else definitions.values():
-        parts += [each.pickle, *each.buffers]
-    return parts
 
 
 class Constant:
@@ -61,7 +32,7 @@ class Constant:
 
         Args:
             id: the hash of the parts.
-            parts: as `parts_of` returns them.
+            parts: as `code_parts.parts_of` returns them.
             needs: other constants that the value refers to.
 
         Raises:
@@ -170,20 +141,7 @@ def arrive(id: str, parts: Sequence[Part], namespace: Any) -> None:
     Raises:
         Exception: whatever unpickling raises.
     """
-    layout = _LAYOUT.decode(parts[0])
-    at = 1
-
-    def next_payload(num_buffers: int) -> tuple[Part, Sequence[Part]]:
-        nonlocal at
-        payload = parts[at], parts[at + 1 : at + 1 + num_buffers]
-        at += 1 + num_buffers
-        return payload
-
-    value = next_payload(layout.value_buffers) if layout.value_buffers >= 0 else None
-    definitions = {name: next_payload(num_buffers) for name, num_buffers in layout.definitions}
-    if definitions:
-        namespace.install(definitions)
-    _arrived[id] = loads(value[0], value[1]) if value else None  # type: ignore[arg-type]
+    _arrived[id] = value_of(parts, namespace.install)
 
 
 def depart(ids: Iterable[str]) -> None:

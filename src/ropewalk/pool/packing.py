@@ -17,11 +17,12 @@ from typing import Any
 
 from ropewalk.engines.attached_resources import attached
 from ropewalk.engines.resources import Resources
-from ropewalk.pool.constants import Constant, collecting, parts_of
+from ropewalk.pool.constants import Constant, collecting
 from ropewalk.pool.dispatcher import Dispatcher
 from ropewalk.pool.results import PoolJob
 from ropewalk.pool.task_content import Content
 from ropewalk.pool.task_table import TaskUnit
+from ropewalk.processes.code_parts import parts_of
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, pack, total_bytes
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Code, by_value, define, dumps, dumps_code, dumps_plain

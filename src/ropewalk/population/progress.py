@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from ropewalk.escaping import escaped
+from ropewalk.sparkline import sparkline
 
 _QUIET_S = 60.0
 """Seconds between lines where there is no terminal: enough for the log of a job, and nothing for a short run."""
@@ -74,7 +75,7 @@ class ProgressPrinter:
             print(line, file=sys.stderr, flush=True)
         else:
             self._maxima.append(row["max"])
-            self._live.update(f"{line}\n{curve(self._maxima[-80:])}")
+            self._live.update(f"{line}\n{sparkline(self._maxima[-80:], 80)}")
 
 
 def line_of(title: str, row: dict[str, float], generations: int | None) -> str:
@@ -88,12 +89,3 @@ def line_of(title: str, row: dict[str, float], generations: int | None) -> str:
         left_s = row["seconds"] / row["generation"] * (generations - row["generation"])
         parts.append(f"{left_s:.0f} s left")
     return "  ".join(parts)
-
-
-def curve(values: list[float]) -> str:
-    """Format values as a line of block characters, scaled from the least to the greatest."""
-    finite = [value for value in values if value - value == 0]
-    if not finite:
-        return ""
-    least, span = min(finite), max(finite) - min(finite)
-    return "".join("▁▂▃▄▅▆▇█"[int(7 * (value - least) / span) if span else 0] for value in finite)

@@ -8,10 +8,11 @@ The launcher may be on another host. Then the agent has a folder of its own, spe
 by it (`agent_connect.py`), unpacks the project's files, ends when it receives nothing from the launcher any more, and
 reports when the host is about to be taken away.
 
-One thread, one loop. The agent never unpickles anything and never runs user code. It starts processes through a fork
-server, relays their output and their records, samples their resource use, ends processes that hang or were stopped,
-holds the host's blobs, and on a death reports everything known of the cause. The process that asked for a process is
-its owner: when the owner is gone, its processes are ended. The first owner is the launcher; without it the agent ends.
+One loop in one thread; short threads dial other hosts, fetch blobs and unpack code. It never unpickles anything and
+never runs user code. It starts processes through a fork server, relays their output and their records, samples their
+resource use, ends processes that hang or were stopped, holds the host's blobs, and on a death reports everything known
+of the cause. The process that asked for a process is its owner: when the owner is gone, its processes are ended. The
+first owner is the launcher; without it the agent ends.
 """
 
 from __future__ import annotations

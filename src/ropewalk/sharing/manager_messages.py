@@ -7,18 +7,19 @@ manager ──▶ starter    ManagerReady, or NotReady
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ropewalk.errors import NotPicklable
+from ropewalk.processes.code_parts import parts_of, value_of
 from ropewalk.processes.messages import Retired
 from ropewalk.transport.failures import Failure
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Codec, Received
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace, main_facts
-from ropewalk.transport.serialization import dumps_code, loads
+from ropewalk.transport.serialization import dumps_code
 
 Contents = tuple[Mapping[str, tuple[Any, ...]], Callable[..., object] | None, Sequence[Any]]
 """The registered types, as `BaseManager` keeps them, the initializer and its arguments."""
@@ -26,16 +27,13 @@ _PATH = re.compile(r"\[([012])\](?:\['(.*?)'\](?:\[0\])?)?(.*)")
 
 
 class BeginManager(msgspec.Struct, tag=0, array_like=True, frozen=True):
-    """Start as a manager. The parts: `Contents` with its buffers, then each definition likewise."""
+    """Start as a manager. The parts are those of `Contents`, as `code_parts` has them."""
 
     main: bytes
     """Facts of the starter's `__main__`."""
     name: str
     run_id: str
     authkey: bytes
-    num_buffers: int
-    definitions: list[tuple[str, int]]
-    """Names of `__main__`, with the numbers of their buffers."""
 
 
 class StopManager(msgspec.Struct, tag=1, array_like=True, frozen=True):
@@ -69,16 +67,8 @@ def pack(contents: Contents, name: str, run_id: str, authkey: bytes) -> tuple[Be
         code = dumps_code(contents, what=name)
     except NotPicklable as error:
         raise _in_words_of_the_user(error, name) from error.__cause__
-    payloads = [code.payload, *code.definitions.values()]
-    begin = BeginManager(
-        main=msgspec.msgpack.encode(main_facts()),
-        name=name,
-        run_id=run_id,
-        authkey=authkey,
-        num_buffers=len(code.payload.buffers),
-        definitions=[(name, len(payload.buffers)) for name, payload in code.definitions.items()],
-    )
-    return begin, [bytes(part) for payload in payloads for part in (payload.pickle, *payload.buffers)]
+    begin = BeginManager(main=msgspec.msgpack.encode(main_facts()), name=name, run_id=run_id, authkey=authkey)
+    return begin, [bytes(part) for part in parts_of(code.payload, code.definitions)]
 
 
 def unpack(received: Received) -> Contents:
@@ -88,15 +78,8 @@ def unpack(received: Received) -> Contents:
         Exception: raised by unpickling.
     """
     begin: BeginManager = received.message
-    parts: Iterator[Part] = iter(received.parts)
-
-    def take(num_buffers: int) -> tuple[Part, list[Part]]:
-        return next(parts), [memoryview(bytearray(next(parts))) for _ in range(num_buffers)]
-
-    pickled, buffers = take(begin.num_buffers)
-    definitions = {name: take(num_buffers) for name, num_buffers in begin.definitions}
-    MainNamespace(msgspec.msgpack.decode(begin.main, type=MainFacts)).install(definitions)
-    return loads(pickled, buffers)
+    namespace = MainNamespace(msgspec.msgpack.decode(begin.main, type=MainFacts))
+    return value_of(received.parts, namespace.install, writable=True)
 
 
 def _in_words_of_the_user(error: NotPicklable, name: str) -> NotPicklable:

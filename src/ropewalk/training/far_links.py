@@ -86,6 +86,9 @@ class FarLinks:
     def link(self, peer: LinkPeer) -> FarLink | None:
         return None if peer.deliver is None else FarLink(self._owner, peer.deliver)
 
+    def fileno(self) -> int:
+        return -1
+
     def arrived(self) -> Sequence[EncodedArrival]:
         delivered = self._owner.delivered
         found: list[EncodedArrival] = []

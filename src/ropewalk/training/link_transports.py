@@ -4,7 +4,7 @@
 
 There are two: shared memory (`near_links.py`) and calls (`far_links.py`). Another one is a module with a
 `LinkTransport`, and an entry in `links.TRANSPORTS`. It may send trees as they are, from device to device, and need not
-encode them.
+encode them. It wakes the receiver by the bell, or by a descriptor of its own, such as a socket's.
 """
 
 from __future__ import annotations
@@ -133,6 +133,10 @@ class LinkTransport(Protocol):
         Raises:
             PeerLost: the worker is gone.
         """
+        ...
+
+    def fileno(self) -> int:
+        """A descriptor that can be read while messages wait there; -1 if the bell of the owner is rung for them."""
         ...
 
     def arrived(self) -> Iterable[Arrival]:

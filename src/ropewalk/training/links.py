@@ -18,7 +18,7 @@ import os
 import select
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -98,6 +98,10 @@ class ProcessLinks:
         self._poll.register(self._bell.fileno(), select.POLLIN)
         self._owner = owner = LinkOwner(epoch, me, plan, TensorCodec(device), self._bell, [], deque())
         self._transports = {name: transport(owner) for name, transport in TRANSPORTS.items()}
+        self._polled = [transport for transport in self._transports.values() if transport.fileno() >= 0]
+        """Those that do not ring the bell."""
+        for transport in self._polled:
+            self._poll.register(transport.fileno(), select.POLLIN)
         self._links: dict[PlanWorker, WorkerLink] = {}
         self._behind: set[WorkerLink] = set()
         self._parcels: dict[Tag, LinkMessage | _PackedParcel] = {}
@@ -152,7 +156,7 @@ class ProcessLinks:
                     f"worker {worker} (host {endpoint.host!r}) and worker {self.me} (host {here.host!r}) share no "
                     f"memory, and there is no client to call it; there are clients for {sorted(clients or ())}"
                 )
-        self._take_all()
+        self._take_all(self._transports.values())
 
     # --- parcels: the protocol of `stages.in_memory_links.Links` ------------------------------------------------------
 
@@ -263,10 +267,12 @@ class ProcessLinks:
         if was_rung:
             self._has_news = True
             self._owner.announced.extend(messages)
-            self._take_all()
+            self._take_all(self._transports.values())
+        elif self._polled:
+            self._take_all(self._polled)
 
-    def _take_all(self) -> None:
-        for transport in self._transports.values():
+    def _take_all(self, transports: Iterable[LinkTransport]) -> None:
+        for transport in transports:
             for arrival in transport.arrived():
                 self._has_news = True
                 self._take(arrival)

@@ -67,6 +67,9 @@ class NearLinks:
         self._links[self._numbers[peer.worker]] = link
         return link
 
+    def fileno(self) -> int:
+        return -1
+
     def arrived(self) -> Sequence[EncodedArrival]:
         found: list[EncodedArrival] = []
         early: list[Announced] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 
 from torch import nn
@@ -66,9 +65,9 @@ class ContinuousAgent(Agent):
         require(self, "updates_per_step", self.updates_per_step > 0, "above 0")
 
     @property
-    @abstractmethod
     def name(self) -> str:
         """What messages call the agent."""
+        return type(self).__name__
 
     def gradient_step(self, module: nn.Module, optimizer: OptimizerFactory) -> GradientStep:
         """Make the steps of a module's weights."""

@@ -66,11 +66,6 @@ class SAC(ContinuousAgent):
                     "entropy, use TD3"
                 )
 
-    @property
-    def name(self) -> str:
-        """What messages call the agent."""
-        return "SAC"
-
     def distribution(self, spec: EnvironmentSpec) -> SquashedGaussian:
         """Return the distribution of canonical actions."""
         size = spec.action_array.shape[0]

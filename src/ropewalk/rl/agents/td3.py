@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ropewalk.rl.agents.agent import NetworkFactory
+from ropewalk.rl.agents.agent import NetworkFactory, require
 from ropewalk.rl.agents.continuous import DEFAULT_NETWORK, ContinuousAgent, make_actor
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.learners.actor_critics import ActorCriticsLearner
@@ -56,13 +56,7 @@ class TD3(ContinuousAgent):
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
         super().__post_init__()
-        if self.policy_delay < 1:
-            raise ValueError(f"policy_delay={self.policy_delay} must be at least 1 update")
-
-    @property
-    def name(self) -> str:
-        """What messages call the agent."""
-        return "TD3"
+        require(self, "policy_delay", self.policy_delay >= 1, "at least 1 update")
 
     def make_policy(
         self, spec: EnvironmentSpec, network: NetworkFactory | None, *, group: int = 0, groups: int = 1

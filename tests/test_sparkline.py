@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ropewalk.cli.sparkline import sparkline
+from ropewalk.sparkline import sparkline
 
 nan, inf = math.nan, math.inf
 
