@@ -174,7 +174,7 @@ SCENES = (
 
 def main(names: Sequence[str]) -> None:
     """Take the pictures with these names, or all."""
-    with tempfile.TemporaryDirectory(prefix="pictures-") as folder:
+    with _folder() as folder:
         os.environ["ROPEWALK_STORE"] = str(Path(folder, "runs.db"))
         os.environ["ROPEWALK_RUN_FOLDER"] = folder
         os.chdir(folder)
@@ -190,6 +190,17 @@ def main(names: Sequence[str]) -> None:
                 if not names or scene.name in names:
                     print(f"taking {scene.name}", flush=True)
                     _take(scene, page.url.partition("/?")[0], browser.driver)
+
+
+@contextlib.contextmanager
+def _folder() -> Generator[str]:
+    """A new folder with a name that reads well in the pictures; it is gone at the end of the block."""
+    folder = Path(tempfile.gettempdir(), "experiments")
+    folder.mkdir(mode=0o700)
+    try:
+        yield str(folder)
+    finally:
+        shutil.rmtree(folder)
 
 
 def _take(scene: Scene, base: str, driver: Any) -> None:
