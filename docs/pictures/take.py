@@ -156,7 +156,14 @@ SCENES = (
     Scene("now", lambda _: "/", ("evolution.py",), "evolution", 8.0, 620),
     Scene("trainer", here, ("train_gpt.py", "--steps", "100000"), "trainer", 30.0, 1500),
     Scene("population", here, ("map_elites.py", "--generations", "100000"), "population", 20.0, 1300),
-    Scene("pbt", here, ("pbt_digits.py", "--epochs", "1000", "--picture", ""), "population", 40.0, 1300),
+    Scene(
+        "pbt",
+        here,
+        ("pbt_digits.py", "--population", "40", "--epochs", "1000", "--picture", ""),
+        "population",
+        20.0,
+        1300,
+    ),
     Scene(
         "experiment",
         here,
