@@ -156,7 +156,14 @@ SCENES = (
     Scene("now", lambda _: "/", ("evolution.py",), "evolution", 8.0, 620),
     Scene("trainer", here, ("train_gpt.py", "--steps", "100000"), "trainer", 30.0, 1500),
     Scene("population", here, ("map_elites.py", "--generations", "100000"), "population", 20.0, 1300),
-    Scene("pbt", here, ("pbt_digits.py", "--epochs", "1000", "--picture", ""), "population", 40.0, 1300),
+    Scene(
+        "pbt",
+        here,
+        ("pbt_digits.py", "--population", "40", "--epochs", "1000", "--picture", ""),
+        "population",
+        20.0,
+        1300,
+    ),
     Scene(
         "experiment",
         here,
@@ -174,7 +181,7 @@ SCENES = (
 
 def main(names: Sequence[str]) -> None:
     """Take the pictures with these names, or all."""
-    with tempfile.TemporaryDirectory(prefix="pictures-") as folder:
+    with _folder() as folder:
         os.environ["ROPEWALK_STORE"] = str(Path(folder, "runs.db"))
         os.environ["ROPEWALK_RUN_FOLDER"] = folder
         os.chdir(folder)
@@ -190,6 +197,17 @@ def main(names: Sequence[str]) -> None:
                 if not names or scene.name in names:
                     print(f"taking {scene.name}", flush=True)
                     _take(scene, page.url.partition("/?")[0], browser.driver)
+
+
+@contextlib.contextmanager
+def _folder() -> Generator[str]:
+    """A new folder with a name that reads well in the pictures; it is gone at the end of the block."""
+    folder = Path(tempfile.gettempdir(), "experiments")
+    folder.mkdir(mode=0o700)
+    try:
+        yield str(folder)
+    finally:
+        shutil.rmtree(folder)
 
 
 def _take(scene: Scene, base: str, driver: Any) -> None:

@@ -6,6 +6,7 @@ The theme is in a cookie, so that pictures are made in its colours at once; with
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 
@@ -116,7 +117,7 @@ def page_frame(request: Request, title: str) -> Generator[Visit]:
         title: of the tab; text.
     """
     visit = visit_of(request)
-    ui.dark_mode(visit.style.dark)
+    _set_dark(visit.style.dark)
     ui.page_title(f"{title} · Ropewalk")
     ui.add_head_html(_HEAD)
     style = visit.style
@@ -144,6 +145,13 @@ def page_frame(request: Request, title: str) -> Generator[Visit]:
     _listen_to_keys()
     with ui.column().classes("w-full").style("max-width: 1800px; gap: 12px"):
         yield visit
+
+
+def _set_dark(is_dark: bool) -> None:
+    """Choose the theme of this page alone; `ui.dark_mode` would set it, and all styles, anew with each update."""
+    page = copy.copy(context.client.page)
+    page.dark = is_dark
+    context.client.page = page
 
 
 class Panel(ui.card):

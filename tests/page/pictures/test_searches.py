@@ -30,7 +30,7 @@ def test_the_best_so_far_never_becomes_worse(mode: str, best: list[int]) -> None
     trials = [[0, 1, "done"], [1, 3, "done"], [2, None, "failed"], [3, math.nan, "done"], [4, 0, "running"]]
     option = history({"metric": "m", "mode": mode, "trials": trials}, STYLE)
     assert [value for _, value in series(option, "best so far")] == best
-    assert series(option, "ended") == [[0, 1], [1, 3]] and series(option, "not yet ended") == [[4, 0]]
+    assert series(option, "ended") == [[0, 1], [1, 3]] and series(option, "under way") == [[4, 0]]
 
 
 def test_a_history_without_values_is_empty() -> None:

@@ -64,3 +64,11 @@ def test_columns_of_numbers_are_right_aligned_and_the_best_trial_comes_first() -
 
 def test_states_are_counted_in_their_order() -> None:
     assert state_counts(["done", "failed", "running", "done"]) == "1 running, 2 done, 1 failed"
+
+
+def test_trials_that_a_complete_search_left_paused_were_not_promoted():
+    found = results(trial(0, 1.0), trial(1, 0.5, state="paused"))
+    assert [row["state"] for row in trial_rows(found)] == ["done", "paused"]
+    assert [row["state"] for row in trial_rows(found, is_over=True)] == ["done", "not promoted"]
+    assert [state for *_, state in history_data(found, is_over=True)["trials"]] == ["done", "not promoted"]
+    assert state_counts(["paused", "failed"], is_over=True) == "1 not promoted, 1 failed"

@@ -12,6 +12,9 @@ from typing import Any
 from ropewalk.escaping import escaped
 from ropewalk.page.style import Option, Style
 
+_GROUPS = {"running": "under way", "waiting": "under way", "paused": "paused", "not promoted": "not promoted"}
+"""What trials are called that have not ended by themselves."""
+
 
 def history(data: Mapping[str, Any], style: Style) -> Option:
     """A point for each trial that has reported a value, and a line with the best so far."""
@@ -22,8 +25,10 @@ def history(data: Mapping[str, Any], style: Style) -> Option:
     for number, value, _ in trials:
         best = max(best, value) if data["mode"] == "max" else min(best, value)
         so_far.append([number, best])
-    ended = [[n, v] for n, v, state in trials if state not in ("running", "waiting", "paused")]
-    open_ones = [[n, v] for n, v, state in trials if state in ("running", "waiting", "paused")]
+    groups: dict[str, list[list[float]]] = {}
+    for number, value, state in trials:
+        groups.setdefault(_GROUPS.get(state, "ended"), []).append([number, value])
+    colors = {"ended": style.colors[0], "not promoted": style.muted, "paused": style.muted, "under way": style.warn}
     return {
         **style.base(),
         "grid": {"left": 64, "right": 20, "top": 34, "bottom": 40},
@@ -32,8 +37,7 @@ def history(data: Mapping[str, Any], style: Style) -> Option:
         "xAxis": style.axis("trial", minInterval=1, nameGap=24),
         "yAxis": style.axis(escaped(data["metric"]), scale=True, nameGap=46),
         "series": [
-            _points("ended", ended, style.colors[0], style),
-            _points("not yet ended", open_ones, style.warn, style),
+            *(_points(name, groups[name], color, style) for name, color in colors.items() if name in groups),
             {"type": "line", "step": "end", "name": "best so far", "data": so_far, "showSymbol": False,
              "lineStyle": {"width": 2}, "itemStyle": {"color": style.colors[3]}, "z": 3},
         ],

@@ -48,22 +48,28 @@ _RAMP = ["#0072B2", "#56B4E9", "#F0E442", "#E69F00", "#D55E00"]
 
 
 def _axis(at: int, name: str, column: Sequence[Any], style: Style, *, may_be_log: bool) -> Option:
+    labels: Option = {"color": style.text, "backgroundColor": _veil(style), "padding": [1, 3], "borderRadius": 3}
     words: Option = {
         "dim": at,
         "name": _short(name),
         "nameTextStyle": {"color": style.text, "fontWeight": "bold"},
         "axisLine": {"lineStyle": {"color": style.muted}},
         "axisTick": {"lineStyle": {"color": style.muted}},
-        "axisLabel": {"color": style.muted},
+        "axisLabel": labels,
     }
     kinds = kinds_of(column)
     if kinds is None:
         numbers = [float(value) for value in column if math.isfinite(value)]
         if may_be_log and is_logarithmic(numbers):
             ends = {"min": _rounded(min(numbers), math.floor), "max": _rounded(max(numbers), math.ceil)}
-            return {**words, "type": "log", **ends, "axisLabel": {"color": style.muted, "hideOverlap": True}}
+            return {**words, "type": "log", **ends, "axisLabel": {**labels, "hideOverlap": True}}
         return {**words, "type": "value", "scale": True}
     return {**words, "type": "category", "data": kinds}
+
+
+def _veil(style: Style) -> str:
+    """What lies below the labels of axes, so that lines do not cross them."""
+    return f"{style.background}d9"
 
 
 def kinds_of(column: Sequence[Any]) -> list[str] | None:

@@ -26,9 +26,19 @@ class _Rung:
     promoted: set[int] = field(default_factory=set[int])
 
 
-def history_data(results: SearchResults) -> dict[str, Any]:
-    """Return the data of `pictures.history`."""
-    trials = [[trial.number, trial.best, trial.state] for trial in results]
+def shown_state(state: str, *, is_over: bool) -> str:
+    """Return the state of a trial as it is shown: one that a scheduler left paused in a search that is over is done.
+
+    Args:
+        state: of the trial.
+        is_over: whether the search is complete.
+    """
+    return "not promoted" if is_over and state == "paused" else state
+
+
+def history_data(results: SearchResults, *, is_over: bool = False) -> dict[str, Any]:
+    """Return the data of `pictures.history`; see `shown_state`."""
+    trials = [[trial.number, trial.best, shown_state(trial.state, is_over=is_over)] for trial in results]
     return {"metric": results.metrics[0], "mode": results.modes[0], "trials": trials}
 
 
@@ -103,7 +113,7 @@ def trial_columns(results: SearchResults) -> list[dict[str, Any]]:
     columns = [
         {"field": "number", "headerName": "trial", "width": 90, "pinned": "left",
          ":cellRenderer": "p => ropewalkTable.trial(p)"},
-        {"field": "state", "headerName": "state", "width": 110, ":cellRenderer": "p => ropewalkTable.state(p)"},
+        {"field": "state", "headerName": "state", "width": 130, ":cellRenderer": "p => ropewalkTable.state(p)"},
         {**best, "sort": "desc" if results.modes[0] == "max" else "asc"},
         *(_number(f"metric.{name}", f"last {escaped(name)}", 140) for name in results.metrics),
         _number("step", "step", 90),
@@ -121,14 +131,19 @@ def _number(field: str, name: str, width: int) -> dict[str, Any]:
             ":valueFormatter": "p => ropewalkTable.number(p)"}  # fmt: skip
 
 
-def trial_rows(results: SearchResults) -> list[dict[str, Any]]:
-    """Return a row for each trial for a table; names of hyperparameters and metrics begin with a word of ours."""
+def trial_rows(results: SearchResults, *, is_over: bool = False) -> list[dict[str, Any]]:
+    """Return a row for each trial for a table; names of hyperparameters and metrics begin with a word of ours.
+
+    Args:
+        results: the trials.
+        is_over: see `shown_state`.
+    """
     return [
         {
             "id": str(trial.number),
             "number": trial.number,
             "run": trial.run,
-            "state": trial.state,
+            "state": shown_state(trial.state, is_over=is_over),
             "best": _plain(trial.best),
             "step": trial.step,
             "attempts": trial.attempts,
@@ -147,12 +162,12 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, int | float | str) else str(value)
 
 
-def state_counts(states: Sequence[str]) -> str:
-    """Return how many trials are in each state, as "3 running, 40 done"."""
+def state_counts(states: Sequence[str], *, is_over: bool = False) -> str:
+    """Return how many trials are in each state, as "3 running, 40 done"; see `shown_state`."""
     counts: dict[str, int] = {}
-    for state in states:
+    for state in (shown_state(state, is_over=is_over) for state in states):
         counts[state] = counts.get(state, 0) + 1
-    order = ("running", "waiting", "queued", "paused", "done", "stopped", "failed", "lost")
+    order = ("running", "waiting", "queued", "paused", "done", "not promoted", "stopped", "failed", "lost")
     return ", ".join(f"{counts[state]} {state}" for state in order if state in counts)
 
 

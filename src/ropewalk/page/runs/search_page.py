@@ -201,7 +201,8 @@ def _list(store: RunStore, searches: SearchReader) -> list[tuple[Any, ...]]:
         metrics = cast("list[str]", run.config.get("metric") or [])
         modes = cast("list[str]", run.config.get("mode") or [])
         goal = ", ".join(f"{metric} ({mode})" for metric, mode in zip(metrics, modes, strict=False))
-        rows.append((run.id, run.name, run.state, run.project, state_counts(states[run.id]), goal,
+        counts = state_counts(states[run.id], is_over=run.state == "done")
+        rows.append((run.id, run.name, run.state, run.project, counts, goal,
                      searches.best(store, run), _kind(run.config.get("sampler")), _kind(run.config.get("scheduler")),
                      shown_moment(run.created), took))  # fmt: skip
     return rows
@@ -275,10 +276,14 @@ class _SearchView:
         card.classes("w-full")
         self._draw()
 
+    @property
+    def _is_over(self) -> bool:
+        return self._read.report.run.state == "done"
+
     def _table(self) -> ui.aggrid:
         options: dict[str, Any] = {
             "columnDefs": trial_columns(self._read.results),
-            "rowData": trial_rows(self._read.results),
+            "rowData": trial_rows(self._read.results, is_over=self._is_over),
             "suppressFieldDotNotation": True,
             "rowHeight": 28,
             "headerHeight": 32,
@@ -315,7 +320,7 @@ class _SearchView:
     def _draw(self) -> None:
         read = self._read
         self._header.show(read.report)
-        counts = state_counts([trial.state for trial in read.results])
+        counts = state_counts([one.state for one in read.results], is_over=self._is_over)
         with contextlib.suppress(SearchFailed):
             best = read.results.best
             values = ", ".join(f"{name}={_short(value)}" for name, value in best.hyperparameters.items())
@@ -325,7 +330,7 @@ class _SearchView:
 
     def _draw_charts(self) -> None:
         read, style = self._read, self._visit.style
-        self._history.show(history(history_data(read.results), style))
+        self._history.show(history(history_data(read.results, is_over=self._is_over), style))
         if self._is_weighed:
             self._importance.show(importance({"shares": read.shares}, style))
         self._rungs.show(rungs(read.rungs, style) if read.rungs else {})
@@ -336,7 +341,7 @@ class _SearchView:
         self._configurations.show(read.results, read.shares)
 
     def _show_rows(self) -> None:
-        rows, numbers = trial_rows(self._read.results), self._configurations.numbers
+        rows, numbers = trial_rows(self._read.results, is_over=self._is_over), self._configurations.numbers
         chosen = rows if numbers is None else [row for row in rows if row["number"] in numbers]
         self._chosen.set_text("" if numbers is None else f"{len(chosen)} of {len(rows)} trials are selected")
         self._grid.run_grid_method("setGridOption", "rowData", chosen)  # pyright: ignore[reportUnknownMemberType]
