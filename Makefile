@@ -8,7 +8,7 @@
 #   make retest    what failed in `make test`, or with RUN=test-lab in that: five times, beside busy processes
 #   make soak      the tests that run for minutes; make soak-slice: a seventh of them, another one on each day
 #   make timing    the tests that compare times, alone
-#   make mutants   plant mistakes in the deciders, one at a time; NAMES="task_table gd_sec" for some of them
+#   make mutants   plant mistakes in the deciders, one at a time; NAMES="task_table gd_sec" for some, NAMES=--stale for those that changed
 #   make coverage  lines and branches that the tests run, by package; OF="tests/pool tests/calls" for some of the tests
 #   make check     lint, formatting, types and import contracts
 #   make docs      the site of the documentation, in build/site; needs no network once it is installed

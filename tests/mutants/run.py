@@ -3,9 +3,11 @@
     python -m tests.mutants.run                    all of deciders.toml
     python -m tests.mutants.run task_table gd_sec  those whose names end so
     python -m tests.mutants.run --list restart     what would be planted
+    python -m tests.mutants.run --stale            those that have changed since they were run last
 
 A mutant is killed if its tests fail, crash or do not end. One that survives shows what no test asks for; one that means
-the same as the original is listed in `deciders.toml`, with the reason. Less than REACH killed is an error.
+the same as the original is listed in `deciders.toml`, with the reason. Less than REACH killed is an error. Results are
+kept in `table.md`.
 
 Each mutant runs in a process that is forked from one which has imported what the tests need, but for the decider and
 what needs it; the decider is given to it by an import hook. So no file is changed, and mutants run beside each other.
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import datetime
 import fnmatch
 import gc
 import importlib
@@ -31,11 +34,12 @@ import tempfile
 import time
 import tomllib
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from types import CodeType
 
 from tests.mutants.mutating import Mutant, mutants_of
+from tests.mutants.table import TABLE, digest_of, read_rows, write_rows
 
 ROOT = Path(__file__).parents[2]
 DECIDERS = Path(__file__).with_name("deciders.toml")
@@ -50,8 +54,10 @@ CPU_S = 60
 PATIENCE = 4
 """A mutant that computes so many times as long as the original, and five seconds, is in an endless loop. What counts is
 the time of its own process, so other load does not matter."""
-WALL_S = 200.0
-"""And one that is not over after so long waits for something that never comes."""
+LOOK_S = 1.0
+NUM_LOOKS = 30
+"""A mutant waits for something that never comes if at this number of looks in a row, `LOOK_S` seconds apart, none of
+its threads computes or waits for a processor."""
 MODULES = "--- modules"
 """After this line, a process prints the modules that it has imported."""
 MEMORY_BYTES = 3 << 30
@@ -83,8 +89,19 @@ class Decider:
     """Modules with the fixtures of these tests."""
 
     @property
+    def name(self) -> str:
+        return self.module.removeprefix("ropewalk.")
+
+    @property
     def path(self) -> Path:
         return self.root / Path(*self.module.split(".")).with_suffix(".py")
+
+    @property
+    def digest(self) -> str:
+        """What its score depends on."""
+        return digest_of(
+            [self.path, *(ROOT / test.partition("::")[0] for test in self.tests)], (self.tests, self.equal)
+        )
 
 
 @dataclasses.dataclass(slots=True)
@@ -101,6 +118,12 @@ class Score:
     def share(self) -> float:
         """Of those that are not equal to the original, how many were killed."""
         return self.killed / max(self.killed + len(self.survived), 1)
+
+    @property
+    def cells(self) -> list[object]:
+        """What the table says of it."""
+        num = self.killed + self.equal + len(self.survived)
+        return [num, self.killed, self.equal, len(self.survived), f"{self.share:.1%}", datetime.date.today()]
 
 
 def read_deciders(path: Path = DECIDERS) -> list[Decider]:
@@ -185,7 +208,7 @@ def begin(decider: Decider, source: str, output: int, cpu_s: int) -> int:
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         options += ["-p", "pytest_timeout", "-p", "tests.mutants.without_shrinking"]
         options += [word for plugin in decider.plugins for word in ("-p", plugin)]
-        options += ["-m", "not lab and not soak and not timing"]
+        options += ["-m", "not lab and not soak and not timing", "-o", "timeout=0"]
         code = int(pytest.main([*options, *decider.tests]))
         print("\n".join([MODULES, *sys.modules]))
     except BaseException:
@@ -196,20 +219,35 @@ def begin(decider: Decider, source: str, output: int, cpu_s: int) -> int:
     raise AssertionError
 
 
-def ended(deadlines: dict[int, float]) -> Iterator[tuple[int, int]]:
-    """Wait until some of these processes are over; those, and how they ended."""
+def ended(processes: Collection[int]) -> list[tuple[int, int]]:
+    """Wait until some of these processes are over, and kill those that wait for ever; which are over, and how."""
+    num_idle, look_at = dict.fromkeys(processes, 0), time.monotonic() + LOOK_S
     while True:
-        over = False
-        for pid, deadline in deadlines.items():
-            gone, status = os.waitpid(pid, os.WNOHANG)
-            if not gone and time.monotonic() > deadline:
-                os.kill(pid, signal.SIGKILL)
-            if gone:
-                over = True
-                yield pid, os.waitstatus_to_exitcode(status)
+        over = [(pid, status) for pid, status in (os.waitpid(pid, os.WNOHANG) for pid in processes) if pid]
         if over:
-            return
+            return [(pid, os.waitstatus_to_exitcode(status)) for pid, status in over]
+        if time.monotonic() > look_at:
+            look_at = time.monotonic() + LOOK_S
+            num_idle = {pid: num_idle[pid] + 1 if is_idle(pid) else 0 for pid in processes}
+            for pid in processes:
+                if num_idle[pid] >= NUM_LOOKS:
+                    os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
+
+
+def is_idle(group: int) -> bool:
+    """Whether all threads of a process group sleep: one that waits for a processor does not."""
+    states = list[str]()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it is over
+            if _fields(stat)[2] == str(group):
+                states += [_fields(task / "stat")[0] for task in (stat.parent / "task").iterdir()]
+    return bool(states) and not {"R", "D"} & {*states}
+
+
+def _fields(stat: Path) -> list[str]:
+    """Return what follows on the name: state, parent, process group."""
+    return stat.read_text().rpartition(")")[2].split()
 
 
 def outcomes(
@@ -217,16 +255,16 @@ def outcomes(
 ) -> Iterator[tuple[int, int, str]]:
     """Run the tests with each of these sources; its number, its exit code, and what was printed."""
     waiting = list(enumerate(sources))[::-1]
-    running: dict[int, tuple[int, float]] = {}
+    running: dict[int, int] = {}
     with tempfile.TemporaryDirectory(prefix="rw-mutants-") as folder:
         try:
             while waiting or running:
                 while waiting and len(running) < num_beside:
                     number, source = waiting.pop()
                     with open(f"{folder}/{number}", "wb") as output:
-                        running[begin(decider, source, output.fileno(), cpu_s)] = number, time.monotonic() + WALL_S
-                for pid, code in list(ended({pid: deadline for pid, (_, deadline) in running.items()})):
-                    number, _ = running.pop(pid)
+                        running[begin(decider, source, output.fileno(), cpu_s)] = number
+                for pid, code in ended(running):
+                    number = running.pop(pid)
                     kill_group(pid)
                     printed = Path(f"{folder}/{number}")
                     yield number, code, printed.read_text(errors="replace")
@@ -321,14 +359,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Plant mistakes in deciders, and see whether tests notice.")
     parser.add_argument("names", nargs="*", help="ends of module names, such as task_table; default: all")
     parser.add_argument("--deciders", type=Path, default=DECIDERS, metavar="FILE", help="another list of them")
+    parser.add_argument("--table", type=Path, default=TABLE, metavar="FILE", help="where results are kept")
     parser.add_argument("--list", action="store_true", help="only show the mutants")
+    parser.add_argument("--stale", action="store_true", help="only those that have changed since they were run last")
     parser.add_argument("--beside", type=int, default=os.cpu_count() or 1, metavar="N", help="so many at once")
     options = parser.parse_args(argv)
-    deciders = [
-        one for one in read_deciders(options.deciders) if not options.names or one.module.endswith(tuple(options.names))
-    ]
+    listed = read_deciders(options.deciders)
+    deciders = [one for one in listed if not options.names or one.module.endswith(tuple(options.names))]
     if not deciders:
         parser.error(f"no decider has a name that ends with {' or '.join(options.names)}; see {options.deciders}")
+    if options.stale:
+        rows = read_rows(options.table)
+        deciders = [one for one in deciders if rows.get(one.name, [""])[-1] != one.digest]
     if options.list:
         for decider in deciders:
             mutants = mutants_of(decider.path.read_text())
@@ -339,24 +381,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.chdir(ROOT)
     for name in PRELOADED:
         __import__(name)
-    rows: list[str] = []
     falls_short = False
     for decider in deciders:
-        began = time.monotonic()
+        began, digest = time.monotonic(), decider.digest
         score = judge_apart(decider, options.beside)
         for equal in score.unused:
             print(
                 f"{decider.module}: no mutant that survives is {equal.was!r} as {equal.becomes!r}; take it off the list"
             )
         falls_short |= score.share < REACH or bool(score.unused)
-        name, num = decider.module.removeprefix("ropewalk."), score.killed + len(score.survived) + score.equal
-        took = f"{time.monotonic() - began:.0f} s"
-        rows.append(
-            f"| {name} | {num} | {score.killed} | {len(score.survived)} | {score.equal} | {score.share:.1%} | {took} |"
-        )
-        print(rows[-1], flush=True)
-    print("\n| decider | mutants | killed | survived | equal | killed of those that differ | took |")
-    print("| --- | --- | --- | --- | --- | --- | --- |", *rows, sep="\n")
+        rows = read_rows(options.table) | {decider.name: [decider.name, *score.cells, digest]}
+        write_rows({one.name: rows[one.name] for one in listed if one.name in rows}, options.table)
+        print(*rows[decider.name], f"{time.monotonic() - began:.0f} s", sep=" | ", flush=True)
     return int(falls_short)
 
 

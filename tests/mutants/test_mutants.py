@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("cosmic_ray", reason="makes the mutants; pip install cosmic-ray, or `make lab`")
 
+from tests.mutants import run
 from tests.mutants.mutating import mutants_of
+from tests.mutants.run import read_deciders
+from tests.mutants.table import read_rows, write_rows
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,12 +88,57 @@ def test_what_survives_is_told_unless_it_is_listed_as_equal_and_lists_are_kept_s
     (tmp_path / "deciders.toml").write_text(
         f'[[decider]]\nmodule = "least"\nroot = "{tmp_path}"\ntests = ["{tmp_path / "test_least.py"}"]\n{listed}'
     )
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.mutants.run", "--deciders", tmp_path / "deciders.toml"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    files = ["--deciders", tmp_path / "deciders.toml", "--table", tmp_path / "table.md"]
+    ran = subprocess.run([sys.executable, "-m", "tests.mutants.run", *files], cwd=ROOT, capture_output=True, text=True)
     assert (ran.returncode, ran.stdout.count(": survived")) == (code, survivors), ran.stdout + ran.stderr
     assert ("take it off the list" in ran.stdout) == ("!=" in listed)
     assert (tmp_path / "least.py").read_text() == SOURCE, "no file is changed"
+    cells = read_rows(tmp_path / "table.md")["least"]
+    assert cells[1:6] == ["10", "9", str(1 - survivors), str(survivors), "90.0%" if survivors else "100.0%"]
+    (decider,) = read_deciders(tmp_path / "deciders.toml")
+    assert cells[-1] == decider.digest
+    (tmp_path / "least.py").write_text(SOURCE + "# changed\n")
+    assert cells[-1] != decider.digest, "its row is of another module"
+
+
+def test_rows_are_kept_by_name_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "table.md"
+    assert read_rows(path) == {}
+    write_rows({"b": ["b", 3, "50.0%"], "a": ["a", 10, "100.0%"]}, path)
+    assert list(read_rows(path).items()) == [("a", ["a", "10", "100.0%"]), ("b", ["b", "3", "50.0%"])]
+
+
+def forked(act: Callable[[], object]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        act()
+        os._exit(0)
+    return pid
+
+
+@pytest.mark.parametrize("is_in_child", [False, True])
+def test_a_mutant_that_waits_for_ever_is_killed_and_one_that_computes_is_not(
+    monkeypatch: pytest.MonkeyPatch, is_in_child: bool
+) -> None:
+    """Time on the wall was what counted once: on a busy machine, mutants that no test noticed counted as killed."""
+    monkeypatch.setattr(run, "LOOK_S", 0.01)
+    monkeypatch.setattr(run, "NUM_LOOKS", 20)
+
+    def compute() -> None:
+        while True:
+            pass
+
+    def compute_in_child() -> None:
+        child = os.fork()
+        if child == 0:
+            compute()
+        os.waitpid(child, 0)
+
+    asleep, busy = forked(signal.pause), forked(compute_in_child if is_in_child else compute)
+    try:
+        assert run.ended([asleep, busy]) == [(asleep, -signal.SIGKILL)]
+        assert os.waitpid(busy, os.WNOHANG) == (0, 0)
+    finally:
+        run.kill_group(busy)
+        os.waitpid(busy, 0)

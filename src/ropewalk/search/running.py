@@ -6,7 +6,6 @@ the panels of its population besides its own; the population is not shown by its
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 
@@ -107,21 +106,11 @@ class RunningSearch(LoopTarget):
         if self._pool:
             facts["pool"] = self._pool
         data = {"trials": trials_panel(trials, self._objective)} if "trials" in panels else {}
-        progress, now = progress_of(states, self._total), time.time()
-        view = View(
-            kind=self.kind,
-            name=self.name,
-            id=self.id,
-            pid=os.getpid(),
-            state=self._state,
-            started=self._started,
-            at=now,
-            run=self._run,
-            progress=progress,
-            left_s=time_left(progress, now - self._started),
+        progress = progress_of(states, self._total)
+        view = self._seen(
             facts=facts,
-            last_failure=self._last_failure,
-            events=tuple(self._events),
+            progress=progress,
+            left_s=time_left(progress, time.time() - self._started),
             panels=data,
             offers=("trials",),
             actions=("pause", "stop"),
