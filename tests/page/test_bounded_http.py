@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ pytest.importorskip("uvicorn")
 import uvicorn
 from uvicorn.server import ServerState
 
-from ropewalk.page.bounded_http import HEAD_S, BoundedHttp
+from ropewalk.page.bounded_http import HEAD_S, MOST_SILENT, BoundedHttp, StrangersOnce
 
 
 class SilentConnection(asyncio.Transport):
@@ -46,6 +48,10 @@ class Alarms:
 
     def call_later(self, delay_s: float, call: Any, *args: Any) -> None:
         self.planned.append((delay_s, call, args))
+
+    def create_task(self, coroutine: Any, **_: Any) -> Future[None]:
+        coroutine.close()
+        return Future()
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -87,3 +93,32 @@ def test_endless_headers_are_refused():
         protocol.data_received(b"X-%d: " % number + b"a" * 10_000 + b"\r\n")
     assert connection.is_closed
     assert connection.sent.startswith(b"HTTP/1.1 400")
+
+
+def test_of_too_many_silent_connections_the_oldest_are_closed():
+    BoundedHttp.silent.clear()
+    first = [connected() for _ in range(3)]
+    first[1][0].data_received(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert first[1][0].cycle is not None, "it has asked for something"
+    crowd = [connected() for _ in range(MOST_SILENT)]
+    assert [connection.is_closed for _, connection, _ in first] == [True, False, True]
+    assert not any(connection.is_closed for _, connection, _ in crowd)
+    for protocol, _, _ in crowd:
+        protocol.connection_lost(None)
+    assert not BoundedHttp.silent
+
+
+def test_what_strangers_send_is_logged_once(caplog: pytest.LogCaptureFixture):
+    logger = logging.getLogger("of strangers")
+    once = StrangersOnce()
+    logger.addFilter(once)
+    for _ in range(100):
+        logger.warning("Invalid HTTP request received.")
+        logger.warning("Unsupported upgrade request.")
+    logger.warning("a failure of ours")
+    said = "; it was refused; anybody who reaches the port can cause this, and it is said once"
+    assert caplog.messages == [
+        f"Invalid HTTP request received{said}",
+        f"Unsupported upgrade request{said}",
+        "a failure of ours",
+    ]

@@ -121,13 +121,14 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     from fastapi.middleware.gzip import GZipMiddleware
     from nicegui import Client, core, ui
 
-    from ropewalk.page.bounded_http import BoundedHttp
+    from ropewalk.page.bounded_http import BoundedHttp, StrangersOnce
     from ropewalk.page.now import add_now_page
     from ropewalk.page.runs.pages import add_runs_pages
     from ropewalk.page.thing import add_thing_page
 
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(is_no_visitor_who_left)
+        logging.getLogger(name).addFilter(StrangersOnce())
         logging.getLogger(name).addFilter(escape_record)
     watcher = Watcher(source)
     add_now_page(watcher)
