@@ -46,6 +46,7 @@ from ropewalk.sharing.record_words import (
 )
 
 NUM_CELLS = 16
+ALL_CELLS = QueueRing.num_cells
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +81,7 @@ def test_what_is_in_one_word_does_not_overlap() -> None:
     assert COUNTS & COUNTS + 1 == 0 < CELL < COUNTS
     assert (FULL, FULL.bit_length() < 64) == (COUNTS << COUNT_AT | CELL, True)
     assert LENGTH & LENGTH + 1 == 0 < MOST_BYTES <= LENGTH < 1 << PARTS_AT
+    assert 8 * ALL_CELLS == ITEM_BYTES
     assert RUN.bit_count() == 1
     assert RUN_ITEMS & RUN_ITEMS + 1 == 0
     assert RUN_ITEMS >= ITEM_BYTES // 16, "an item has two cells, unless it is empty and nothing was packed"

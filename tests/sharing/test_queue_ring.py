@@ -51,7 +51,8 @@ def test_the_memory_is_used_up_to_its_last_cell(arena: DepotArena, monkeypatch: 
     assert [queue_ring.put(ring, item, 1) for item in items[:6]] == [0] * 5 + [ELSEWHERE]
     assert contents(ring)[0] == items[:5]
     hand: Hand = [None]
-    assert [queue_ring.get(ring, hand) for _ in range(3)] == [0] * 3
+    assert [queue_ring.get(ring, hand), queue_ring.put(ring, items[5], 1)] == [0, ELSEWHERE]
+    assert [queue_ring.get(ring, hand) for _ in range(2)] == [0] * 2
     assert [queue_ring.put(ring, item, 1) for item in items[5:8]] == [0] * 2 + [ELSEWHERE]
     assert contents(ring)[0] == items[3:7]
     assert queue_ring.put(ring, b"", 1) == 0
@@ -157,7 +158,7 @@ def test_a_call_of_join_is_over_once_all_were_finished_although_more_was_put_sin
 def test_places_of_calls_go_round_while_some_always_wait(arena: DepotArena) -> None:
     """Places are counted modulo 2**20, and begin again at 0 also where no call waits."""
     for what, last in itertools.product((GET, PUT), (PLACES - 2, PLACES // 2, RING_LENGTH - 2)):
-        ring, hand = a_ring(arena, 1), Hand([None])
+        ring, hand = a_ring(arena, 0 if what == GET else 1), Hand([None])
         queue, at = (QUEUE, RING) if what == GET else (PUTTERS, PUTTERS_RING)
         calls = [RingCall(1, number, what) for number in range(5)]
         calls[0].place = last
