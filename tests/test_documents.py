@@ -111,7 +111,7 @@ def test_the_programs_of_pages_that_need_torch_are_all_here() -> None:
     assert {page: len(programs_of(page)) for page in ("pipeline", "exchange", "training", "population")} == {
         "pipeline": 1,
         "exchange": 2,
-        "training": 2,
+        "training": 3,
         "population": 1,
     }
 
@@ -133,8 +133,8 @@ def of_tensors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str,
     """Of each program that trains in processes, what it prints, and what it complains of."""
     from ropewalk.training.stage_fleet import PRELOADED  # which imports torch
 
-    first, second = programs_of("training")
-    programs = {"exchange 0": programs_of("exchange")[0], "training 0": first, "training 1": second}
+    programs = {f"training {number}": text for number, text in enumerate(programs_of("training"))}
+    programs["exchange 0"] = programs_of("exchange")[0]
     return printed_by(programs, tmp_path_factory.mktemp("pages"), PRELOADED)
 
 
@@ -145,6 +145,7 @@ def of_tensors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str,
         ("exchange 0", r"loss 0\.\d+"),
         ("training 0", "one_f_one_b on 2 workers, 4 mi"),
         ("training 1", "^2 replicas, loss 0"),
+        ("training 2", r"^loss 0\.\d+"),
     ],
 )
 def test_the_programs_of_the_pages_on_exchanges_and_training_run(

@@ -51,6 +51,16 @@ def faults_of_reference(names: Iterable[PublicName], modules: Iterable[str], pag
         yield f"docs/reference has `::: {path}`, which is not public"
 
 
+METHODS = ("ropewalk.Pool.map", "ropewalk.Trainer.step", "ropewalk.population.Algorithm.ask")
+"""Methods that the reference has to show; they stand for those of all classes."""
+
+
+def missing_methods(pages: Iterable[str]) -> list[str]:
+    """Which of `METHODS` no page of the reference has a heading for, from the HTML of its pages."""
+    found = {name for html in pages for name in re.findall(r'id="(ropewalk[\w.]*)"', html)}
+    return [name for name in METHODS if name not in found]
+
+
 class _Assets(HTMLParser):
     """Finds what a browser loads to show a page."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from docs.site.checks import all_public_names, faults_of_reference, public_modules, remote_assets
+from docs.site.checks import all_public_names, faults_of_reference, missing_methods, public_modules, remote_assets
 from docs.site.links import PICTURES, links_of, page_of, shown_as_page, with_links_of_site, with_separate_lists
 from docs.site.navigation import BENCHMARKS, PROJECT, cards, llms_txt, navigation, summary, with_titles
 from mkdocs.exceptions import PluginError
@@ -66,8 +66,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_post_build(config: Any) -> None:
-    """Write llms.txt, and refuse pages that load anything from another host."""
+    """Write llms.txt, and refuse a reference without methods, and pages that load anything from another host."""
     site = Path(config.site_dir)
+    reference = [page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html")]
+    if missing := missing_methods(reference):
+        raise PluginError(f"the reference shows no methods: {', '.join(missing)}; see `filters` in mkdocs.yml")
     sections = [(name, pages) for entry in navigation(ROOT) if isinstance(entry, dict) for name, pages in entry.items()]
     rows = [(name, [(page[:-3] + ".html", *_summaries[page]) for page in pages]) for name, pages in sections]
     (site / "llms.txt").write_text(llms_txt(config.site_description, rows), encoding="utf-8")

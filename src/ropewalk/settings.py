@@ -311,21 +311,23 @@ def _defaults(environ: Mapping[str, str]) -> dict[str, object]:
     }
 
 
-def _user_folder(environ: Mapping[str, str]) -> Path:
-    base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
+def _folder_of(environ: Mapping[str, str], variable: str, otherwise: str) -> Path:
+    base = environ.get(variable) or os.path.join(environ.get("HOME") or os.path.expanduser("~"), otherwise)
     return Path(base) / "ropewalk"
+
+
+def _user_folder(environ: Mapping[str, str]) -> Path:
+    return _folder_of(environ, "XDG_CONFIG_HOME", ".config")
 
 
 def data_folder(environ: Mapping[str, str]) -> Path:
     """Return the folder with what users want to keep: their runs."""
-    base = environ.get("XDG_DATA_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local/share")
-    return Path(base) / "ropewalk"
+    return _folder_of(environ, "XDG_DATA_HOME", ".local/share")
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
     """Return the folder with the records of runs that outlive the command that started them."""
-    base = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local/state")
-    return Path(base) / "ropewalk"
+    return _folder_of(environ, "XDG_STATE_HOME", ".local/state")
 
 
 def _temporary_folder(environ: Mapping[str, str]) -> Path:

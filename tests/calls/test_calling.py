@@ -219,7 +219,9 @@ def test_names_that_do_not_exist_are_explained(client: Any) -> None:
     assert "echo" in dir(client) and repr(client) == "<client of target>"
     with pytest.raises(AttributeError, match="_seen: names that begin with an underscore are private"):
         _ = client._seen
-    with pytest.raises(AttributeError, match="Attributes, properties and async functions of a service are not"):
+    with pytest.raises(
+        AttributeError, match="only methods can be called: no attributes, properties or async functions"
+    ):
         _ = client.seen
 
 
@@ -408,3 +410,5 @@ def test_a_method_that_is_not_there_is_answered_with_those_that_are(tmp_path: Pa
             client.zyx()
         with pytest.raises(AttributeError, match=r"far has no method 'emptty'; did you mean 'empty'\? It has \w+, "):
             client.emptty()
+        with pytest.raises(AttributeError, match="`run` is the service's own work"):
+            client.run()

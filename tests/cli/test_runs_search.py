@@ -29,7 +29,8 @@ def test_the_best_trials_of_a_search_are_read_from_the_store(tmp_path: Path) -> 
         config = {"metric": ["loss"], "mode": ["min"], "scheduler": "NoScheduler()"}
         begin(store, "bb22", *decisions, kind="search", config=config)
         begin(store, "aa11", kind="script")
-        assert results_of(store, store.run("aa11")) is None
+        begin(store, "cc33", kind="search", config={"metric": "of another program"})
+        assert results_of(store, store.run("aa11")) is results_of(store, store.run("cc33")) is None
         results = results_of(store, store.run("bb22"))
     assert results is not None
     ((heading, rows),) = search_parts(results)

@@ -13,8 +13,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "docs" / "how-to"
 PAGES = sorted(path for path in FOLDER.glob("*.md") if path.name != "index.md")
 LARGE = [FOLDER / "hugging-face.md"]
 """Pages that need large packages, which `make lab` installs."""
-SLOW = [FOLDER / name for name in ("gpus.md", "search-from-the-shell.md", "testing.md")]
-"""Pages that start torch, commands and pytest, in two thirds of the time of all; `tests/cli` and `tests/testing` run
+SLOW = [FOLDER / name for name in ("gpus.md", "search-from-the-shell.md", "testing.md", "watch-a-policy.md")]
+"""Pages that use torch, commands and pytest, in two thirds of the time of all; `tests/cli` and `tests/testing` run
 those too."""
 BLOCKS = blocks_of(*[page for page in PAGES if page not in LARGE + SLOW])
 SLOW_BLOCKS = blocks_of(*SLOW)

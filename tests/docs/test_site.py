@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from docs.site.checks import all_public_names, faults_of_reference, public_modules, remote_assets
+from docs.site.checks import all_public_names, faults_of_reference, missing_methods, public_modules, remote_assets
 from docs.site.links import links_of, page_of, shown_as_page, with_links_of_site, with_separate_lists
 from docs.site.navigation import ABOUT, GUIDES, Section, cards, llms_txt, navigation, summary, with_titles
 from docs.site.public_names import PublicName, public_names
@@ -64,6 +64,13 @@ def test_a_definition_is_found_through_imports_other_names_and_overloads(names: 
     assert by_path["ropewalk.managers.Namespace"].home == "multiprocessing.managers.Namespace"
     evaluate = by_path["ropewalk.population.evaluate"]
     assert evaluate.docstring and evaluate.docstring.startswith("Run a population method")
+
+
+def test_a_reference_without_methods_is_noticed() -> None:
+    # For some weeks it had classes and functions only: a list of filters is a list of patterns.
+    html = '<h4 id="ropewalk.Pool.map"></h4><h3 id="ropewalk.Trainer"></h3>'
+    assert missing_methods([html]) == ["ropewalk.Trainer.step", "ropewalk.population.Algorithm.ask"]
+    assert "            filters: public\n" in (ROOT / "mkdocs.yml").read_text()
 
 
 # --- navigation -------------------------------------------------------------------------------------------------------

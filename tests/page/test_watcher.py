@@ -93,6 +93,22 @@ def test_panels_are_asked_for_only_while_somebody_looks_at_them(things: Things):
     assert things.asked == [{"p": {"stream": 0, "tasks": 0}}, {"p": {"tasks": 0}}, {}]
 
 
+def test_what_is_not_wanted_again_is_not_looked_at_any_more(things: Things):
+    clock = Clock()
+    watcher = Watcher(things, clock)
+    watcher.want("hidden", "p", frozenset({"stream"}))
+    clock.now += 9.0
+    watcher.want("shown", "p", frozenset({"tasks"}))
+    assert watcher.is_wanted()
+    watcher.look()
+    clock.now += 9.0
+    assert watcher.is_wanted()
+    watcher.look()
+    clock.now += 2.0
+    assert not watcher.is_wanted()
+    assert things.asked == [{"p": {"stream": 0, "tasks": 0}}, {"p": {"tasks": 0}}]
+
+
 def test_rows_after_the_cursor_follow_those_that_are_there(things: Things):
     watcher = Watcher(things)
     watcher.want("tab", "p", frozenset({"stream"}))

@@ -69,6 +69,33 @@ def test_what_a_program_is_asked_for_must_exist() -> None:
     assert repr(running) == "<RunningProgram 'demo' stopped>"
 
 
+def test_a_node_may_be_given_by_its_handle() -> None:
+    program = rw.Program("demo")
+    store = program.add(rw.Service(Store), name="store", replicas=2)
+    with program.launch(mode="threads") as running:
+        one, other = running.client(store[0]), running.client(store[1])
+        assert [one.add(1), one.add(1), other.add(1)] == [1, 2, 1]
+        assert running.client(store.all).add(0) == [2, 1]
+        assert running.client(store).add(0) in (1, 2)
+        running.restart(store, 1)
+        assert running.logs(store) == ""
+        with pytest.raises(ValueError, match="must be a whole number"):
+            running.scale(store, -1)
+        with pytest.raises(ValueError, match="has no node 'elsewhere'"):
+            running.client(rw.Program("other").add(rw.Service(Store), name="elsewhere"))
+
+
+def test_a_client_treats_lost_calls_as_its_handle_says() -> None:
+    program = rw.Program("demo")
+    store = program.add(rw.Service(Kept), name="store", restart="on_failure")
+    with program.launch(mode="threads") as running:
+        assert running.client(store.client(on_lost="retry"))._retries  # pyright: ignore
+        assert not running.client(store)._retries  # pyright: ignore
+        assert not running.client(store.client(on_lost="retry"), on_lost="raise")._retries  # pyright: ignore
+        with pytest.raises(ValueError, match="on_lost"):
+            running.client(store, on_lost="forget")  # type: ignore[arg-type]
+
+
 def test_after_the_end_everything_answers_at_once_and_nothing_is_begun() -> None:
     # A client that was made after the end left a loop and its threads behind.
     running = launched()

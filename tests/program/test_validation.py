@@ -33,6 +33,10 @@ class Learner:
     def push(self) -> None: ...
 
 
+class Simulator:
+    def run(self, x: int) -> None: ...
+
+
 class Abstract(abc.ABC):
     @abc.abstractmethod
     def act(self) -> None: ...
@@ -155,6 +159,10 @@ class Crowded:
 @pytest.mark.parametrize(
     ("node", "said"),
     [
+        (
+            lambda: Service(Simulator),
+            "Simulator.run is the service's own work, which it begins by itself without arguments, but run() ",
+        ),
         (lambda: Worker(Learner), "class Learner has no method `run`, which is what a worker does"),
         (lambda: Service(Abstract), "Abstract is abstract: act must be defined"),
         (lambda: Service(maker), "maker() does not say which class it returns"),

@@ -400,7 +400,7 @@ def test_what_cannot_work_is_refused_before_anything_starts(
     ("make", "complaint"),
     [
         (lambda: rl.R2D2(unroll=8, period=12), "not a multiple of unroll"),
-        (lambda: rl.R2D2(learning_starts=100, replay_size=50), "never fit into a replay"),
+        (lambda: rl.R2D2(learning_starts=100, replay_size=50), "updates would never begin"),
         (lambda: rl.IMPALA(batch_size=0), "batch_size"),
         (lambda: dataclasses.replace(SMALL, max_lag=-1), "max_lag"),
         (lambda: dataclasses.replace(SMALL, steps=0), "at least one step"),

@@ -29,6 +29,13 @@ def test_a_death_is_described_in_one_line() -> None:
     )
 
 
+def test_no_host_is_named_before_it_is_known() -> None:
+    # A worker that died before its link was up was "on host this host".
+    record = DeathRecord(name="pool-1.3", host="", pid=4711, signal=9)
+    assert record.describe() == "pool-1.3 (pid 4711) was killed by SIGKILL; it printed nothing"
+    assert record.ending == "was killed by SIGKILL (pid 4711); it printed nothing"
+
+
 def test_a_printed_death_is_its_description() -> None:
     assert str(died(signal=9)) == died(signal=9).describe()
 

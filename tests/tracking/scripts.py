@@ -7,6 +7,7 @@ import logging
 import resource
 import signal
 import sys
+import threading
 import time
 
 import ropewalk as rw
@@ -62,6 +63,20 @@ def count_to(total: int) -> None:
 def count_for_ever() -> None:
     """Count until it is paused, or forked with an end."""
     count_to(10**9)
+
+
+def run_briefly() -> None:
+    """Make runs that end at once, one after the other, until a line comes."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which a run replaces while it lasts
+    waiting = threading.Thread(target=sys.stdin.readline, daemon=True)
+    waiting.start()
+    while waiting.is_alive():
+        try:
+            with rw.track("brief", system=False) as run:
+                print(run.id, flush=True)
+                time.sleep(0.6)
+        except SystemExit:
+            print("ended", flush=True)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def start(name: str, store: Path) -> subprocess.Popen[str]:
     environment = {**os.environ, "ROPEWALK_STORE": str(store)}
     return subprocess.Popen(
         [sys.executable, "-P", str(SCRIPTS), name],
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
@@ -56,6 +56,32 @@ def test_on_a_full_disk_training_goes_on_and_nothing_is_lost(store_path: Path, s
     assert sum("is not kept" in line or "was not kept" in line for line in warnings) == 1, errors
 
 
+def test_every_request_is_answered_however_close_to_the_end_it_comes(store_path: Path, store: RunStore) -> None:
+    """Runs look for requests every half second; what came after the last look was never answered.
+
+    A request to stop that was found while a run was ending killed the script, whose handler was gone already.
+    """
+    numbers: list[int] = []
+    with start("run_briefly", store_path) as process:
+        assert process.stdout is not None and process.stdin is not None
+        for line in process.stdout:
+            if line.strip() == "ended":
+                continue
+            for _ in range(10):  # until after its end
+                numbers.append(store.request(line.strip(), "stop" if len(numbers) % 2 else "pause"))
+                time.sleep(0.1)
+            if len(numbers) >= 100:
+                break
+        process.stdin.write("\n")
+        process.stdin.flush()
+        process.stdout.read()
+    assert process.returncode == 0
+    answers = [store.requested(number) for number in numbers]
+    assert all(one and one.answered and one.answer for one in answers)
+    too_late = [one for one in answers if one and one.answer.startswith("it had ended already")]
+    assert 0 < len(too_late) < len(answers), "the requests came before and after the end"
+
+
 @pytest.mark.soak  # seven interpreters, one after the other
 def test_a_run_is_paused_continued_killed_and_forked_from_another_terminal(store_path: Path, store: RunStore) -> None:
     def command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -87,7 +113,9 @@ def test_a_run_is_paused_continued_killed_and_forked_from_another_terminal(store
 
     environment = {**os.environ, "ROPEWALK_STORE": str(store_path)}
     whole = [sys.executable, "-P", "-m", "ropewalk", "runs", "continue", run]
-    with subprocess.Popen(whole, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as second:
+    with subprocess.Popen(
+        whole, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as second:
         wait_for_steps(int(paused_at) + 5)
         done = command("kill", run)
         assert (done.returncode, done.stdout) == (0, f"counting ({run}) is stopped\n"), done.stderr

@@ -47,6 +47,14 @@ def test_an_answer_is_found_and_told(store: Any) -> None:
     assert answered is not None and answer_words(store.run("a"), answered) == "it pauses soon"
 
 
+def test_who_asks_a_process_that_dies_is_told(store: Any) -> None:
+    here = own_process()
+    begin(store, "a", OwnerIs(here.host, 2**22 + 1, 2.0, here.boot), StateIs("running", 2.0))  # above all process ids
+    answered = answer_to(store, store.request("a", "stop"), 0.01)
+    assert answered is not None and not answered.ok
+    assert answered.answer == "its process died before it answered; ropewalk runs continue goes on with the run"
+
+
 def test_the_end_of_a_run_that_has_ended_is_not_waited_for(store: Any) -> None:
     begin(store, "a", StateIs("done", 2.0))
     wait_for_end(store, "a", 1e9)

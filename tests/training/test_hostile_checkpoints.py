@@ -29,12 +29,13 @@ from ropewalk.cli import app
 from ropewalk.cli.checkpoint import describe, to_json
 from ropewalk.errors import CheckpointCorrupt, PlanInvalid
 from ropewalk.tensor_header import ITEM_BYTES
+from ropewalk.tracking.state_tree import MalformedTree
 from ropewalk.training import checkpoint_files, load_module
 from ropewalk.training.checkpoint import Checkpoint, read_manifest
 from ropewalk.training.checkpoint_files import begin, saves
 from ropewalk.training.checkpoint_parts import write_part
 from ropewalk.training.manifests import file_names
-from ropewalk.training.plain_state import Malformed, decode
+from ropewalk.training.plain_state import decode
 from ropewalk.training.sources import SafetensorsFiles
 from ropewalk.training.tensor_file import dtype_of
 from tests.other_users import MALLORY, as_user, needs_root
@@ -324,7 +325,7 @@ def test_sizes_of_types_are_those_of_torch() -> None:
 )
 def test_values_are_built_from_what_was_saved_and_nothing_else(value: Any) -> None:
     """`{"$dtype": "load"}` once gave `torch.load` itself."""
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedTree):
         decode({"a": [value]}, lambda name: torch.zeros(2, 3))
 
 

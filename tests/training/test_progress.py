@@ -11,7 +11,7 @@ def test_lines_come_at_most_as_often_as_asked_and_tell_of_all_steps_since_the_la
         now += 0.25
         progress.put(step, float(step), 10)
     assert lines == [
-        "step 0: loss 0, 4 steps/s, 40 samples/s",
+        "step 0: loss 0",
         "step 4: loss 2.5, 4 steps/s, 40 samples/s",
         "step 8: loss 6.5, 4 steps/s, 40 samples/s",
     ]

@@ -91,9 +91,13 @@ class Client:
             )
         facts = self._methods.get(name)
         if facts is None:
+            why = (
+                "`run` is the service's own work, which it begins by itself; give a method for others another name"
+                if name == "run"
+                else "only methods can be called: no attributes, properties or async functions"
+            )
             raise AttributeError(
-                f"{self._name} has no method {name!r}{instead_of(name, self._methods, 'it has')}. "
-                "(Attributes, properties and async functions of a service are not at hand; methods are)"
+                f"{self._name} has no method {name!r}{instead_of(name, self._methods, 'it has')}. ({why})"
             )
         if self._address == "all":
             made: Any = MethodOfAll(facts, self._all_replicas)

@@ -20,6 +20,7 @@ sent before any other call.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import select
@@ -50,6 +51,7 @@ from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferre
 from ropewalk.transport.ack_page import NUM_LOTS, AckLease, AckPage
 from ropewalk.transport.barriers import can_fence
 from ropewalk.transport.link import Link, Received
+from ropewalk.transport.looking import LONG_LOOK_S, SHORT_SLEEP_S, Looking
 from ropewalk.transport.loop import Loop, Timer
 
 MAX_IN_FLIGHT = 1024
@@ -111,6 +113,7 @@ class RpcConnection:
         self.posting: Batcher = Batcher(self, loop)
         """Items for which no thread waits."""
         self._poll = self._new_poll()
+        self._looks = Looking(0.0, LONG_LOOK_S, SHORT_SLEEP_S)
         loop.call_soon(lambda: loop.add_link(link, self._hear, self._end, self))
 
     @property
@@ -150,7 +153,7 @@ class RpcConnection:
         """
         if self.posting.has_some:
             self.posting.send()
-        role, link, received, pending = self._role, self.link, None, None
+        role, link, looking, received, pending = self._role, self.link, self._looks, None, None
         if self._pending or self._armed or role._is_owned():
             raise Busy
         number = message.number = next(self._numbers)
@@ -167,14 +170,17 @@ class RpcConnection:
             sent, torn = True, False
             self._loop.hand_over()  # a method here may wait for another service: the loop must not wait with it
             while received is None and not self._settled and not self._read_on:
-                if not blocks:
+                slept_from = 0.0 if looking.look(self._poll_now) else time.monotonic()
+                if slept_from and not blocks:
                     with interrupts_allowed:  # if they are deferred at all
                         self._poll.poll(_LOOK_UP_MS)  # most interrupts arrive here
-                    if self._read_on:
-                        break
+                if self._read_on:
+                    break
                 torn = True
                 received = self._read_until(number, wait=blocks)
                 torn = False
+                if slept_from:
+                    looking.slept(time.monotonic() - slept_from)
             if received is None:  # futures of others can be settled, which must not wait for this answer
                 pending = self._read_on or self._stand_in(number)
             self._release()
@@ -465,7 +471,7 @@ class RpcConnection:
             if not self.link.may_hold_more:
                 left_s = _LOOK_UP_S if due is None else max(0.0, min(due - time.monotonic(), _LOOK_UP_S))
                 with interrupts_allowed:
-                    ready = self._poll.poll(1000 * left_s)
+                    ready = self._looks.wait(self._poll_now, functools.partial(self._poll.poll, 1000 * left_s))
                 if not ready:
                     if self.link.closed:
                         self._end("the link was closed here")
@@ -490,6 +496,9 @@ class RpcConnection:
             with contextlib.suppress(Lost):
                 self.begin_now(Call(0, _NOBODY, "", False, None, (), (), 0), PackedValue(()), Dropped(self.where))
         return in_time
+
+    def _poll_now(self) -> list[tuple[int, int]]:
+        return self._poll.poll(0)
 
     def _new_poll(self) -> select.poll:
         poll = select.poll()

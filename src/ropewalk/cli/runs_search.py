@@ -11,13 +11,15 @@ if TYPE_CHECKING:  # searches need an extra, and `ropewalk --help` does not
     from ropewalk.search.results import SearchResults
     from ropewalk.tracking import RunRow, RunStore
 
+_SETTINGS = {"metric", "mode", "scheduler"}
+"""Settings that every search writes; another program may have written a run of this kind."""
 _BEST = 5
 """The number of trials that are shown."""
 
 
 def results_of(store: RunStore, run: RunRow) -> SearchResults | None:
     """Return the trials of a search, as far as they are stored; None for another run."""
-    if run.kind != "search" or "metric" not in run.config:
+    if run.kind != "search" or not run.config.keys() >= _SETTINGS:
         return None
     from ropewalk.search.loading import read_results  # takes most of a second to import
 

@@ -29,7 +29,6 @@ _STATES = {
     "running": "green", "done": "", "failed": "bold red", "lost": "bold red", "paused": "yellow", "queued": "cyan",
     "stopped": "yellow",
 }  # fmt: skip
-_ENDED = ("done", "failed", "stopped")
 _FEW_METRICS = 3
 """How many metrics a list shows, unless they are named."""
 _LAST_EVENTS = 12
@@ -43,12 +42,6 @@ def number(value: float | None) -> str:
     if value is None:
         return "-"
     return str(value) if not math.isfinite(value) else f"{value:.5g}"
-
-
-def lasted(run: RunRow, now: float) -> str:
-    """Return how long a run has been going on, or has taken."""
-    end = run.changed if run.state in _ENDED else run.heard if run.state == "lost" else now
-    return shown_duration(round(max(0.0, end - run.created), 1))
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------
@@ -77,7 +70,7 @@ def list_rows(
         some = [f"{escaped(name)} {number(found[name])}" for name in sorted(found)[:_FEW_METRICS]]
         values = [number(found.get(name)) for name in names] or [" ".join(some)]
         facts = (run.id, run.name, run.project, run.kind, run.state)
-        times = shown_moment(run.created), lasted(run, now)
+        times = shown_moment(run.created), shown_duration(run.lasted_s(now))
         rows.append((*map(escaped, facts), *times, *values, escaped(", ".join(run.labels))))
     return rows, {6, *(range(7, 7 + len(names)) if names else ())}
 
@@ -135,7 +128,7 @@ def _headlines(report: RunReport, now: float) -> Iterator[str]:
     yield escaped(f"{run.id}  {run.name}  ({run.kind} of {run.project})")
     why = f": {run.why}" if run.why else ""
     yield f"{run.state} since {shown_moment(run.changed)}{', archived' if run.archived else ''}{escaped_lines(why)}"
-    yield f"begun {shown_moment(run.created)}, {lasted(run, now)}"
+    yield f"begun {shown_moment(run.created)}, {shown_duration(run.lasted_s(now))}"
     if run.owner:
         yield escaped(f"process {run.owner.pid} on {run.owner.host}, last heard {shown_moment(run.heard)}")
     if run.labels:

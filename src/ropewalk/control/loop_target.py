@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterable
+from typing import Any
 
 from ropewalk.control.target import ControlTarget, new_id
-from ropewalk.control.view import EventView, Kind
+from ropewalk.control.view import EventView, Kind, View
 
 _MOST_EVENTS = 1000
 
@@ -33,6 +35,8 @@ class LoopTarget(ControlTarget):
         self._started = time.time()
         self._events: deque[EventView] = deque(maxlen=_MOST_EVENTS)
         self._last_failure = ""
+        self._run = ""
+        """Id of its run in the store; "" if it is not tracked."""
         self._over = threading.Event()
         """Set when the loop has ended."""
 
@@ -50,6 +54,36 @@ class LoopTarget(ControlTarget):
             self._state = "completed"
         finally:
             self._over.set()
+
+    def _seen(
+        self,
+        *,
+        facts: dict[str, float | int | str],
+        progress: float | None,
+        left_s: float | None,
+        panels: dict[str, dict[str, Any]],
+        offers: Iterable[str],
+        actions: tuple[str, ...],
+    ) -> View:
+        """Return the view of now; arguments as in `View`."""
+        return View(
+            kind=self.kind,
+            name=self.name,
+            id=self.id,
+            pid=os.getpid(),
+            state=self._state,
+            started=self._started,
+            at=time.time(),
+            run=self._run,
+            progress=progress,
+            left_s=left_s,
+            facts=facts,
+            last_failure=self._last_failure,
+            events=tuple(self._events),
+            panels=panels,
+            offers=tuple(offers),
+            actions=actions,
+        )
 
     def happened(self, kind: str, text: str) -> None:
         """Note an event.

@@ -5,16 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from nicegui import ui
+from nicegui.events import GenericEventArguments
 
 from ropewalk.escaping import escaped
 from ropewalk.page.browser import call_browser
 from ropewalk.page.style import Option
 
 _NOTHING = "no data yet"
+_BYTES_PER_S = 50_000
+_LONGEST_PAUSE_S = 3.0
+"""A picture is due again after its bytes by the rate, and after this at the latest: what is large changes slowly."""
 
 
 class Chart:
@@ -27,6 +32,10 @@ class Chart:
         waiting: what it says instead, until it is told to show something.
         nothing: what it says while there is nothing to show.
         rows: returns what is saved as CSV, the head first; by default the points of the option.
+        on_seen: called when it comes into sight, to show what was not worth showing before.
+
+    Attributes:
+        is_seen: whether it is on the screen, in a tab that is shown.
     """
 
     def __init__(
@@ -37,7 +46,11 @@ class Chart:
         waiting: str = "",
         nothing: str = _NOTHING,
         rows: Callable[[], Sequence[Sequence[object]]] | None = None,
+        on_seen: Callable[[], Awaitable[None] | None] | None = None,
     ) -> None:
+        self.is_seen = True
+        self._on_seen = on_seen
+        self._due_at = 0.0
         self._title = title
         self._rows = rows
         self._words = nothing
@@ -47,6 +60,7 @@ class Chart:
             self.element = _Canvas().style(f"height:{height}px").classes("w-full")
             self.element.props["tabindex"], self.element.props["role"] = "0", "img"  # keys zoom, see frame.py
             self.element.props["aria-label"] = escaped(title)
+            self.element.on("seen", self._see)
             self._nothing = ui.label(waiting or nothing).classes("muted absolute-center text-center")
             with ui.row().classes("rw-save"):
                 for icon, what, save in (("image", "PNG", self._save_png), ("table_view", "CSV", self._save_csv)):
@@ -60,13 +74,19 @@ class Chart:
         """What it shows; None for nothing."""
         return self._shown
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is worth making a new option now: somebody sees it, and the last one is old for its size."""
+        return self._shown is None or (self.is_seen and time.monotonic() >= self._due_at)
+
     def show(self, option: Option) -> None:
         """Show an option in place of the last one; an empty one shows that there is nothing yet."""
         self._nothing.set_text(self._words)
         if option == self._shown:
             return
         self.keep(option)
-        call_browser("chart", self.element.id, option, self._height)
+        num_bytes = call_browser("chart", self.element.id, option, self._height)
+        self._due_at = time.monotonic() + min(_LONGEST_PAUSE_S, num_bytes / _BYTES_PER_S)
 
     def set_height(self, height: int) -> None:
         """Change the height, in pixels; it is seen with the next option."""
@@ -76,6 +96,11 @@ class Chart:
         """Keep an option to save it; its maker sends it to the browser, since it is large and changes in parts."""
         self._shown = option or None
         self._nothing.set_visibility(not option)
+
+    async def _see(self, event: GenericEventArguments) -> None:
+        self.is_seen = event.args is True
+        if self.is_seen and self._on_seen and (drawn := self._on_seen()):
+            await drawn
 
     def _save_png(self) -> None:
         name = json.dumps(f"{self._title}.png").replace("<", "\\u003c")

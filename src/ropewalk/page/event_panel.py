@@ -16,7 +16,7 @@ from ropewalk.page.style import Style
 from ropewalk.page.watcher import Seen
 
 _REDRAW_S = 5.0
-"""The line of time moves on at least this often; it is drawn at once when something happens."""
+"""The line of time moves on at least this often; it is drawn when something happens."""
 _LOOKS = {"death": "bad", "preemption": "warn", "retry": "warn", "restart": "warn", "join": "good", "scale": "good",
           "checkpoint": "good"}  # fmt: skip
 
@@ -33,6 +33,7 @@ class EventPanel:
     def __init__(self, seen: Seen, style: Style, text: str = "") -> None:
         self._style = style
         self._last: tuple[EventView, ...] = ()
+        self._drawn: tuple[EventView, ...] | None = None
         self._drawn_at = 0.0
         self._number = 0
         with Panel(PICTURE.title, help=PICTURE.help) as self._card:
@@ -58,8 +59,9 @@ class EventPanel:
         if fresh:
             self._last = view.events
             call_browser("rows", self._grid.id, [self._row(event) for event in reversed(fresh)])
-        if fresh or view.at - self._drawn_at >= _REDRAW_S:
-            self._drawn_at = view.at
+        is_new = self._last is not self._drawn or view.at - self._drawn_at >= _REDRAW_S
+        if is_new and self._chart.is_due:
+            self._drawn, self._drawn_at = self._last, view.at
             data = timeline_data(view)
             self._chart.set_height(timeline_height(data))
             self._chart.show(timeline(data, self._style))

@@ -93,7 +93,8 @@ class Visit:
 
     def every(self, refresh: Callable[[], Awaitable[None] | None], seconds: float = _REFRESH_S) -> None:
         """Call a function now and then, while the tab is open and shown."""
-        ui.timer(seconds, refresh)
+        timer = ui.timer(seconds, refresh)
+        ui.on("rw_shown", lambda e: setattr(timer, "active", e.args is True))
 
     def when_gone(self, call: Callable[[], object]) -> None:
         """Call a function once, when the tab is closed."""
@@ -177,6 +178,7 @@ def _show_keys() -> None:
 def _listen_to_keys() -> None:
     ui.add_body_html(
         """<script>
+document.addEventListener("visibilitychange", function () { emitEvent("rw_shown", !document.hidden); });
 (function () {
   var before = "";
   function zoomed(place, key) {  // a picture that can be zoomed by the mouse can be zoomed by keys

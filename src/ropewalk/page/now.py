@@ -36,7 +36,6 @@ def add_now_page(watcher: Watcher) -> None:
     def now(request: Request) -> None:
         with page_frame(request, "Now") as visit:
             add_now_head(visit.style)
-            watcher.want(visit.client)
             visit.when_gone(lambda: watcher.unwant(visit.client))
             board = _Board(watcher, visit, request.query_params.get("q", ""))
             board.refresh()
@@ -77,6 +76,7 @@ class _Board:
 
     def refresh(self) -> None:
         """Show what is known now."""
+        self._watcher.want(self._visit.client)
         things, problems = self._watcher.things(), self._watcher.problems()
         for id in set(self._rows) - {seen.view.id for seen in things}:
             self._rows.pop(id).delete()

@@ -11,8 +11,8 @@ from ropewalk.html_table import Cell, StateCell
 from ropewalk.page.pictures.curves import curves
 from ropewalk.page.report_document import ReportChart, ReportDocument, ReportTable, ReportText
 from ropewalk.page.style import Option, Style
-from ropewalk.page.view_report import made_at, moment
-from ropewalk.quantities import shown_duration, shown_size
+from ropewalk.page.view_report import made_at
+from ropewalk.quantities import shown_duration, shown_moment, shown_size
 from ropewalk.tracking.records import SYSTEM, TRAINING
 from ropewalk.tracking.run_reports import RunReport, flattened
 from ropewalk.tracking.store.opening import open_store
@@ -52,7 +52,7 @@ def run_document(ref: str, where: str | Path | None = None, now: float | None = 
     labels = [("labels", ", ".join(run.labels))] if run.labels else []
     attempts = [("attempts", str(len(report.attempts)))] if report.attempts else []
     facts = [
-        ("run", run.id), ("project", run.project), ("began", moment(run.created)),
+        ("run", run.id), ("project", run.project), ("began", shown_moment(run.created)),
         ("running for" if run.state not in _ENDED else "took", shown_duration(round(_lasted_s(run, now), 1))),
         *attempts, *found, *labels,
     ]  # fmt: skip
@@ -119,7 +119,7 @@ def _option_of(data: dict[str, Any]) -> Any:
 
 def _tables(report: RunReport) -> list[Part]:
     settings = flattened(report.run.config)
-    parts: list[Part] = [ReportText(f"Note of {moment(note.time)}", note.text) for note in report.notes]
+    parts: list[Part] = [ReportText(f"Note of {shown_moment(note.time)}", note.text) for note in report.notes]
     parts.append(ReportTable("Configuration", ("setting", "value"), [(k, str(v)) for k, v in settings.items()]))
     parts += [_metrics(report), _attempts(report), _checkpoints(report), _artifacts(report), _events(report)]
     parts += [_children(report), *_facts(report)]
@@ -144,7 +144,7 @@ def _attempts(report: RunReport) -> ReportTable:
         took = shown_duration(round(one.ended - one.began, 1)) if one.ended is not None else ""
         rows.append(
             [str(one.number), StateCell(one.outcome or "running"), one.host, str(one.pid or ""), _number(one.from_step),
-             _number(one.at_step), moment(one.began), took, one.cause.strip()]
+             _number(one.at_step), shown_moment(one.began), took, one.cause.strip()]
         )  # fmt: skip
     head = ("attempt", "outcome", "host", "pid", "from step", "to step", "began", "took", "cause")
     return ReportTable("Attempts", head, rows, frozenset({0, 3, 4, 5}))
@@ -152,7 +152,7 @@ def _attempts(report: RunReport) -> ReportTable:
 
 def _checkpoints(report: RunReport) -> ReportTable:
     found = report.checkpoints
-    rows = [(_number(c.step), shown_size(c.size_bytes), _number(c.score), moment(c.time), c.path) for c in found]
+    rows = [(_number(c.step), shown_size(c.size_bytes), _number(c.score), shown_moment(c.time), c.path) for c in found]
     keys = {1: [float(c.size_bytes) for c in found]}
     return ReportTable("Checkpoints", ("step", "size", "score", "written", "path"), rows, frozenset({0, 1, 2}), keys)
 
@@ -166,7 +166,7 @@ def _artifacts(report: RunReport) -> ReportTable:
 
 def _events(report: RunReport) -> ReportTable:
     told = [one for one in reversed(report.events) if one.kind != _DECISION]
-    rows = [(moment(one.time), one.kind, one.text) for one in told]
+    rows = [(shown_moment(one.time), one.kind, one.text) for one in told]
     return ReportTable("Events", ("time", "kind", "what happened"), rows, help="the latest first")
 
 
@@ -175,7 +175,7 @@ def _children(report: RunReport) -> ReportTable:
         return ReportTable("Runs that belong to it", (), ())
     shown = report.children[:_MOST_CHILDREN]
     rows: list[list[Cell]] = [
-        [one.id, one.name, one.kind, StateCell(one.state), moment(one.created), one.why] for one in shown
+        [one.id, one.name, one.kind, StateCell(one.state), shown_moment(one.created), one.why] for one in shown
     ]
     more = len(report.children) - len(shown)
     help = f"and {more} more" if more else ""

@@ -141,7 +141,7 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     sockets = cast("Any", core.sio)  # python-socketio has no types
     tie_tabs_to_roles(
         sockets.handlers["/"],
-        lambda socket: sockets.get_environ(socket)["asgi.scope"].get(ROLE),
+        lambda socket: scope["asgi.scope"].get(ROLE) if (scope := sockets.get_environ(socket)) else None,
         lambda tab: Client.instances[tab].request.scope.get(ROLE) if tab in Client.instances else None,
     )
     secure = bool(options.certificate)

@@ -27,7 +27,7 @@ def tie_tabs_to_roles(
 
     Args:
         handlers: of a socketio server, by event; they are replaced.
-        role_of_socket: the role of who opened a socket, by its id.
+        role_of_socket: the role of who opened a socket, by its id; None if it is closed by now.
         role_of_tab: the role of who opened a tab, by its id; None if there is no such tab.
     """
 
@@ -36,7 +36,8 @@ def tie_tabs_to_roles(
             tab = _named_tab(data[0] if data else None)
             owner = role_of_tab(tab) if tab else None
             if owner is not None and (role := role_of_socket(socket)) != owner:
-                logger.warning("a socket of a %s named a tab of a %s, and was refused", role, owner)
+                if role is not None:
+                    logger.warning("a socket of a %s named a tab of a %s, and was refused", role, owner)
                 return False  # which also refuses a connection
             answer = handler(socket, *data)
             return await answer if inspect.isawaitable(answer) else answer

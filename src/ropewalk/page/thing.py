@@ -80,8 +80,8 @@ class _ThingPage:
     def show(self) -> None:
         """Show what is known now."""
         seen = self._watcher.seen(self._id)
+        self._watcher.want(self._visit.client, self._id if seen else "", frozenset(seen.view.offers if seen else ()))
         if seen is None:
-            self._watcher.want(self._visit.client)
             if self._watcher.num_looks - self._first_look >= _LOOKS_BEFORE_GONE and self._parts is None:
                 self._waiting.set_text("This does not run any more, or never did. Its run may be among the runs.")
             return
@@ -92,7 +92,6 @@ class _ThingPage:
         shown = seen.view.offers, pool and pool.view.id
         if shown != self._shown:
             self._shown = shown
-            self._watcher.want(self._visit.client, self._id, frozenset(seen.view.offers))
             self._close()
             self._content.clear()
             self._waiting.set_visibility(False)
@@ -184,8 +183,10 @@ class _LiveChart:
         data = seen.panels.get(self._picture.panel)
         if data is None or (data is self._last and self._rates is None):  # a rate falls while nothing is new
             return
+        rates = self._rates.add(data, seen.view.at) if self._rates else None
+        if not self._chart.is_due:
+            return
         self._last = data
-        if self._rates:
-            data = self._rates.add(data, seen.view.at)
-            self._chart.set_height(graph_height(data))
-        self._chart.show(self._picture.option(data, self._visit.style))
+        if rates:
+            self._chart.set_height(graph_height(rates))
+        self._chart.show(self._picture.option(rates or data, self._visit.style))

@@ -10,6 +10,8 @@ from ropewalk.page.watcher import Seen, ViewSample
 UP = frozenset({"running", "idle", "ready", "waiting", "paused"})
 """States of processes that are up."""
 _RATE_OVER_S = 5.0
+_NUM_RATES = 60
+"""Samples of the small curve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +39,10 @@ class Totals:
     rates: tuple[float, ...]
 
 
-def totals(seen: Seen, num_rates: int = 60) -> Totals:
-    """Add up the processes of a thing.
-
-    Args:
-        seen: what is known of it.
-        num_rates: of samples for the small curve.
-    """
+def totals(seen: Seen) -> Totals:
+    """Add up the processes of a thing, as far as they are known."""
     view = seen.view
-    samples = list(seen.samples)[-num_rates:]
+    samples = list(seen.samples)[-_NUM_RATES:]
     key = next((name for name, value in view.facts.items() if _is_rate(name, value)), "")
     if key:
         rates = [sample.facts[key] for sample in samples if key in sample.facts]

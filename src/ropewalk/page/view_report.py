@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ from ropewalk.page.process_rows import without_subject
 from ropewalk.page.report_document import ReportChart, ReportDocument, ReportTable, ReportText
 from ropewalk.page.style import Option, Style
 from ropewalk.page.watcher import Seen
-from ropewalk.quantities import shown_duration, shown_size
+from ropewalk.quantities import shown_duration, shown_moment, shown_size
 from ropewalk.version import VERSION
 
 _Drawing = Callable[[Mapping[str, Any], Style], Option]
@@ -47,7 +46,8 @@ def view_document(seen: Seen, now: float, recorded: tuple[float, float] | None =
     progress = [] if view.progress is None else [("progress", f"{100 * view.progress:.0f} %")]
     block = [("recorded", shown_duration(recorded[1] - recorded[0]))] if recorded else []
     facts = [
-        ("began", moment(view.started)), ("running for", shown_duration(round(max(0.0, view.at - view.started), 1))),
+        ("began", shown_moment(view.started)),
+        ("running for", shown_duration(round(max(0.0, view.at - view.started), 1))),
         ("launcher", f"pid {view.pid}"), *run, *progress, *block, *shown_facts(view.facts),
     ]  # fmt: skip
     state = "ended" if seen.gone and not view.has_ended else view.state
@@ -63,12 +63,7 @@ def view_document(seen: Seen, now: float, recorded: tuple[float, float] | None =
 
 def made_at(now: float) -> str:
     """Return the last line of a report."""
-    return f"made at {moment(now)} by Ropewalk {VERSION}"
-
-
-def moment(seconds: float) -> str:
-    """Return a Unix time as the date and the time of this machine."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    return f"made at {shown_moment(now)} by Ropewalk {VERSION}"
 
 
 def panel_charts(
@@ -148,7 +143,7 @@ def _timeline(view: View) -> ReportChart:
 
 def _events(events: tuple[EventView, ...]) -> ReportTable:
     latest = events[::-1]
-    rows = [(moment(one.at) if one.at else "", one.kind, one.process, one.text) for one in latest]
+    rows = [(shown_moment(one.at) if one.at else "", one.kind, one.process, one.text) for one in latest]
     return ReportTable("Events", ("time", "kind", "process", "what happened"), rows, help="the latest first")
 
 
@@ -160,4 +155,4 @@ def _size(size_bytes: int) -> str:
     return shown_size(size_bytes) if size_bytes else ""
 
 
-__all__ = ["made_at", "moment", "panel_charts", "view_document"]
+__all__ = ["made_at", "panel_charts", "view_document"]

@@ -27,6 +27,8 @@ _MOST_ROWS = 20_000
 """Rows of a panel with a cursor that are kept: the latest."""
 _FORGET_S = 3600.0
 """Seconds for which what has ended is kept."""
+_WANTED_S = 10.0
+"""Seconds for which something is looked at unless it is wanted again: a tab that is not shown wants nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +122,15 @@ class Watcher:
         self._lock = threading.Lock()
         self._seen: dict[str, Seen] = {}
         self._problems: dict[str, str] = {}
-        self._wanted: dict[str, dict[str, frozenset[str]]] = {}
+        self._wanted: dict[str, tuple[float, dict[str, frozenset[str]]]] = {}
+        """By client: until when it wants something, and the panels that it wants of each thing."""
         self._wake = threading.Event()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.num_looks: int = 0
 
     def want(self, client: str, id: str = "", panels: frozenset[str] = frozenset()) -> None:
-        """Say that a client of the page is open, and at what it looks closely.
+        """Say that a client of the page is open and shown, and at what it looks closely; holds for ten seconds.
 
         Args:
             client: id of the client.
@@ -135,7 +138,7 @@ class Watcher:
             panels: their names.
         """
         with self._lock:
-            self._wanted[client] = {id: panels} if id else {}
+            self._wanted[client] = self._clock() + _WANTED_S, {id: panels} if id else {}
         self._wake.set()
 
     def unwant(self, client: str) -> None:
@@ -191,10 +194,17 @@ class Watcher:
                     if now - seen.seen_at > _FORGET_S:
                         del self._seen[id]
 
+    def is_wanted(self) -> bool:
+        """Forget the clients that want nothing any more; returns whether others do."""
+        with self._lock:
+            now = self._clock()
+            self._wanted = {client: one for client, one in self._wanted.items() if one[0] > now}
+            return bool(self._wanted)
+
     def _cursors(self) -> dict[str, dict[str, int]]:
         with self._lock:
             wanted: dict[str, dict[str, int]] = {}
-            for things in self._wanted.values():
+            for _, things in self._wanted.values():
                 for id, panels in things.items():
                     known = self._seen[id].panels if id in self._seen else {}
                     mine = wanted.setdefault(id, {})
@@ -221,7 +231,7 @@ class Watcher:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            if not self._wanted:
+            if not self.is_wanted():
                 self._wake.wait()
                 self._wake.clear()
                 continue

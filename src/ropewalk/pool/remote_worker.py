@@ -53,7 +53,8 @@ class RemoteWorker:
     num_done: int = 0
     connected: float = 0.0
     """Monotonic time at which its link was up; 0 before."""
-    host: str = "this host"
+    host: str = ""
+    """The name of its host; empty before its link is up."""
     host_leaves: bool = False
     """Whether its host is being taken away: its end is then neither its own fault nor that of its task."""
 

@@ -112,7 +112,11 @@ class IncumbentEvaluator(Evaluator[int]):
 
 
 class Algorithm(ABC, Generic[C]):
-    """The base class of population methods. See the module for the order of calls.
+    """The base class of population methods: asked for candidates, told their outcomes.
+
+    The launcher calls `ask` and `evaluator`; workers call the evaluator with each candidate; the launcher calls `tell`
+    with what came back, in pieces or as a whole, and `drop` with what never will. Decisions follow from the seed and
+    the outcomes told, in the order in which they are told: so a run can be repeated, resumed and replayed.
 
     Subclasses call `super().__init__`, and return all mutable state from `state_dict`.
 

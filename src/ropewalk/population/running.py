@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import time
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -133,22 +131,12 @@ class RunningEvaluation(LoopTarget):
         if self._pool:
             facts["pool"] = self._pool
         progress = progress_of(self._algorithm, rows, self._generations)
-        return View(
-            kind=self.kind,
-            name=self.name,
-            id=self.id,
-            pid=os.getpid(),
-            state=self._state,
-            started=self._started,
-            at=time.time(),
-            run=self._run,
+        return self._seen(
+            facts=facts,
             progress=progress,
             left_s=time_left(progress, loop.seconds),
-            facts=facts,
-            last_failure=self._last_failure,
-            events=tuple(self._events),
             panels=wanted(self._panels, panels),
-            offers=tuple(self._panels),
+            offers=self._panels,
             actions=self._actions,
         )
 

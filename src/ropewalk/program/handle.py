@@ -96,9 +96,8 @@ class Handle(Generic[T_co]):
             on_lost: how to treat a call when the service ends while the call may have run. (A method marked
                 `@idempotent` is repeated in any case.) "raise" raises `ServiceLost`. "retry" waits until the service is
                 back and repeats the call, which takes effect once: calls are numbered, so the service knows whether it
-                    has run this one,
-                even after it was restored from a checkpoint. Effects since that checkpoint are lost, as is any other
-                state. Calls made with `send` and streams are not repeated.
+                has run this one, even after it was restored from a checkpoint. Effects since that checkpoint are lost,
+                as is any other state. Calls made with `send` and streams are not repeated.
 
         Returns:
             A handle to the same node.

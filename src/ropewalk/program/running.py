@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from ropewalk.calls.caller import LAST_WORDS_S, Caller
 from ropewalk.calls.client import Client
@@ -29,7 +29,7 @@ from ropewalk.program.announcer import LAUNCHER
 from ropewalk.program.conductor import Conductor
 from ropewalk.program.directory import DirectoryView
 from ropewalk.program.forgotten import SourceLine, UntoldFailure, left_running
-from ropewalk.program.handle import OnLost, checked_on_lost
+from ropewalk.program.handle import Handle, OnLost, checked_on_lost
 from ropewalk.program.hosting import Hosting
 from ropewalk.program.instructions import ProgramOutcome, ReplicaState, ReplicaStatus
 from ropewalk.program.kept_folder import KeptFolder
@@ -208,18 +208,18 @@ class RunningProgram(ControlTarget):
 
     # Changing it
 
-    def scale(self, name: str, replicas: int) -> None:
+    def scale(self, node: str | Handle[Any], replicas: int) -> None:
         """Change the number of replicas of a node while the program runs; return when the change is under way.
 
         Args:
-            name: the node's name.
+            node: the handle of the node, or its name.
             replicas: the new number of replicas.
 
         Raises:
             ValueError: there is no such node, the number is negative, or the node itself fixes its number of replicas.
             ProgramStopped: the program has ended.
         """
-        spec = self._spec(name)
+        spec = self._spec(node)
         unit = spec.unit
         least, most = spec.node.least_replicas, spec.node.num_replicas
         if least is not None and most is not None:
@@ -232,54 +232,59 @@ class RunningProgram(ControlTarget):
             )
         self._call(lambda: self._conductor.scale(unit, replicas))
 
-    def restart(self, name: str, replica: int | None = None) -> None:
+    def restart(self, node: str | Handle[Any], replica: int | None = None) -> None:
         """Restart all replicas of a node, or one; return when the restart is under way.
 
         Running replicas are asked to end first, and answer calls until they have. Nodes that restart together do so.
 
         Args:
-            name: the node's name.
+            node: the handle of the node, or its name.
             replica: index of the replica, from 0; None for all.
 
         Raises:
             ValueError: there is no such node or replica.
             ProgramStopped: the program has ended.
         """
-        unit = self._spec(name).unit
+        unit = self._spec(node).unit
         self._call(lambda: self._conductor.restart(unit, replica))
 
-    def kill(self, name: str, replica: int) -> None:
+    def kill(self, node: str | Handle[Any], replica: int) -> None:
         """Kill the process of a replica at once, as if it did not answer; its restart rule then applies.
 
         In threads mode, where a replica has no process, nothing happens.
 
         Args:
-            name: the node's name.
+            node: the handle of the node, or its name.
             replica: index of the replica, from 0.
 
         Raises:
             ValueError: there is no such node.
             ProgramStopped: the program has ended.
         """
-        self._kill(self._spec(name).unit, replica)
+        self._kill(self._spec(node).unit, replica)
 
-    def client(self, name: str, *, on_lost: OnLost = "raise") -> Any:
+    @overload
+    def client(self, node: Handle[T], *, on_lost: OnLost | None = None) -> T: ...
+    @overload
+    def client(self, node: str, *, on_lost: OnLost | None = None) -> Any: ...
+    def client(self, node: str | Handle[Any], *, on_lost: OnLost | None = None) -> Any:
         """Return a client of a service, for code outside the program.
 
         Args:
-            name: the node's name.
-            on_lost: as for `Handle.client`.
+            node: the handle of the node, or its name.
+            on_lost: as for `Handle.client`; by default as the handle says, or "raise".
 
         Raises:
             ValueError: there is no such node, it has no methods, or `on_lost` is neither "raise" nor "retry".
             ProgramStopped: the program has ended.
         """
-        spec = self._spec(name)
+        spec = self._spec(node)
         methods = spec.node.methods()
         if methods is None:
             raise ValueError(f"{spec} has no methods to call; a Service has")
-        retries = checked_on_lost(on_lost) == "retry"
-        return Client(self._own_caller(), name, "any", methods, retries=retries)
+        address, by_default = (node.address, node.on_lost) if isinstance(node, Handle) else ("any", "raise")
+        retries = checked_on_lost(on_lost or by_default) == "retry"
+        return Client(self._own_caller(), spec.name, address, methods, retries=retries)
 
     # Looking at it
 
@@ -332,17 +337,17 @@ class RunningProgram(ControlTarget):
             reporting.await_answers(self._conductor, number, num_asked)
         return reporting.report(self._conductor, self._hosting.run_id, self._started)
 
-    def logs(self, name: str, lines: int = 100) -> str:
+    def logs(self, node: str | Handle[Any], lines: int = 100) -> str:
         """The last lines that each replica of a node printed; empty in threads mode, where all print to one place.
 
         Args:
-            name: the node's name.
+            node: the handle of the node, or its name.
             lines: number of lines of each replica.
 
         Raises:
             ValueError: there is no such node.
         """
-        self._spec(name)
+        name = self._spec(node).name
         tails: list[str] = []
         for label, path in self.log_files().items():
             if label.rpartition(".")[0] == name and path.exists():
@@ -440,7 +445,8 @@ class RunningProgram(ControlTarget):
 
         return self._call(end)
 
-    def _spec(self, name: str) -> NodeSpec:
+    def _spec(self, node: str | Handle[Any]) -> NodeSpec:
+        name = node.name if isinstance(node, Handle) else node
         spec = self._specs.get(name)
         if spec is None:
             raise ValueError(f"program {self.name!r} has no node {name!r}; it has {', '.join(self._specs)}")

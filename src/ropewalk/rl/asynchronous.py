@@ -217,8 +217,9 @@ class AsyncLearner(LearnerNode):
         """See `LearnerNode`."""
         rw.on_stop(self._replay.end_sampling)
         while not self.is_done:
-            began = time.perf_counter()
+            began = self.waits_since = time.perf_counter()
             drawn = self.draw()
+            self.waits_since = None
             if drawn is None:
                 break
             sampled = time.perf_counter()

@@ -6,18 +6,20 @@ other one waits for its actions, so that neither the server nor the actor waits 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import ropewalk as rw
 from ropewalk.errors import NotFinite, StreamLost
-from ropewalk.rl.actors.collector import Collector
+from ropewalk.rl.actors.collector import Collector, calls_under_way
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous import AsyncLearner, Delivery
 from ropewalk.rl.blocks import Block
@@ -25,6 +27,7 @@ from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.inference.remote_policy import RemotePolicy
 from ropewalk.rl.inference.server import InferenceServer
 from ropewalk.rl.policies.policy import Policy
+from ropewalk.rl.telling_slow_calls import slow_calls_told
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.variables import Variables
 
@@ -48,24 +51,44 @@ def async_actor(learners: Sequence[AsyncLearner], assembly: Assembly, inference:
     with one_torch_thread():
         if inference is None:
             acting = _OwnPolicy(learners[0], assembly, spec, replica)
-            _act(_learner_of(replica, learners), assembly, acting, spec, replica, threading.Event())
+            with _OwnGroups().watched_for(learners[0], replica) as own:
+                _act(_learner_of(replica, learners), assembly, acting, spec, replica, own)
             return
         groups = [replica * GROUPS_OF_REMOTE_ACTOR + index for index in range(GROUPS_OF_REMOTE_ACTOR)]
-        over = threading.Event()
+        own = _OwnGroups()
 
         def act(group: int) -> None:
             try:
-                _act(_learner_of(group, learners), assembly, _CentralPolicy(inference, group), spec, group, over)
+                _act(_learner_of(group, learners), assembly, _CentralPolicy(inference, group), spec, group, own)
             finally:
-                over.set()  # an actor with half of its environments would not be noticed
+                own.over.set()  # an actor with half of its environments would not be noticed
 
-        with ThreadPoolExecutor(len(groups)) as threads:
+        with own.watched_for(learners[0], replica), ThreadPoolExecutor(len(groups)) as threads:
             for each in [threads.submit(act, group) for group in groups]:
                 each.result()
 
 
 def _learner_of(group: int, learners: Sequence[AsyncLearner]) -> AsyncLearner:
     return learners[group % len(learners)]
+
+
+@dataclass(frozen=True)
+class _OwnGroups:
+    """The groups of environments of this actor.
+
+    Attributes:
+        over: set when one of them has ended, so that the others end.
+        collectors: of the current lives, by group.
+    """
+
+    over: threading.Event = field(default_factory=threading.Event)
+    collectors: dict[int, Collector] = field(default_factory=dict[int, Collector])
+
+    @contextlib.contextmanager
+    def watched_for(self, learner: AsyncLearner, actor: int) -> Generator[_OwnGroups]:
+        """Tell a learner of calls of environments that have not returned, while the block runs."""
+        with slow_calls_told(learner, actor, lambda: calls_under_way(self.collectors)):
+            yield self
 
 
 class _Acting(Protocol):
@@ -126,12 +149,12 @@ def _act(
     acting: _Acting,
     spec: EnvironmentSpec,
     group: int,
-    over: threading.Event,
+    own: _OwnGroups,
 ) -> None:
-    """Collect blocks of one group, in one life after the other, until the program stops or `over` is set."""
-    while not (rw.stopping() or over.is_set()):
+    """Collect blocks of one group, in one life after the other, until the program stops or a group has ended."""
+    while not (rw.stopping() or own.over.is_set()):
         try:
-            _live(learner, assembly, acting, spec, group, over)
+            _live(learner, assembly, acting, spec, group, own)
         except StreamLost:
             continue  # replay has lost blocks of this life: with new environments, and a new number
         except NotFinite as error:
@@ -146,15 +169,16 @@ def _live(
     acting: _Acting,
     spec: EnvironmentSpec,
     group: int,
-    over: threading.Event,
+    own: _OwnGroups,
 ) -> None:
     life = learner.enter()
     agent = assembly.experiment.agent
     collector, adder = assembly.collector(acting.begin(life), group, life=life), agent.make_adder(spec)
     in_flight: deque[Future[bool]] = deque()
     acknowledged = 0
-    try:
-        while not (rw.stopping() or over.is_set()):
+    own.collectors[group] = collector
+    with contextlib.closing(collector):
+        while not (rw.stopping() or own.over.is_set()):
             block = acting.collect(collector, agent.unroll)
             began = time.perf_counter()
             while len(in_flight) >= _IN_FLIGHT:
@@ -171,8 +195,6 @@ def _live(
                 raise
             delivery = Delivery(insertion, acknowledged, block.episodes, seconds)
             in_flight.append(learner.deliver.future(delivery))  # type: ignore[attr-defined]
-    finally:
-        collector.close()
 
 
 __all__ = ["GROUPS_OF_REMOTE_ACTOR", "async_actor"]

@@ -175,18 +175,21 @@ def _driven(
 ) -> TrainingOutcome:
     """Log the progress of learners until the end, and return what they have learned."""
     num_problems, standstill = 0, TrainingStandstill(block_steps)
-    while not (status := _shown(learners[0].status(len(progress.evaluations), num_problems), progress)).done:
+    while not (status := learners[0].status(len(progress.evaluations), num_problems)).done:
+        said = _standing_still(standstill, status)
+        _show(status, progress, standstill.limit(time.monotonic(), status.bound, status.waits_for, status.slow_calls))
         num_problems += len(status.problems)
         for problem in status.problems:
             shown.happened("", problem)
         if status.failure:
             raise status.failure
-        for words in _standing_still(standstill, status):
+        for words in said:
             logger.warning("%s", words)
             shown.happened("", words)
         if shown.wants_look:
             _look(shown, learners)
         time.sleep(_STATUS_S)
+    _show(status, progress, status.bound)
     return learners[0].outcome()
 
 
@@ -198,6 +201,7 @@ def _standing_still(standstill: TrainingStandstill, status: LearnerStatus) -> li
         counters.updates,
         blocks={group: facts.blocks + facts.stale + facts.refused for group, facts in status.actors.items()},
         waits_for=status.waits_for,
+        slow=status.slow_calls,
     )
 
 
@@ -223,14 +227,13 @@ def _patient(running: rw.RunningProgram) -> Generator[None]:
         raise
 
 
-def _shown(status: LearnerStatus, log: ProgressLog) -> LearnerStatus:
+def _show(status: LearnerStatus, log: ProgressLog, bound: str) -> None:
     for problem in status.problems:
         logger.warning("%s", problem)
     for scores in status.evaluations:
         log.evaluation(scores)
     label, lag = "end" if status.done else "progress", lag_in_words(status.actors)
-    log.progress(status.counters, status.metrics, status.bound, lag, label=label)
-    return status
+    log.progress(status.counters, status.metrics, bound, lag, label=label)
 
 
 __all__ = ["ProcessCounts", "build_program", "drive_program"]

@@ -7,7 +7,7 @@ import logging
 import time
 from typing import Any
 
-from ropewalk.rl.actors.collector import Collector
+from ropewalk.rl.actors.collector import Collector, calls_under_way
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.checkpoints import ExperimentCheckpoints, check_rounds, tell_beginning, tell_interruption
@@ -21,6 +21,7 @@ from ropewalk.rl.result import EvaluationScores, ExperimentResult, TrainingOutco
 from ropewalk.rl.round_learner import RoundLearner
 from ropewalk.rl.running import RunningExperiment
 from ropewalk.rl.seeds import derived_seed
+from ropewalk.rl.slow_calls import CallWatch
 from ropewalk.rl.standstill import TrainingStandstill, watched
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.view import replay_settings
@@ -76,6 +77,7 @@ class _InProcessRun:
             self._published = [self._rounds.variables()] * (assembly.lag + 1)
         self._times = TimeShares()
         self._standstill, self._is_evaluating, self._num_evaluations = TrainingStandstill(), False, 0
+        self._calls = CallWatch()
         self._told: set[str] = set()
         """Warnings that were given."""
         self._collectors: list[Collector] = []
@@ -114,7 +116,9 @@ class _InProcessRun:
         if self._is_evaluating:  # in environments of its own
             return
         steps = sum(collector.num_calls for collector in self._collectors) + self._num_evaluations
-        for words in self._standstill.look(time.monotonic(), steps, self._rounds.counters.updates):
+        now = time.monotonic()
+        slow = self._calls.look(now, calls_under_way(dict(enumerate(self._collectors))))
+        for words in self._standstill.look(now, steps, self._rounds.counters.updates, slow=slow):
             logger.warning("%s", words)
             self.shown.happened("", words)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from ropewalk.rl.logs.where_time_goes import TimeShares
 from ropewalk.rl.replay.table_info import TableInfo
 from ropewalk.rl.result import EvaluationScores, TrainingOutcome
 from ropewalk.rl.round_learner import LimiterStuck
+from ropewalk.rl.slow_calls import SlowCall, SlowCalls
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.variables import Variables
 
@@ -58,6 +60,7 @@ class LearnerStatus:
         lost_blocks: blocks that were lost with learners that died; they are collected anew.
         problems: of actors and evaluators, since the number that was asked for; training goes on.
         waits_for: the actors whose blocks the learner waits for, in words; "" if it does not, or does not know.
+        slow_calls: of environments, which have not returned.
     """
 
     counters: Counters
@@ -70,6 +73,7 @@ class LearnerStatus:
     lost_blocks: int = 0
     problems: tuple[str, ...] = ()
     waits_for: str = ""
+    slow_calls: tuple[SlowCall, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,9 @@ class LearnerNode(ABC):
         experiment = assembly.experiment
         self.assembly = assembly
         self.times = TimeShares()
+        self.waits_since: float | None = None
+        """When the learner began to wait for experience, by `time.perf_counter`; None while it does not."""
+        self._slow_calls = SlowCalls()
         self._hold = hold
         self._evaluations = EvaluationRecord(experiment.evaluation.stop_at if experiment.evaluation else None)
         self._evaluations_lock = threading.Lock()
@@ -148,11 +155,13 @@ class LearnerNode(ABC):
         with self._evaluations_lock:
             evaluations = tuple(self._evaluations.evaluations[evaluations_from:])
             problems = tuple(self._problems[problems_from:])
+            slow_calls = self._slow_calls.at(time.monotonic())
+        since = self.waits_since
         actors, lost_blocks = self.delivered()
         return LearnerStatus(
             view.counters.copied(),
             dict(view.metrics),
-            self.times.limit(),
+            self.times.limit(0.0 if since is None else time.perf_counter() - since),
             self._ended,
             evaluations,
             self._failure,
@@ -160,6 +169,7 @@ class LearnerNode(ABC):
             lost_blocks,
             problems,
             self.waits_for(),
+            slow_calls,
         )
 
     @rw.concurrent(64)
@@ -213,6 +223,13 @@ class LearnerNode(ABC):
             if problem not in self._problems and len(self._problems) < _MOST_PROBLEMS:
                 logger.warning("%s", problem)
                 self._problems.append(problem)
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def report_slow_call(self, slow: SlowCall) -> None:
+        """Keep what an actor says of a call that has not returned; it says so again every second."""
+        with self._evaluations_lock:
+            self._slow_calls.note(slow, time.monotonic())
 
     @rw.concurrent(64)
     @rw.idempotent

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ropewalk as rw
-from ropewalk.rl.actors.collector import Collector, CollectorHistory
+from ropewalk.rl.actors.collector import Collector, CollectorHistory, calls_under_way
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.checkpoints import check_rounds
@@ -32,6 +32,7 @@ from ropewalk.rl.environments.histories import advanced, told_if_long
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learner_node import LearnerLook, LearnerNode, LearnerView
 from ropewalk.rl.rounds import RoundBook, RoundTask
+from ropewalk.rl.telling_slow_calls import slow_calls_told
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.variables import Variables
 from ropewalk.rl.view import replay_settings
@@ -208,12 +209,13 @@ class LockstepLearner(LearnerNode):
         self._changed.notify_all()
 
     def _wait_for_round(self) -> list[Block] | None:
-        began = time.perf_counter()
+        began = self.waits_since = time.perf_counter()
         with self._changed:
             while not self._book.round_is_complete:
                 if rw.stopping() or self.is_done:
                     return None
                 self._changed.wait(_ASK_AGAIN_S)
+            self.waits_since = None
             self.times.learner["wait"] += time.perf_counter() - began
             number = self._book.learned
             return [self._blocks.pop((group, number)) for group in range(self.assembly.groups)]
@@ -232,14 +234,16 @@ class LockstepLearner(LearnerNode):
 def lockstep_actor(learner: LockstepLearner, assembly: Assembly) -> None:
     """Collect blocks for a learner until the program stops."""
     node = rw.current_node()
-    _LockstepActor(learner, assembly, f"{node.replica}#{node.generation}").run()
+    actor = _LockstepActor(learner, assembly, f"{node.replica}#{node.generation}")
+    with slow_calls_told(learner, node.replica, lambda: calls_under_way(actor.collectors)):
+        actor.run()
 
 
 class _LockstepActor:
     def __init__(self, learner: LockstepLearner, assembly: Assembly, run_id: str) -> None:
         self._learner, self._assembly, self._run_id = learner, assembly, run_id
         self._spec = assembly.spec()
-        self._collectors: dict[int, Collector] = {}
+        self.collectors: dict[int, Collector] = {}
         self._numbers: dict[int, int] = {}
         self._variables: Variables | None = None
 
@@ -252,7 +256,7 @@ class _LockstepActor:
                     assignment = self._learner.exchange(self._run_id, list(self._numbers.items()), collected)
                     collected = assignment and self._collect(assignment, time.perf_counter() - began)
         finally:
-            for collector in self._collectors.values():
+            for collector in self.collectors.values():
                 collector.close()
 
     def _collect(self, assignment: RoundAssignment, waited_s: float) -> BlockOfRound | None:
@@ -262,7 +266,7 @@ class _LockstepActor:
             return None
         if assignment.history is not None:
             self._rebuild(task.group, assignment.history)
-        collector = self._collectors[task.group]
+        collector = self.collectors[task.group]
         collector.load(variables)
         block = collector.collect(self._assembly.experiment.agent.unroll)
         self._numbers[task.group] = task.number + 1
@@ -275,10 +279,10 @@ class _LockstepActor:
         return self._variables
 
     def _rebuild(self, group: int, history: CollectorHistory) -> None:
-        if group in self._collectors:
-            self._collectors.pop(group).close()
+        if group in self.collectors:
+            self.collectors.pop(group).close()
         policy = self._assembly.policy(self._spec, group)
-        self._collectors[group] = self._assembly.collector(policy, group, history=history)
+        self.collectors[group] = self._assembly.collector(policy, group, history=history)
 
 
 __all__ = ["BlockOfRound", "LockstepLearner", "RoundAssignment", "lockstep_actor"]

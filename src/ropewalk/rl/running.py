@@ -10,7 +10,6 @@ and its own besides them.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections import deque
@@ -141,20 +140,10 @@ class RunningExperiment(LoopTarget):
         if _COSTLY & panels.keys():
             self._asked_at = time.monotonic()
         progress, left_s = self._ahead()
-        own = View(
-            kind=self.kind,
-            name=self.name,
-            id=self.id,
-            pid=os.getpid(),
-            state=self._state,
-            started=self._started,
-            at=time.time(),
-            run=self._run,
+        own = self._seen(
+            facts=self._facts(),
             progress=progress,
             left_s=left_s,
-            facts=self._facts(),
-            last_failure=self._last_failure,
-            events=tuple(self._events),
             panels={name: self._panel(name, cursor) for name, cursor in panels.items() if name in _OFFERS},
             offers=_OFFERS,
             actions=("stop",),

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ropewalk.quantities import shown_duration
+from ropewalk.rl.slow_calls import SlowCall
 
 _PATIENCE_S = 30.0
 """Seconds without any step or update that are told."""
 _TIMES_AS_LONG = 5.0
 """It is told only if it lasts this much longer than any other pause so far: a block may take minutes."""
+_STILL_S = 5.0
+"""Seconds without any step or update after which a verdict on who limits whom is of the past."""
 _LOOK_S = 1.0
 _REMEDY = (
     "An environment may hang in step or reset: `ropewalk stack` shows where each process is, and "
@@ -54,6 +57,7 @@ class TrainingStandstill:
         *,
         blocks: Mapping[int, int] | None = None,
         waits_for: str = "",
+        slow: Sequence[SlowCall] = (),
     ) -> list[str]:
         """Return what is to be told now.
 
@@ -63,19 +67,37 @@ class TrainingStandstill:
             updates: updates of the learner so far.
             blocks: by group of environments, the blocks that it has delivered, where groups do not wait for each other.
             waits_for: the actors that the learner waits for, if that is known.
+            slow: calls of environments that have not returned.
         """
         self._whole, said = _moved(self._whole, steps + updates, now), list[str]()
         still_s = now - self._whole.since
         if still_s >= self._patience_s:
             if not self._whole.is_told and still_s >= _TIMES_AS_LONG * self._whole.slowest_s:
                 self._whole.is_told = True
-                said.append(self._in_words(still_s, waits_for))
+                said.append(self._in_words(still_s, waits_for, slow))
             return said  # all groups stand still
         return self._silent_groups(now, blocks or {})
 
-    def _in_words(self, still_s: float, waits_for: str) -> str:
+    def limit(self, now: float, verdict: str, waits_for: str = "", slow: Sequence[SlowCall] = ()) -> str:
+        """Return what holds training up at the time of the last look, in words.
+
+        Args:
+            now: time in seconds.
+            verdict: who limits whom, by the times of all steps; dropped when none are made.
+            waits_for: see `look`.
+            slow: see `look`.
+        """
+        still_s = now - self._whole.since if self._whole else 0.0
+        said = "; ".join(each.in_words() for each in slow)
+        if self._whole is None or still_s < max(_STILL_S, 2 * self._whole.slowest_s):
+            return "; ".join(filter(None, (said, verdict)))
+        waits = f", the learner waits for {waits_for}" if waits_for and not said else ""
+        return said or f"no steps for {shown_duration(round(still_s))}{waits}"
+
+    def _in_words(self, still_s: float, waits_for: str, slow: Sequence[SlowCall]) -> str:
         blocks = f" (they come in blocks of {self._block_steps:,})" if self._block_steps else ""
         waits = f", and the learner waits for {waits_for}" if waits_for else ""
+        waits += "".join(f"; {each.in_words()}" for each in slow)
         return f"no environment steps have been made for {shown_duration(round(still_s))}{blocks}{waits}. {_REMEDY}"
 
     def _silent_groups(self, now: float, blocks: Mapping[int, int]) -> list[str]:

@@ -6,7 +6,6 @@ the panels of its population besides its own; the population is not shown by its
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 
@@ -88,6 +87,8 @@ class RunningSearch(LoopTarget):
         """See `ControlTarget`."""
         if action not in ("pause", "stop") or process:
             raise ValueError(f"a search can be asked to pause or to stop as a whole, not {action!r} {process}".rstrip())
+        if self._over.is_set():
+            return f"the search had ended already: it has {self._state}"
         self._ask(action)
         self._state = "stopping"
         return "its trials pause at their next step, then the search ends; the same command goes on with it"
@@ -105,21 +106,11 @@ class RunningSearch(LoopTarget):
         if self._pool:
             facts["pool"] = self._pool
         data = {"trials": trials_panel(trials, self._objective)} if "trials" in panels else {}
-        progress, now = progress_of(states, self._total), time.time()
-        view = View(
-            kind=self.kind,
-            name=self.name,
-            id=self.id,
-            pid=os.getpid(),
-            state=self._state,
-            started=self._started,
-            at=now,
-            run=self._run,
-            progress=progress,
-            left_s=time_left(progress, now - self._started),
+        progress = progress_of(states, self._total)
+        view = self._seen(
             facts=facts,
-            last_failure=self._last_failure,
-            events=tuple(self._events),
+            progress=progress,
+            left_s=time_left(progress, time.time() - self._started),
             panels=data,
             offers=("trials",),
             actions=("pause", "stop"),

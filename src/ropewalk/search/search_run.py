@@ -43,6 +43,8 @@ _MOST_EVENTS = 100
 GRACE_S = 10.0
 """Seconds that trials get to reach their next step and write a checkpoint, when a search is interrupted."""
 
+_WHY_ENDED = {"stop": "a user stopped it", "kill": "a user killed it"}
+
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
@@ -369,7 +371,8 @@ class SearchRun:
                     self._places.request(attempt.task, Request.PAUSE)
                 text = f"trial {request.trial} pauses at its next step"
             case "stop" | "kill":
-                text = self._end_trial(request, facts, attempt)
+                self._end_trial(request, facts, attempt)
+                return
             case other:
                 self._keeper.answer(
                     request, False, f"a trial can be paused, continued, stopped and killed, not {other!r}"
@@ -377,18 +380,20 @@ class SearchRun:
                 return
         self._keeper.answer(request, True, text)
 
-    def _end_trial(self, request: SearchRequest, facts: TrialFacts, attempt: _UnderWay | None) -> str:
-        why = "a user stopped it" if request.action == "stop" else "a user killed it"
+    def _end_trial(self, request: SearchRequest, facts: TrialFacts, attempt: _UnderWay | None) -> None:
+        why, trial = _WHY_ENDED[request.action], f"trial {facts.number}"
         if attempt is None:
+            self._keeper.answer(request, True, f"{trial} is stopped")  # first, or its state answers that it has ended
             self.book.stopped(facts.number, why)
             self._keeper.changed(facts)
-            return f"trial {facts.number} is stopped"
+            return
         attempt.stopped_for = why
         if request.action == "stop":
             self._places.request(attempt.task, Request.STOP)
-            return f"trial {facts.number} stops at its next step"
-        self._kill(attempt, why)
-        return f"trial {facts.number} is being killed"
+            self._keeper.answer(request, True, f"{trial} stops at its next step")
+        else:
+            self._kill(attempt, why)
+            self._keeper.answer(request, True, f"{trial} is being killed")
 
     def _answer_for_all(self, request: SearchRequest) -> None:
         match request.action:

@@ -49,8 +49,6 @@ _STATES = {
 }
 _HERE = -1
 """Number of requests that are not in the store."""
-_NUM_ENDED = 100
-"""Of how many trials that have ended requests are still answered: who asks may not know yet that it has."""
 _UNFINISHED = (LOST, records.PAUSED, records.STOPPED, records.QUEUED)
 
 
@@ -70,12 +68,13 @@ class StoreKeeper:
         self._store, self._sink = store, sink
         self.run, self.project, self.name, self.folder = run, project, name, folder
         self._open: dict[str, int] = {}
-        """Runs of trials that have not ended, with their numbers."""
-        self._ended: deque[tuple[str, int]] = deque(maxlen=_NUM_ENDED)
-        """The same of the last ones that have."""
+        """Runs of trials that have not ended, with their numbers; for those that have, the store answers requests."""
         self._owner = this_process()
         self._has_warned = False
+        self._unanswered: list[tuple[SearchRequest, bool, str]] = []
+        """Answers that could not be written: that is tried again."""
         self._seen: set[int] = set()
+        """Requests that were answered, or are about to be."""
         self.told: Callable[[Line], object] = ignored
         """Called with each line of the book."""
         self._asked: deque[str] = deque()
@@ -138,7 +137,6 @@ class StoreKeeper:
         run = run_of_trial(self.run, facts.number)
         if facts.state.is_final:
             self._open.pop(run, None)
-            self._ended.append((run, facts.number))
         else:
             self._open[run] = facts.number
         self._sink.put(run, StateIs(_STATES[facts.state], time.time(), facts.why))
@@ -170,11 +168,14 @@ class StoreKeeper:
 
     def requests(self) -> Sequence[SearchRequest]:
         """Return what was asked since the last call; of the store nothing while it cannot be read."""
+        unanswered, self._unanswered = self._unanswered, []
+        for request, ok, text in unanswered:
+            self.answer(request, ok, text)
         asked = [SearchRequest(_HERE, None, self._asked.popleft()) for _ in range(len(self._asked))]
         return [*asked, *self._stored_requests()]
 
     def _stored_requests(self) -> Sequence[SearchRequest]:
-        trials = dict(self._ended) | self._open
+        trials = dict(self._open)
         try:
             rows = self._store.requests([self.run, *trials])
         except StoreError as error:
@@ -193,7 +194,8 @@ class StoreKeeper:
         try:
             self._store.answer(request.number, ok, text)
         except StoreError as error:
-            logger.warning("request %d (%s) could not be answered: %s", request.number, request.action, error)
+            logger.warning("request %d (%s) could not be answered so far: %s", request.number, request.action, error)
+            self._unanswered.append((request, ok, text))
 
     def _put(self, record: records.Record) -> None:
         self._sink.put(self.run, record)

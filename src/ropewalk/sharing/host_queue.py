@@ -7,6 +7,7 @@ put ─▶ HostQueue ─▶ ring: done here ─▶ post ─▶ the process whose
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import threading
 import time
@@ -17,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from ropewalk.calls.payloads import unpack_parts
 from ropewalk.sharing import queue_ring
 from ropewalk.sharing.host_calls import HostCalls
-from ropewalk.sharing.looking import Looking
 from ropewalk.sharing.queue_memory import CALL, GET, JOIN, PUT, QueueRing, opened, side
 from ropewalk.sharing.queue_ring import ELSEWHERE, OTHER, REFUSED, WAITS, Hand, RingCall
 from ropewalk.sharing.record_words import IN_DEPOT, PRESENT, TARGET
+from ropewalk.transport.looking import Looking
 from ropewalk.transport.serialization import loads
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ NOW = 0.0
 """The time at which a call ends that does not wait."""
 _MOST_ATTEMPTS = 3
 """Attempts, each just too late, after which a call takes its place among those that wait."""
+_SHORT_LOOK_S, _LONG_LOOK_S = 2e-6, 50e-6
+_SHORT_SLEEP_S = 100e-6
+"""The longest sleep, in seconds, that is mostly the time to fall asleep and be woken."""
 _Attempt = Callable[[RingCall | None], int]
 """Makes a call, which may be one that waits already; returns what `queue_ring` does."""
 
@@ -55,7 +59,7 @@ class HostQueue(HostCalls):
         self._queue = QueueRing(desk.arena, slot)
         self._settle = settle
         self._settling = threading.Lock()
-        self._looking = Looking()
+        self._looking = Looking(_SHORT_LOOK_S, _LONG_LOOK_S, _SHORT_SLEEP_S)
 
     def put(self, content: Part, num_parts: int, due: float | None, lost: OnLost) -> bool:
         """Put an item, as `queue_memory.sealed` returns it; raises `queue.Full` at the time `due`, see `left_s`."""
@@ -176,13 +180,7 @@ class HostQueue(HostCalls):
         ring = self._queue
         if ring.words[side(what)[0]]:  # it is the turn of others first
             return False
-        num_looks, is_soon = self._looking.num_looks, False
-        for _ in range(num_looks):
-            if ring.looks_possible(what):
-                is_soon = True
-                break
-        self._looking.ended(num_looks, not is_soon)
-        return is_soon
+        return bool(self._looking.look(functools.partial(ring.looks_possible, what)))
 
     def _wake_due(self, words: Sequence[int]) -> None:
         for word in words:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -156,13 +156,7 @@ class ConditionProxy(AcquirerProxy):
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
         """Wait until the predicate, called here, is true, at most `timeout` seconds; returns its last value."""
-        due = None if timeout is None else time.monotonic() + timeout
-        while not (result := predicate()):
-            left_s = None if due is None else due - time.monotonic()
-            if left_s is not None and left_s <= 0:
-                break
-            self.wait(left_s)
-        return result
+        return threading.Condition.wait_for(cast(Any, self), predicate, timeout)  # it only calls `wait`
 
 
 class EventProxy(BaseProxy):

@@ -7,10 +7,10 @@ names the party that broke it.
 from __future__ import annotations
 
 import contextlib
-import time
+import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
@@ -111,13 +111,7 @@ class Condition(Synchronizer):
         Returns:
             The last result of the predicate.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not (result := predicate()):
-            left_s = None if deadline is None else deadline - time.monotonic()
-            if left_s is not None and left_s <= 0:
-                break
-            self.wait(left_s)
-        return result
+        return threading.Condition.wait_for(cast(Any, self), predicate, timeout)  # it only calls `wait`
 
     def notify(self, n: int = 1) -> None:
         """Wake the threads that have waited longest.

@@ -37,7 +37,7 @@ class DeathRecord:
     name: str
     """Name of the process, such as "pool-1.3"."""
     host: str
-    """Host on which it ran."""
+    """Host on which it ran; empty if that is not known."""
     pid: int
     """Its process id there."""
     exit_code: int | None = None
@@ -86,7 +86,7 @@ class DeathRecord:
     @property
     def ending(self) -> str:
         """How the process ended, in words that follow its name, with its last output."""
-        return f"{self.exit_phrase}{self._after} (pid {self.pid} on host {self.host}); {self._last_words}"
+        return f"{self.exit_phrase}{self._after} (pid {self.pid}{self._place}); {self._last_words}"
 
     def __str__(self) -> str:
         return self.describe()
@@ -99,7 +99,11 @@ class DeathRecord:
             'pool-1.3 on host n17 (pid 4711) was killed by SIGKILL after 9.2 s; it printed nothing'
         """
         what = f"{self.exit_phrase}{self._after}{self._in_task}"
-        return f"{self.name} on host {self.host} (pid {self.pid}) {what}; {self._last_words}"
+        return f"{self.name}{self._place} (pid {self.pid}) {what}; {self._last_words}"
+
+    @property
+    def _place(self) -> str:
+        return f" on host {self.host}" if self.host else ""
 
     @property
     def _after(self) -> str:

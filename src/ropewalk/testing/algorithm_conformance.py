@@ -4,14 +4,13 @@
         def make_algorithm(self) -> Algorithm:
             return Mine(population=8, seed=1)
 
-The laws are those of `population.algorithm`: the seed and the outcomes told, in their order, decide everything.
+The law is that of `ropewalk.population.Algorithm`: the seed and the outcomes told, in their order, decide everything.
 """
 
 from __future__ import annotations
 
 import itertools
 import pickle
-import unittest
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,9 +23,10 @@ from ropewalk.population.outcome import Outcome, outcome_of
 from ropewalk.population.rows import RESERVED
 from ropewalk.population.state_file import pack_state, unpack_state
 from ropewalk.population.trial import Trial
+from ropewalk.testing.conformance_suite import ConformanceSuite
 
 
-class AlgorithmConformance:
+class AlgorithmConformance(ConformanceSuite):
     """The suite: subclass it, override `make_algorithm`, and run it by pytest or with the tests of `all_tests()`."""
 
     generations: int = 3
@@ -53,16 +53,13 @@ class AlgorithmConformance:
         """Return the state that equal runs share; override it if `state_dict` names paths or other local facts."""
         return pack_state(algorithm.state_dict())
 
-    @classmethod
-    def all_tests(cls) -> unittest.TestSuite:
-        """Return the suite for unittest, if pytest is not available."""
-        names = [name for name in dir(cls) if name.startswith("test_")]
-        return unittest.TestSuite(unittest.FunctionTestCase(getattr(cls(), name)) for name in names)
-
     def test_a_run_follows_from_its_seed_on_any_pool(self) -> None:
         """A generation does not depend on the order in which evaluations end."""
         here = self._run()
-        assert here.evaluations > 0 and here.algorithm.generation >= self.generations
+        told = here.algorithm.generation
+        assert told >= self.generations, (
+            f"{told} generations after {here.evaluations} evaluations: does tell count them?"
+        )
         with ThreadPoolExecutor(3) as threads:
             self._assert_same(self._run(pool=threads), here)
 
@@ -84,9 +81,14 @@ class AlgorithmConformance:
         for number in range(1, self.generations):
             if one.finished:
                 break
-            assert self._generation(one, number) == self._generation(again, number)
-        assert self.state_of(one) == self.state_of(again)
-        assert one.figures() == again.figures() and one.generation == again.generation
+            went_on, resumed = self._generation(one, number), self._generation(again, number)
+            assert went_on == resumed, (
+                f"after load_state_dict, generation {number} has the fitnesses {resumed}, and {went_on} without it; is "
+                "anything missing in state_dict, such as the state of a generator?"
+            )
+        assert self.state_of(one) == self.state_of(again), "after load_state_dict, the state becomes another one"
+        assert one.figures() == again.figures(), f"after load_state_dict, figures() is {again.figures()}"
+        assert one.generation == again.generation, f"after load_state_dict, generation is {again.generation}"
 
     def test_candidates_and_evaluators_travel(self) -> None:
         """Pickled candidates and evaluators give the same outcome, and evaluation does not change the algorithm."""
@@ -100,7 +102,7 @@ class AlgorithmConformance:
             assert here.fitness == there.fitness, (
                 f"candidate {number} is worth {here.fitness}, and {there.fitness} there"
             )
-        assert self.state_of(algorithm) == before
+        assert self.state_of(algorithm) == before, "evaluating a candidate has changed the algorithm"
 
     def test_pieces_are_as_good_as_a_whole(self) -> None:
         """A generation may be told one outcome at a time, in order."""
@@ -114,7 +116,10 @@ class AlgorithmConformance:
             told = self._evaluated(pieces, number)
             for candidate, outcome in told:
                 pieces.tell([candidate], [outcome])
-        assert self.state_of(whole) == self.state_of(pieces)
+        assert self.state_of(whole) == self.state_of(pieces), (
+            "a generation that is told one outcome at a time leads to another state than one told as a whole; "
+            "set takes_pieces = False if that is meant"
+        )
 
     def test_candidates_may_be_missing_for_good(self) -> None:
         """One candidate in four is dropped, as a straggler or a failed evaluation, and the run continues."""
@@ -168,5 +173,7 @@ class AlgorithmConformance:
         return [outcome.fitness for _, outcome in told]
 
     def _assert_same(self, one: RunResult[Any], other: RunResult[Any]) -> None:
-        assert self.state_of(one.algorithm) == self.state_of(other.algorithm)
-        assert one.evaluations == other.evaluations
+        assert self.state_of(one.algorithm) == self.state_of(other.algorithm), (
+            "the same outcomes, told in the same order, have led to different states: what else decides?"
+        )
+        assert one.evaluations == other.evaluations, f"{one.evaluations} evaluations, then {other.evaluations}"

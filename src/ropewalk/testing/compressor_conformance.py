@@ -11,7 +11,6 @@ component, in float32, float64 and bfloat16. The laws are those of `exchange.com
 from __future__ import annotations
 
 import contextlib
-import unittest
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,9 +21,10 @@ from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.compressors.compressor import Compressor, SummableEncoder
 from ropewalk.exchange.compressors.error_feedback import ErrorFeedback
 from ropewalk.testing.compressor_team import NUM_MEMBERS, Team, close, copied, damaged, equal_states, refusal, same
+from ropewalk.testing.conformance_suite import ConformanceSuite
 
 
-class CompressorConformance:
+class CompressorConformance(ConformanceSuite):
     """The suite: subclass it, override `make_compressor`, and run it by pytest or with the tests of `all_tests()`."""
 
     dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.float64, torch.bfloat16)
@@ -39,12 +39,6 @@ class CompressorConformance:
     def make_compressor(self) -> Compressor:
         """Make a compressor as your users do."""
         raise NotImplementedError("say how your compressor is made: override make_compressor()")
-
-    @classmethod
-    def all_tests(cls) -> unittest.TestSuite:
-        """Return the suite for unittest, if pytest is not available."""
-        names = [name for name in dir(cls) if name.startswith("test_")]
-        return unittest.TestSuite(unittest.FunctionTestCase(getattr(cls(), name)) for name in names)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 

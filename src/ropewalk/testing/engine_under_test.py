@@ -16,6 +16,7 @@ from typing import Any
 
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
+from ropewalk.testing.conformance_suite import ConformanceSuite
 
 OVER = (JobState.ENDED, JobState.LOST)
 _LAUNCHER = """
@@ -36,7 +37,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """Reads how to make an engine and what to submit, prints the ids of its jobs, and kills itself when it is told to."""
 
 
-class EngineUnderTest:
+class EngineUnderTest(ConformanceSuite):
     """The settings of `EngineConformance` for an engine; a subclass overrides those that differ."""
 
     engine_name: str = ""
@@ -76,11 +77,6 @@ class EngineUnderTest:
         """Yield the command lines that any user can read, on all machines of the engine that are visible here."""
         for folder in Path("/proc").glob("[0-9]*"):
             yield command_line(folder)
-
-    @classmethod
-    def all_tests(cls) -> list[str]:
-        """Return the names of the suite's methods."""
-        return sorted(name for name in dir(cls) if name.startswith("test_"))
 
     # Helpers
 

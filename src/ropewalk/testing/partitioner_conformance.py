@@ -27,6 +27,7 @@ from ropewalk.pipeline.plans import Plan, assemble
 from ropewalk.pipeline.profiles import Operator, Profile, SavedValue
 from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
+from ropewalk.testing.conformance_suite import ConformanceSuite
 
 _AGAIN = """
 import base64, pickle, sys
@@ -37,7 +38,7 @@ print(suite.what_it_says())
 _LEVELS = ((Level(1),), (Level(3, 50.0),), (Level(2, 200.0), Level(2, 20.0)))
 
 
-class PartitionerConformance:
+class PartitionerConformance(ConformanceSuite):
     """The suite: subclass it, override `make_partitioner`, and run it by pytest or with the tests of `all_tests()`."""
 
     num_graphs: int = 6
@@ -58,11 +59,6 @@ class PartitionerConformance:
     def asked(self, request: PlanRequest) -> PlanRequest:
         """Adapt a request of the suite; override it if your partitioner needs more facts, such as cuts."""
         return request
-
-    @classmethod
-    def all_tests(cls) -> list[str]:
-        """Return the names of the suite's methods."""
-        return sorted(name for name in dir(cls) if name.startswith("test_"))
 
     # Guarantees
 

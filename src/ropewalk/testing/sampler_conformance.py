@@ -4,14 +4,13 @@
         def make_sampler(self) -> Sampler:
             return Mine()
 
-The laws are those of `search.samplers.sampler`: configurations belong to the space, and the seed, the number of a trial
+The laws are those of `ropewalk.search.Sampler`: configurations belong to the space, and the seed, the number of a trial
 and the trials that the search knows decide which one is next, also after a resume.
 """
 
 from __future__ import annotations
 
 import json
-import unittest
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,9 +20,10 @@ from ropewalk.population.hyperparameters import Choice, Integers, LogUniform, Un
 from ropewalk.search.conditions import When
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.space import SearchSpace
+from ropewalk.testing.conformance_suite import ConformanceSuite
 
 
-class SamplerConformance:
+class SamplerConformance(ConformanceSuite):
     """The suite: subclass it, override `make_sampler`, and run it by pytest or with the tests of `all_tests()`."""
 
     trials: int = 16
@@ -61,12 +61,6 @@ class SamplerConformance:
         """Return the scores of a configuration, to be maximised; they depend on nothing else."""
         numbers = [float(value) for value in values.values() if isinstance(value, int | float)]
         return (-abs(sum(numbers) - 50), -sum(number**2 for number in numbers))[:objectives]
-
-    @classmethod
-    def all_tests(cls) -> unittest.TestSuite:
-        """Return the suite for unittest, if pytest is not available."""
-        names = [name for name in dir(cls) if name.startswith("test_")]
-        return unittest.TestSuite(unittest.FunctionTestCase(getattr(cls(), name)) for name in names)
 
     def test_one_seed_gives_one_sequence(self) -> None:
         """With one trial at a time, the seed decides everything."""

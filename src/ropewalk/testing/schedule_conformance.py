@@ -10,7 +10,6 @@ skip connections, tied parameters and recomputation. A schedule may refuse a pla
 
 from __future__ import annotations
 
-import unittest
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,12 +24,13 @@ from ropewalk.pipeline.resuming import can_cut, last_step, round_of
 from ropewalk.pipeline.schedules import Schedule
 from ropewalk.pipeline.transfers import UNITS
 from ropewalk.pipeline.verifier import verify
+from ropewalk.testing.conformance_suite import ConformanceSuite
 
 Lists = dict[PlanWorker, list[Action]]
 """The actions of each worker of a plan, in their order."""
 
 
-class ScheduleConformance:
+class ScheduleConformance(ConformanceSuite):
     """The suite: subclass it, override `make_schedule`, and run it by pytest or with the tests of `all_tests()`."""
 
     micro_batches: tuple[int, ...] = (1, 3, 4, 8, 12)
@@ -41,12 +41,6 @@ class ScheduleConformance:
     def make_schedule(self) -> Schedule:
         """Make a schedule as your users do."""
         raise NotImplementedError("say how your schedule is made: override make_schedule()")
-
-    @classmethod
-    def all_tests(cls) -> unittest.TestSuite:
-        """Return the suite for unittest, if pytest is not available."""
-        names = [name for name in dir(cls) if name.startswith("test_")]
-        return unittest.TestSuite(unittest.FunctionTestCase(getattr(cls(), name)) for name in names)
 
     # --- tests --------------------------------------------------------------------------------------------------------
 

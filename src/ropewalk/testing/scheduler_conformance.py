@@ -4,7 +4,7 @@
         def make_scheduler(self) -> Scheduler:
             return Mine(patience=3)
 
-The laws are those of `search.schedulers.scheduler`: the calls, in their order, decide everything. `SimulatedSearch`
+The law is that of `ropewalk.search.Scheduler`: the calls, in their order, decide everything. `SimulatedSearch`
 makes the calls, in random orders, and checks each answer: only paused trials are promoted, to a larger budget; `next`
 changes nothing; after `exhausted` nothing starts; WAIT is only returned while a trial is under way.
 """
@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import math
 import random
-import unittest
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ropewalk.search.schedulers.scheduler import FINISHED, Scheduler, StartTrial
+from ropewalk.testing.conformance_suite import ConformanceSuite
 from ropewalk.testing.simulated_search import SimulatedSearch, SimulatedState, replay
 
 Score = Callable[[int, float], float | None]
 """The score of a trial at a budget: from the number of the trial and its budget; None for a failure."""
 
 
-class SchedulerConformance:
+class SchedulerConformance(ConformanceSuite):
     """The suite: subclass it, override `make_scheduler`, and run it by pytest or with the tests of `all_tests()`."""
 
     num_orders: int = 20
@@ -40,12 +40,6 @@ class SchedulerConformance:
     def make_scheduler(self) -> Scheduler:
         """Make a scheduler, the same each time."""
         raise NotImplementedError("say how your scheduler is made: override make_scheduler()")
-
-    @classmethod
-    def all_tests(cls) -> unittest.TestSuite:
-        """Return the suite for unittest, if pytest is not available."""
-        names = [name for name in dir(cls) if name.startswith("test_")]
-        return unittest.TestSuite(unittest.FunctionTestCase(getattr(cls(), name)) for name in names)
 
     # --- tests --------------------------------------------------------------------------------------------------------
 
@@ -85,7 +79,8 @@ class SchedulerConformance:
                         search.advance()
                 resumed = self.make_scheduler()
                 replay(resumed, search.calls)
-                assert resumed.next() == search.scheduler.next()
+                answer, before = resumed.next(), search.scheduler.next()
+                assert answer == before, f"after the calls of the log next() returns {answer!r}, and {before!r} before"
 
     def test_scores_may_be_anything(self) -> None:
         """All scores equal, worst, best, or missing: the search finishes."""
@@ -106,14 +101,16 @@ class SchedulerConformance:
         scheduler = self.make_scheduler()
         first = scheduler.next()
         assert isinstance(first, StartTrial), f"a search begins with a StartTrial, not {first}"
-        assert [scheduler.next() for _ in range(100)] == [first] * 100
+        answers = [scheduler.next() for _ in range(100)]
+        assert answers == [first] * 100, f"next() without started() must return {first!r} again, not {answers!r}"
 
     def test_no_trial_at_all_is_a_finished_search(self) -> None:
         """The space may be exhausted from the beginning, and `exhausted` may be called again."""
         scheduler = self.make_scheduler()
         scheduler.exhausted()
         scheduler.exhausted()
-        assert scheduler.next() is FINISHED
+        answer = scheduler.next()
+        assert answer is FINISHED, f"no trial was started and none will be: next() must return FINISHED, not {answer!r}"
 
     # --- searches -----------------------------------------------------------------------------------------------------
 

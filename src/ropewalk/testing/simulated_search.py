@@ -160,7 +160,9 @@ class SimulatedSearch:
             self._is_finished = True
 
     def _start(self, start: StartTrial) -> None:
-        assert not self._is_exhausted, f"{start} after exhausted()"
+        assert not self._is_exhausted, (
+            f"next() returned {start} after exhausted(); if is_exhausted, return WAIT or FINISHED"
+        )
         self._check_budget(start.budget, 0)
         if len(self.trials) == self._most_trials:
             self._is_exhausted = True

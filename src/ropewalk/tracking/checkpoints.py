@@ -25,6 +25,7 @@ import msgspec
 
 from ropewalk.atomic_files import StagedFolder, open_new_file, remove_folder, remove_left, write_new_file
 from ropewalk.errors import CheckpointCorrupt
+from ropewalk.sealed_json import BrokenSeal, sealed, unsealed
 from ropewalk.state_container import damaged
 from ropewalk.tensor_header import ITEM_BYTES, lay_out
 from ropewalk.tracking.state_tree import MalformedTree, TensorBytes, TreeEncoder, decode_tree
@@ -34,7 +35,6 @@ _log = logging.getLogger(__name__)
 _TENSORS, _MANIFEST = "state.safetensors", "checkpoint.json"
 _PIN = "pinned"
 """A file beside the tensors of a checkpoint that is kept whatever the policy says."""
-_FORMAT = 1
 _FOLDER = re.compile(r"step-(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 _MOST_MANIFEST_BYTES = 1 << 30
 
@@ -136,12 +136,6 @@ class _Manifest(msgspec.Struct, frozen=True):
     """JSON. A text, so that integers of any size survive, such as states of random generators."""
 
 
-class _SealedManifest(msgspec.Struct, frozen=True):
-    format: int
-    sha256: str
-    manifest: msgspec.Raw
-
-
 class CheckpointFolder:
     """The checkpoints of one run, in one folder.
 
@@ -182,9 +176,7 @@ class CheckpointFolder:
             size_bytes = write_new_file(staged.staged / _TENSORS, _parts(encoder.tensors, digest))
             specs = {name: (one.dtype, one.shape) for name, one in encoder.tensors.items()}
             manifest = _Manifest(step, time.time(), score, size_bytes, digest.hexdigest(), specs, tree)
-            content = msgspec.json.encode(manifest)
-            seal = f'{{"format":{_FORMAT},"sha256":"{hashlib.sha256(content).hexdigest()}","manifest":'
-            write_new_file(staged.staged / _MANIFEST, [seal.encode(), content, b"}\n"])
+            write_new_file(staged.staged / _MANIFEST, [sealed(manifest)])
             if path.exists():  # written before, by this run: after a restore from an older one
                 remove_folder(path, _staged_name(path, "old"))
             staged.commit()
@@ -328,16 +320,11 @@ def _read_manifest(path: Path) -> _Manifest:
     try:
         with open_own(path / _MANIFEST) as file:
             content = file.read(_MOST_MANIFEST_BYTES)
-        sealed = msgspec.json.decode(content, type=_SealedManifest)
-        if sealed.format != _FORMAT:
-            raise damaged(str(path), f"it is of format {sealed.format}, and this version of Ropewalk reads {_FORMAT}")
-        if hashlib.sha256(sealed.manifest).hexdigest() != sealed.sha256:
-            raise damaged(str(path), f"the bytes of {_MANIFEST} are not those that were written (SHA-256 differs)")
-        manifest = msgspec.json.decode(sealed.manifest, type=_Manifest)
+        manifest = unsealed(content, _Manifest)
     except FileNotFoundError:
         raise damaged(str(path), f"{_MANIFEST} is missing") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise damaged(str(path), f"{_MANIFEST} cannot be read ({error})") from None
+    except BrokenSeal as error:
+        raise damaged(str(path / _MANIFEST), error) from None
     if strange := [dtype for dtype, _ in manifest.tensors.values() if dtype not in ITEM_BYTES]:
         raise damaged(str(path), f"it holds a tensor of the type {strange[0]!r:.80}")
     return manifest

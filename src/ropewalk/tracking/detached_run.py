@@ -91,6 +91,8 @@ class DetachedRun:
         self._is_current = False
         self._pid, self._owner = os.getpid(), facts.this_process()
         self._request = ""
+        self._has_ended, self._while_running = False, threading.Lock()
+        """Once it has ended, no request is taken, by which the script would be interrupted; the store answers it."""
         self._interrupted: BaseException | None = None
         self._system: SystemMetrics | None = None
         self._handled: list[tuple[int, Any]] = []
@@ -140,6 +142,11 @@ class DetachedRun:
         return self._request
 
     def _look_for_requests(self) -> None:
+        with self._while_running:
+            if not self._has_ended:
+                self._answer_requests()
+
+    def _answer_requests(self) -> None:
         for request in self._store.requests([self._identity.id]):
             ok, answer = self._take(request)
             self._store.answer(request.number, ok, answer)
@@ -216,6 +223,8 @@ class DetachedRun:
         """Write how the run ended, and end what was started for it."""
         if os.getpid() != self._pid:
             return
+        with self._while_running:
+            self._has_ended = True
         run, now = self._run, time.time()
         for number, before in self._handled:
             with contextlib.suppress(ValueError):  # ended by another thread than the main one

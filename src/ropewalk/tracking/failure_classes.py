@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import sysconfig
-from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -48,14 +47,9 @@ def class_of_exception(error: BaseException) -> str:
     return class_of(type(error).__qualname__, innermost_own_place(error.__traceback__), str(error))
 
 
-def innermost_own_place(traceback: TracebackType | None, libraries: Iterable[str] = (*_LIBRARIES, _OURS)) -> str:
-    """Return "file:function" of the innermost frame of the user's code; lines would move with edits.
-
-    Args:
-        traceback: of the exception.
-        libraries: folders of code that is not the user's.
-    """
-    folders = tuple(f"{folder}/" for folder in libraries)
+def innermost_own_place(traceback: TracebackType | None) -> str:
+    """Return "file:function" of the innermost frame of the user's code; lines would move with edits."""
+    folders = tuple(f"{folder}/" for folder in (*_LIBRARIES, _OURS))
     place = ""
     while traceback is not None:
         code = traceback.tb_frame.f_code

@@ -47,7 +47,21 @@ def answer_to(store: RunStore, number: int, timeout_s: float = ANSWER_S) -> Requ
         if found is not None and found.answered is not None:
             return found
         time.sleep(_LOOK_S)
-    return None
+    return _answered_for_the_dead(store, number)
+
+
+def _answered_for_the_dead(store: RunStore, number: int) -> RequestRow | None:
+    """Answer a request to a run whose process has died since; None if it may still answer."""
+    found = store.requested(number)
+    if found is None or (found.action != "kill" and found.answered is None and _is_lost(store, found.run)):
+        store.answer(number, False, "its process died before it answered; ropewalk runs continue goes on with the run")
+        found = store.requested(number)
+    return found if found is not None and found.answered is not None else None
+
+
+def _is_lost(store: RunStore, run: str) -> bool:
+    row = store.run(run)
+    return row.state == LOST or (row.kind == "trial" and store.run(row.parent).state == LOST)
 
 
 def wait_for_end(store: RunStore, run: str, timeout_s: float) -> None:
@@ -101,10 +115,10 @@ def _kill_here(store: RunStore, row: RunRow, number: int) -> RequestRow | None:
     assert row.owner is not None
     os.kill(row.owner.pid, signal.SIGKILL)
     now, why = time.time(), "killed by `ropewalk runs kill`; its process did not answer"
+    store.answer(number, True, f"process {row.owner.pid} did not answer, and was killed")
     attempts = store.attempts(row.id)
     ended = [AttemptEnded(attempts[-1].number, "lost", now, why)] if attempts else []
     store.apply([RunRecord(row.id, record) for record in (*ended, StateIs(STOPPED, now, why))])
-    store.answer(number, True, f"process {row.owner.pid} did not answer, and was killed")
     return store.requested(number)
 
 

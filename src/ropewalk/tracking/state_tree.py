@@ -3,8 +3,8 @@
     {"step": 3, "model": {"weight": tensor}}
         ─▶ {"step": 3, "model": {"weight": {"$tensor": "model.weight", "of": "torch"}}}   and the bytes of model.weight
 
-Neither numpy nor torch is imported unless a tree holds arrays or tensors. A trainer's own states, which know about
-parameters and memory orders, are encoded by `training/plain_state.py`.
+Neither numpy nor torch is imported unless a tree holds arrays or tensors. A trainer's own states, in which tensors keep
+their memory orders, have the same plain part: `training/plain_state.py`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from __future__ import annotations
 import importlib
 import math
 import sys
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 _NUMPY_CODES = {
     "float64": "F64",
@@ -46,56 +47,140 @@ class TensorBytes:
     content: memoryview | bytearray
 
 
-class TreeEncoder:
-    """Encodes trees as JSON data, and collects their tensors under unique names."""
+T = TypeVar("T")
+
+
+class PlainEncoder(ABC, Generic[T]):
+    """Encodes plain values as JSON data, and collects their tensors under unique names."""
 
     def __init__(self) -> None:
-        self.tensors: dict[str, TensorBytes] = {}
+        self.tensors: dict[str, T] = {}
         """All tensors so far, by name."""
 
     def encode(self, value: Any, place: str) -> Any:
-        """Encode a tree for `json.dumps`.
+        """Encode a value for `json.dumps`.
 
         Args:
-            value: None, booleans, numbers, texts, bytes, tensors, arrays; lists, tuples and mappings of these; objects
-                with a `state_dict`, which is taken in their place.
+            value: None, booleans, numbers, texts; lists, tuples and dictionaries; and what the subclass encodes.
             place: the path to the value, for errors and for the names of tensors; empty for the tree itself.
 
         Returns:
             JSON data.
 
         Raises:
-            TypeError: the tree holds something else; names its place.
+            TypeError: the value holds something else; names its place.
         """
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
             return value if math.isfinite(value) else {"$float": str(value)}
-        if isinstance(value, bytes | bytearray):
-            return {"$bytes": bytes(value).hex()}
-        if isinstance(value, Mapping):
-            return self._mapping(cast("Mapping[Any, Any]", value), place)
-        if isinstance(value, list | tuple):
-            items = cast("list[Any] | tuple[Any, ...]", value)
-            encoded = [self.encode(item, _below(place, str(index))) for index, item in enumerate(items)]
-            return encoded if isinstance(value, list) else {"$tuple": encoded}
-        return self._special(value, place)
+        if type(value) is dict:
+            return self.mapping(cast("dict[Any, Any]", value), place)
+        if type(value) in (list, tuple):
+            return self.sequence(value, place)
+        return self.special(value, place)
 
-    def _mapping(self, value: Mapping[Any, Any], place: str) -> Any:
-        if all(type(key) is str and not key.startswith("$") for key in value):
-            return {key: self.encode(item, _below(place, key)) for key, item in value.items()}
+    @abstractmethod
+    def special(self, value: Any, place: str) -> Any:
+        """Encode another value; raises TypeError as `encode`."""
+
+    def sequence(self, value: Sequence[Any], place: str) -> Any:
+        """Encode a list, or another sequence as a tuple."""
+        encoded = [self.encode(item, _below(place, str(index))) for index, item in enumerate(value)]
+        return encoded if isinstance(value, list) else {"$tuple": encoded}
+
+    def mapping(self, value: Mapping[Any, Any], place: str, mark: str = "$dict") -> Any:
+        """Encode a mapping; a mark other than "$dict" says of which class it is."""
         entries = value.items()
+        if mark == "$dict" and all(type(key) is str and not key.startswith("$") for key in value):
+            return {key: self.encode(item, _below(place, key)) for key, item in entries}
         pairs = [
             [self.encode(key, f"a key of {place}"), self.encode(item, _below(place, str(key)))] for key, item in entries
         ]
-        return {"$dict": pairs}
+        return {mark: pairs}
 
-    def _special(self, value: Any, place: str) -> Any:
+    def keep(self, tensor: T, place: str) -> str:
+        """Keep a tensor, and return its name."""
+        name, again = place or "state", 1
+        while name in self.tensors:
+            again += 1
+            name = f"{place}#{again}"
+        self.tensors[name] = tensor
+        return name
+
+
+class MalformedTree(ValueError):
+    """The data to be decoded was not encoded by a `PlainEncoder`."""
+
+
+def decode_plain(encoded: Any, special: Callable[[dict[str, Any]], Any]) -> Any:
+    """Decode what a `PlainEncoder` has encoded.
+
+    Args:
+        encoded: the JSON data.
+        special: decodes what `PlainEncoder.special` has encoded: an object with a key that begins with "$".
+
+    Raises:
+        MalformedTree: `encoded` is something else.
+    """
+    if isinstance(encoded, list):
+        return [decode_plain(item, special) for item in cast("list[Any]", encoded)]
+    if not isinstance(encoded, dict):
+        return encoded
+    known = cast("dict[str, Any]", encoded)
+    if not any(key.startswith("$") for key in known):
+        return {key: decode_plain(item, special) for key, item in known.items()}
+    if len(known) == 1:
+        match known:
+            case {"$float": "inf" | "-inf" | "nan" as text}:
+                return float(text)
+            case {"$tuple": list()}:
+                return tuple(decode_plain(item, special) for item in known["$tuple"])
+            case {"$dict": list()}:
+                return decode_pairs(known["$dict"], special)
+            case _:
+                pass
+    return special(known)
+
+
+def decode_pairs(pairs: list[Any], special: Callable[[dict[str, Any]], Any]) -> dict[Any, Any]:
+    """Decode the entries of a mapping; arguments and errors as for `decode_plain`."""
+    decoded: dict[Any, Any] = {}
+    for pair in pairs:
+        match pair:
+            case [key, value]:
+                found = decode_plain(key, special)
+                try:
+                    hash(found)
+                except TypeError:
+                    raise MalformedTree(f"{key!r:.80} is the key of a dictionary") from None
+                decoded[found] = decode_plain(value, special)
+            case _:
+                raise MalformedTree(f"{pair!r:.80} is an entry of a dictionary")
+    return decoded
+
+
+def malformed(known: Mapping[str, Any]) -> MalformedTree:
+    """Return the error for a mark that no encoder makes."""
+    return MalformedTree(f"{known!r:.80} is not a value that was saved")
+
+
+class TreeEncoder(PlainEncoder[TensorBytes]):
+    """Encodes trees of tensors, arrays, numbers, texts and bytes, and objects with a `state_dict` as that."""
+
+    def special(self, value: Any, place: str) -> Any:
+        """See `PlainEncoder`; subclasses of lists, tuples and mappings come back as these."""
+        if isinstance(value, bytes | bytearray):
+            return {"$bytes": bytes(value).hex()}
+        if isinstance(value, Mapping):
+            return self.mapping(cast("Mapping[Any, Any]", value), place)
+        if isinstance(value, list | tuple):
+            return self.sequence(cast("Sequence[Any]", value), place)
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
-            return self._keep(_of_torch(value, place, torch), place, "torch")
+            return {"$tensor": self.keep(_of_torch(value, place, torch), place), "of": "torch"}
         if numpy is not None and isinstance(value, numpy.ndarray):
-            return self._keep(_of_numpy(value, place, numpy), place, "numpy")
+            return {"$tensor": self.keep(_of_numpy(value, place, numpy), place), "of": "numpy"}
         if numpy is not None and isinstance(value, numpy.generic):
             return self.encode(value.item(), place)
         state_dict = getattr(value, "state_dict", None)
@@ -106,18 +191,6 @@ class TreeEncoder:
             f"hold, because nothing in it is pickled; it holds tensors, arrays, numbers, texts, bytes, None, lists, "
             f"tuples and dictionaries of these, and objects with a state_dict"
         )
-
-    def _keep(self, tensor: TensorBytes, place: str, library: str) -> dict[str, str]:
-        name, again = place or "state", 1
-        while name in self.tensors:
-            again += 1
-            name = f"{place}#{again}"
-        self.tensors[name] = tensor
-        return {"$tensor": name, "of": library}
-
-
-class MalformedTree(ValueError):
-    """The data to be decoded was not encoded by `TreeEncoder`."""
 
 
 def decode_tree(encoded: Any, read: Callable[[str], TensorBytes]) -> Any:
@@ -134,30 +207,19 @@ def decode_tree(encoded: Any, read: Callable[[str], TensorBytes]) -> Any:
         MalformedTree: `encoded` is not from `TreeEncoder`.
         ModuleNotFoundError: the tree holds tensors, and torch is not installed here; or arrays, and numpy is not.
     """
-    if isinstance(encoded, list):
-        return [decode_tree(item, read) for item in cast("list[Any]", encoded)]
-    if not isinstance(encoded, dict):
-        return encoded
-    known = cast("dict[str, Any]", encoded)
-    match known:
-        case {"$float": "inf" | "-inf" | "nan" as text}:
-            return float(text)
-        case {"$bytes": str(text)}:
-            return bytes.fromhex(text)
-        case {"$tuple": items} if isinstance(items, list):
-            return tuple(decode_tree(item, read) for item in cast("list[Any]", items))
-        case {"$dict": pairs} if isinstance(pairs, list):
-            return {
-                decode_tree(key, read): decode_tree(item, read) for key, item in cast("list[tuple[Any, Any]]", pairs)
-            }
-        case {"$tensor": str(name), "of": "torch"}:
-            return _to_torch(read(name), name)
-        case {"$tensor": str(name), "of": "numpy"}:
-            return _to_numpy(read(name), name)
-        case _ if any(key.startswith("$") for key in known):
-            raise MalformedTree(f"{known!r:.80} is not a value that was saved")
-        case _:
-            return {key: decode_tree(item, read) for key, item in known.items()}
+
+    def special(known: dict[str, Any]) -> Any:
+        match known:
+            case {"$bytes": str(text)}:
+                return bytes.fromhex(text)
+            case {"$tensor": str(name), "of": "torch"}:
+                return _to_torch(read(name), name)
+            case {"$tensor": str(name), "of": "numpy"}:
+                return _to_numpy(read(name), name)
+            case _:
+                raise malformed(known)
+
+    return decode_plain(encoded, special)
 
 
 def _below(place: str, name: str) -> str:
@@ -202,4 +264,13 @@ def _to_numpy(tensor: TensorBytes, name: str) -> Any:
     return numpy.frombuffer(tensor.content, dtype=_NUMPY_DTYPES[tensor.dtype]).reshape(tensor.shape)
 
 
-__all__ = ["MalformedTree", "TensorBytes", "TreeEncoder", "decode_tree"]
+__all__ = [
+    "MalformedTree",
+    "PlainEncoder",
+    "TensorBytes",
+    "TreeEncoder",
+    "decode_pairs",
+    "decode_plain",
+    "decode_tree",
+    "malformed",
+]

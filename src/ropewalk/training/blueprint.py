@@ -5,15 +5,14 @@
                                                                              │ stage_program(...)
                                                               TensorSource ──▶ its own parameters and buffers
 
-Nothing is traced again: calls are sent as records, and modules that run untraced as shells
-whose parameters and buffers are on meta. Constants of the graph are sent with it, to the
-stages that read them (`for_stages`).
+Nothing is traced again: calls are sent as records, and modules that run untraced as shells whose parameters and buffers
+are on meta. Constants of the graph are sent with it.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -125,19 +124,6 @@ class Blueprint:
         evaluation = graph.for_eval if evaluates else graph
         return replace(_taken(graph, on_meta), evaluation=_taken(evaluation, on_meta) if evaluates else None)
 
-    def for_stages(self, stages: Sequence[Sequence[str]], own: Collection[int]) -> Blueprint:
-        """Return a blueprint for a process that runs only some stages, without the constants and modules of all others.
-
-        Args:
-            stages: the operators of each stage of the plan.
-            own: numbers of the stages that run there.
-        """
-        mine = self._only([id for number in own for id in stages[number]])
-        if self.evaluation is None:
-            return mine
-        evaluated = self.graph().eval_stages(stages)
-        return replace(mine, evaluation=self.evaluation._only([id for number in own for id in evaluated[number]]))
-
     def on(self, device: torch.device) -> Blueprint:
         """Return the blueprint with its constants on a device, and with operators that create tensors there.
 
@@ -148,22 +134,6 @@ class Blueprint:
             _records=on_device(self._records, device),
             _attributes={name: attribute_on_device(value, device) for name, value in self._attributes.items()},
             evaluation=None if self.evaluation is None else self.evaluation.on(device),
-        )
-
-    def _only(self, operators: Collection[str]) -> Blueprint:
-        wanted = set(operators)
-        places = {place for one in self._operators if one.id in wanted for place in one.nodes}
-        records = tuple(
-            one._replace(target=_elsewhere, args=(), kwargs={})
-            if one.op == "call_function" and place not in places
-            else one
-            for place, one in enumerate(self._records)
-        )
-        read = {one.target for place, one in enumerate(records) if one.op == "get_attr" and place in places}
-        return replace(
-            self,
-            _records=records,
-            _attributes={name: value if name in read else None for name, value in self._attributes.items()},
         )
 
     # --- building -----------------------------------------------------------------------------------------------------
@@ -237,11 +207,6 @@ def _inner(module: nn.Module, path: str) -> nn.Module:
         children = cast("dict[str, nn.Module]", module.__dict__["_modules"])
         module = children.setdefault(name, _Shell())
     return module
-
-
-def _elsewhere(*_: Any, **__: Any) -> Any:
-    """Stands in for the calls of stages that other processes run."""
-    raise NotTraceable("this process was given a blueprint for other stages (Blueprint.for_stages)")
 
 
 def _taken(graph: ModelGraph, on_meta: dict[int, Any]) -> Blueprint:

@@ -19,6 +19,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from ropewalk.tracking.state_tree import MalformedTree
 from ropewalk.training import checkpoint_files
 from ropewalk.training.checkpoint_parts import KINDS, OF_PARAMETERS, WEIGHTS, write_part
 from ropewalk.training.manifests import (
@@ -31,7 +32,7 @@ from ropewalk.training.manifests import (
     damaged,
     file_names,
 )
-from ropewalk.training.plain_state import Malformed, decode
+from ropewalk.training.plain_state import decode
 from ropewalk.training.tensor_file import TensorReader, dtype_of
 
 _Number = Annotated[int, msgspec.Meta(ge=0)]
@@ -228,7 +229,7 @@ class Checkpoint:
                     }
                     for kind, of_kind in {**numbers, "extra": {"extra": found.extra}}.items()
                 }
-        except (msgspec.MsgspecError, UnicodeDecodeError, IndexError, Malformed, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, IndexError, MalformedTree, RecursionError) as error:
             raise damaged(self.path / values_file, f"it holds no values as they are saved ({error})") from error
         for kind in OF_PARAMETERS:
             for name, value in values[kind].items():

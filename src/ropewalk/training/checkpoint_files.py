@@ -150,7 +150,7 @@ def read(path: Path | str) -> tuple[Path, Manifest]:
     if (path / MANIFEST).exists() or _is_save(path.name):
         return path, read_manifest(path)
     if not path.is_dir():
-        raise FileNotFoundError(f"there are no checkpoints in {path}: it is not a folder")
+        raise FileNotFoundError(f"there are no checkpoints in {path}: there is no such folder")
     while True:
         # A listing of a folder that changes meanwhile may miss both the removed checkpoint and the new one.
         found = saves(path) or saves(path)

@@ -27,10 +27,10 @@ import msgspec
 
 from ropewalk.atomic_files import write_new_file
 from ropewalk.errors import CheckpointCorrupt
+from ropewalk.sealed_json import BrokenSeal, sealed, unsealed
 from ropewalk.tensor_header import ITEM_BYTES, lay_out
 
 MANIFEST = "manifest.json"
-_FORMAT = 1
 _CHUNK_BYTES = 1 << 20
 _MOST_JSON_BYTES = 1 << 28
 """The limit for a manifest, and for the values of a part, which are read into memory; a million tensors need less."""
@@ -82,12 +82,6 @@ class Manifest(msgspec.Struct, frozen=True):
     parts: tuple[PartRecord, ...]
 
 
-class _Sealed(msgspec.Struct, frozen=True):
-    format: int
-    sha256: str
-    manifest: msgspec.Raw
-
-
 def write_manifest(save: Path, manifest: Manifest) -> None:
     """Write the manifest into the folder of a checkpoint; returns when it is on the disk.
 
@@ -95,9 +89,7 @@ def write_manifest(save: Path, manifest: Manifest) -> None:
         OSError: the manifest cannot be written.
         TypeError: its facts are not plain data.
     """
-    content = msgspec.json.encode(manifest)
-    seal = f'{{"format":{_FORMAT},"sha256":"{hashlib.sha256(content).hexdigest()}","manifest":'
-    write_file(save / MANIFEST, [seal.encode(), content, b"}\n"])
+    write_file(save / MANIFEST, [sealed(manifest)])
 
 
 def read_manifest(save: Path) -> Manifest:
@@ -119,14 +111,9 @@ def read_manifest(save: Path) -> Manifest:
             raise CheckpointCorrupt(f"{path} is missing", path=str(path)) from None
         raise _gone(save) from None
     try:
-        sealed = msgspec.json.decode(content, type=_Sealed)
-        if sealed.format != _FORMAT:
-            raise damaged(path, f"it is of format {sealed.format}, and this version of Ropewalk reads format {_FORMAT}")
-        if hashlib.sha256(sealed.manifest).hexdigest() != sealed.sha256:
-            raise damaged(path, "its bytes are not those that were written (SHA-256 differs)")
-        manifest = msgspec.json.decode(sealed.manifest, type=Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise damaged(path, f"it cannot be read ({error})") from None
+        manifest = unsealed(content, Manifest)
+    except BrokenSeal as error:
+        raise damaged(path, str(error)) from None
     if odd := _oddity(manifest):
         raise damaged(path, odd)
     return manifest

@@ -14,7 +14,8 @@ class ProgressLine:
         step 120: loss 0.2314, 35.2 steps/s, 1126 samples/s
         step 120 of 1000: loss 0.2314, 35.2 steps/s, 1126 samples/s, 25.0 s left
 
-    Rates and the loss cover the steps since the last line; the loss is their mean, weighted by samples.
+    Rates and the loss cover the steps since the last line, so the first line has no rates. The loss is their mean,
+    weighted by samples.
 
     Args:
         every_s: seconds between lines.
@@ -60,7 +61,7 @@ class ProgressLine:
             return
         loss = self._loss / self._num_samples if self._num_samples else loss
         rates = ""
-        if elapsed_s > 0:
+        if self._said_any and elapsed_s > 0:  # the first step waits for processes to start: its rate says nothing
             rates = f", {self._num_steps / elapsed_s:.3g} steps/s, {self._num_samples / elapsed_s:.4g} samples/s"
             if self._total_steps:
                 left_s = max(0, self._total_steps - step - 1) * elapsed_s / self._num_steps

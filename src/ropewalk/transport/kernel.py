@@ -83,6 +83,16 @@ def what_to_raise(error: OSError) -> str:
     return f". The limit of this host is {soft:,}: raise it (ulimit -Hn, or LimitNOFILE= in a systemd unit)"
 
 
+def run_times() -> tuple[float, float] | None:
+    """How many seconds this thread has run, and has been ready to run and waited for a core; None if not counted."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+            ran_ns, waited_ns, _ = file.read(100).split()
+    except (OSError, ValueError):
+        return None
+    return int(ran_ns) / 1e9, int(waited_ns) / 1e9
+
+
 def open_process(pid: int) -> int | None:
     """Return a descriptor that becomes readable when a process has ended; None if the kernel has none.
 

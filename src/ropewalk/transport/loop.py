@@ -238,7 +238,11 @@ class Loop:
 
     def _turn(self, tenure: int) -> None:
         while self._running and self._tenure == tenure:
-            self._handle(self._poll.poll(self._timeout()), tenure)
+            self._handle(self._wait(self._timeout()), tenure)
+
+    def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
+        """Wait until descriptors are ready, and for at most `timeout_s` seconds; return their events."""
+        return self._poll.poll(timeout_s)
 
     def _close(self) -> None:
         for link in list(self._links):

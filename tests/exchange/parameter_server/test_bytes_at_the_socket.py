@@ -17,10 +17,10 @@ from ropewalk.exchange.federated.simulation import Federation
 from ropewalk.exchange.parameter_server.parameter_server import HEADER_BYTES, ParameterServer
 from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
 from ropewalk.exchange.parameter_server.shard_client import Attempt, Letter
-from ropewalk.exchange.parameter_server.star_group import StarGroup
 from tests.exchange.federated.bundled import breast_cancer, digits_parity
 from tests.exchange.parameter_server.running import servers
 from tests.exchange.parameter_server.socket_bytes import Wire, tapped
+from tests.exchange.parameter_server.star_group import StarGroup
 
 
 @dataclass

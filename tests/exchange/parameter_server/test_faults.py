@@ -24,12 +24,12 @@ from ropewalk.exchange.parameter_server.outcomes import Accepted
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
 from ropewalk.exchange.parameter_server.service import ParameterShard
-from ropewalk.exchange.parameter_server.star_group import StarGroup
 from ropewalk.program.running import RunningProgram
 from ropewalk.program.status import NodeStatus
 from tests.exchange.parameter_server.local_servers import LocalServers, LocalShard
 from tests.exchange.parameter_server.running import by_members, gradients, groups, member, model, run_steps
 from tests.exchange.parameter_server.running import servers as running_servers
+from tests.exchange.parameter_server.star_group import StarGroup
 from tests.patience import PATIENCE_S
 
 STEPS, WORKERS = 12, 2

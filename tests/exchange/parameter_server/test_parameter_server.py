@@ -19,7 +19,6 @@ from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.exchange.parameter_server.pieces import PIECE_BYTES
 from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
-from ropewalk.exchange.parameter_server.star_group import StarGroup
 from tests.exchange.parameter_server.local_servers import LocalServers
 from tests.exchange.parameter_server.running import (
     by_members,
@@ -30,6 +29,7 @@ from tests.exchange.parameter_server.running import (
     run_steps,
     servers,
 )
+from tests.exchange.parameter_server.star_group import StarGroup
 from tests.patience import PATIENCE_S
 
 SIZE = 3

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.page.pictures.fitness import fitness
+from ropewalk.page.pictures.fitness import fitness, thinned
 from ropewalk.page.style import Style
 from tests.page.pictures.plain import DARK, LIGHT, assert_plain, series
 
@@ -50,3 +50,16 @@ def test_a_run_without_tests_has_no_line_for_them() -> None:
 
 def test_before_the_first_generation_there_is_nothing() -> None:
     assert fitness({name: 0 if name == "cursor" else [] for name in DATA}, LIGHT) == {}
+
+
+def test_a_point_stands_for_several_generations_with_the_worst_and_the_best_of_them() -> None:
+    columns = {
+        "generation": [1, 2, 3, 4, 5],
+        "worst": [-1.0, -9.0, -2.0, None, -3.0],
+        "best": [1.0, 0.0, 7.0, 2.0, 3.0],
+        "median": [0.1, 0.2, 0.3, 0.123456789, 0.5],
+    }
+    assert thinned({"cursor": 5, **columns}, 3) == {
+        "generation": [1, 3, 5], "worst": [-1.0, -9.0, -3.0], "best": [1.0, 7.0, 3.0], "median": [0.1, 0.3, 0.5],
+    }  # fmt: skip
+    assert thinned(columns, 5) == {**columns, "median": [0.1, 0.2, 0.3, 0.123457, 0.5]}

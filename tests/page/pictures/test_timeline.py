@@ -37,3 +37,11 @@ def test_events_without_a_time_have_no_mark():
 
 def test_more_lanes_are_higher():
     assert timeline_height({"events": [event(1, "death"), event(1, "join")]}) > timeline_height({"events": []})
+
+
+def test_marks_that_would_cover_each_other_are_drawn_once_in_each_lane():
+    events = [event(10, "death", "an old one"), *(event(1000 + n / 100, "join", f"{n}") for n in range(1000))]
+    events += [event(1009.5, "death", "in between")]
+    deaths, joins = timeline({"started": 10.0, "at": 1010.0, "events": events}, Style())["series"]
+    assert [one["name"] for one in deaths["data"]] == ["an old one", "in between"]
+    assert len(joins["data"]) < 10 and joins["data"][-1]["name"] == "999"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,16 @@ def test_scores_and_every_hyperparameter_that_changes_are_drawn_over_steps(tmp_p
     assert drawn[-1] == (10.0, schedule.stretches[-1].hyperparameters["rate"])
     assert figure.axes[0].get_xlim()[0] <= 2 and figure.axes[0].get_xlim()[1] >= 10
     assert (tmp_path / "schedule.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_member_that_diverges_does_not_flatten_the_scores_of_the_others() -> None:
+    algorithm = PBT({"rate": Uniform(0, 1)}, population=12, interval=2, synchronous=True)
+    for round_ in range(3):
+        asked = algorithm.ask(12)
+        scores = [-1e9 if each.member == 2 else -math.inf if each.member == 3 else round_ for each in asked]
+        algorithm.tell(asked, [Outcome(score) for score in scores])
+    low, high = draw_schedule(algorithm.history, algorithm.schedule()).axes[0].get_ylim()
+    assert -1 < low < 0 < 2 < high < 3
 
 
 def test_nothing_is_drawn_before_something_was_trained() -> None:

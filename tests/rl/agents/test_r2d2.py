@@ -214,8 +214,8 @@ def test_actions_that_are_not_discrete_are_refused() -> None:
         ({"unroll": 30}, "period=40 is not a multiple of unroll=30"),
         ({"trace": 0}, "burn_in=40 and trace=0"),
         ({"burn_in": -1}, "burn_in=-1 and trace=80"),
-        ({"batch_size": None}, "batch_size=None; R2D2 needs a number of sequences"),
-        ({"learning_starts": 10, "replay_size": 5}, "learning_starts=10 sequences never fit into a replay"),
+        ({"batch_size": None}, "batch_size=None has to be a number of sequences"),
+        ({"learning_starts": 10, "replay_size": 5}, "learning_starts=10 has to be from 1 to replay_size=5 sequences"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:

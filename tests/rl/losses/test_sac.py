@@ -25,12 +25,12 @@ def test_targets_take_the_smaller_value_and_the_entropy() -> None:
 def test_both_values_are_drawn_to_one_target() -> None:
     q1, q2 = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0, 2.0], requires_grad=True)
     targets = torch.tensor([2.0, 5.0], requires_grad=True)
-    found = twin_q_loss(q1, q2, targets, torch.tensor([1.0, 0.5]))
-    assert found.loss.item() == pytest.approx((0.5 * (1 + 1) + 0.5 * 0.5 * (9 + 9)) / 2)
+    found = twin_q_loss(q1, q2, targets)
+    assert found.loss.item() == pytest.approx((0.5 * (1 + 1) + 0.5 * (9 + 9)) / 2)
     assert found.td_errors.tolist() == [0, 3]
     found.loss.backward()
     assert q1.grad is not None
-    assert q1.grad.tolist() == [-0.5, -0.75]
+    assert q1.grad.tolist() == [-0.5, -1.5]
     assert targets.grad is None
 
 

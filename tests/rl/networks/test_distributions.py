@@ -183,7 +183,6 @@ def test_the_kind_follows_from_the_spec() -> None:
     assert for_spec(DiscreteAction(3)) == Categorical(3)
     assert for_spec(MultiDiscreteAction((2, 3))) == MultiCategorical((2, 3))
     assert for_spec(ContinuousAction((-1.0,), (2.0,))) == DiagonalGaussian(1)
-    assert for_spec(ContinuousAction((-1.0,), (2.0,)), squashed=True) == SquashedGaussian((-1.0,), (2.0,))
 
 
 def test_squashing_to_infinite_bounds_is_refused() -> None:

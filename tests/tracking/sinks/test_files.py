@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from ropewalk.tracking.records import Metrics, NoteAdded, RunRecord
-from ropewalk.tracking.sinks.csv_files import CsvFile, append_whole
+from ropewalk.tracking.sinks.appended_file import append_whole
+from ropewalk.tracking.sinks.csv_files import CsvFile
 from ropewalk.tracking.sinks.jsonl import JsonLines
 from ropewalk.tracking.sinks.sink import CopiedRun
 

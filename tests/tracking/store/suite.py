@@ -473,6 +473,45 @@ class Requests:
         answered = store.requested(number)
         assert answered and (answered.ok, answered.answer) == (False, "nobody answered")
 
+    def test_a_run_that_ends_answers_what_nobody_has_answered(self, store: RunStore) -> None:
+        for run in ("a", "b"):
+            begin(store, run, StateIs("running", NOW))
+        number, other = store.request("a", "pause"), store.request("b", "pause")
+        store.apply(of("a", StateIs("done", NOW)))
+        answered = store.requested(number)
+        assert answered and (answered.ok, answered.answer) == (False, "it had ended already, and is done")
+        assert [one.number for one in store.requests(["a", "b"])] == [other]
+
+    @pytest.mark.parametrize("state", ["done", "paused", "failed", "stopped"])
+    def test_a_request_that_comes_after_the_end_is_answered_at_once(self, store: RunStore, state: str) -> None:
+        begin(store, "a", StateIs(state, NOW))
+        answered = store.requested(store.request("a", "stop"))
+        assert answered and (answered.ok, answered.answer) == (False, f"it had ended already, and is {state}")
+
+    def test_what_a_process_that_died_has_left_is_not_for_the_next_one(self, store: RunStore) -> None:
+        begin(store, "a", StateIs("running", NOW))
+        number = store.request("a", "pause")
+        store.apply(of("a", StateIs("running", NOW)))
+        assert store.requests(["a"]) == []
+        answered = store.requested(number)
+        assert answered and not answered.ok and "has ended without an answer" in answered.answer
+
+    def test_a_trial_is_answered_by_its_search_until_that_ends(self, store: RunStore) -> None:
+        begin(store, "s", StateIs("running", NOW), kind="search")
+        for trial in ("paused", "done", "fork"):
+            given = {"parent_step": 3.0} if trial == "fork" else {}
+            begin(store, trial, StateIs("running", NOW), kind="trial", parent="s", **given)
+        before = {trial: store.request(trial, "continue") for trial in ("paused", "done", "fork")}
+        store.apply(of("paused", StateIs("paused", NOW)))
+        store.apply(of("done", StateIs("done", NOW)))
+        after = store.request("paused", "continue")
+        open_ones = [one.number for one in store.requests(["paused", "done", "fork"])]
+        assert open_ones == [before["paused"], before["fork"], after], "the search answers for what is paused"
+        store.apply(of("s", StateIs("done", NOW)))
+        assert [one.number for one in store.requests(["paused", "done", "fork"])] == [before["fork"]]
+        late = store.requested(store.request("paused", "continue"))
+        assert late and late.answer == "it had ended already, and is paused"
+
     def test_requests_to_runs_that_are_not_there_are_refused(self, store: RunStore) -> None:
         with pytest.raises(RunNotFound):
             store.request("r1", "stop")
@@ -485,6 +524,25 @@ class Requests:
         store.delete("a")
         assert store.requested(number) is None
         assert store.request("b", "stop") > number
+
+
+class LongNames:
+    """PostgreSQL refused names above 2704 bytes, again and again, so that nothing of that process was stored."""
+
+    LONG = (
+        "".join(map(chr, range(0x4E00, 0x4E00 + 2000))) + "x" * 3000,
+        "".join(map(chr, range(0x4E00, 0x4E00 + 5000))),
+    )
+
+    def test_names_of_any_length_are_stored_cut_and_stay_apart(self, store: RunStore) -> None:
+        one, other = self.LONG[0] + "1", self.LONG[0] + "2"
+        begin(store, "a", *logged(one, [1.0], group=self.LONG[1]), *logged(other, [2.0], group=self.LONG[1]),
+              labels=[one, other, "short"], name=one, project=self.LONG[1])  # fmt: skip
+        row, series = store.run("a"), store.series("a")
+        assert len(row.labels) == 3 and "short" in row.labels and len(series) == 2
+        assert {each.last for each in series} == {1.0, 2.0}
+        names = [row.name, row.project, *row.labels, *(each.name for each in series), *(each.group for each in series)]
+        assert max(map(len, names)) <= 300
 
 
 class Removal:
@@ -666,5 +724,5 @@ class Processes:
         assert all(lengths == sorted(lengths) for lengths in seen)
 
 
-class StoreSuite(Runs, Records, MetricsInBlocks, Requests, Removal, Processes):
+class StoreSuite(Runs, Records, MetricsInBlocks, Requests, LongNames, Removal, Processes):
     """All of it; the fixture `again` opens the store once more."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from ropewalk.tracking.records import RunRecord
+from ropewalk.tracking.store.rows import LOST
 from tests.tracking.store.making import created, new_store
 
 BAD = "<script>alert(1)</script>\x1b[2J"
@@ -26,3 +30,12 @@ def test_a_notebook_shows_the_latest_runs_of_a_store(tmp_path: Path) -> None:
     assert shown.count("<tr>") == 21
     assert shown.index("r29") < shown.index("r10")
     assert ">r09<" not in shown and "<b>" not in shown
+
+
+@pytest.mark.parametrize(("state", "seconds"), [("running", 9.3), ("queued", 9.3), ("paused", 4.0), ("done", 4.0)])
+def test_a_run_lasts_until_now_or_until_it_took_its_last_state(tmp_path: Path, state: str, seconds: float) -> None:
+    with new_store(tmp_path) as store:
+        store.apply([RunRecord("a", created(time=100.0))])
+        row = replace(store.run("a"), state=state, changed=104.0, heard=106.5)
+    assert row.lasted_s(109.3) == seconds
+    assert replace(row, state=LOST).lasted_s(109.3) == 6.5

@@ -26,15 +26,19 @@ def add_now_head(style: Style) -> None:
     ui.add_head_html(f"<script>{_text('now.js')}</script>")
 
 
-def call_browser(function: str, *args: object) -> None:
+def call_browser(function: str, *args: object) -> int:
     """Call a function of the script in the tab of this page.
 
     Args:
         function: its name.
         args: plain values.
+
+    Returns:
+        How many bytes are sent.
     """
     words = ",".join(json.dumps(arg, separators=(",", ":")) for arg in args)
     ui.run_javascript(f"ropewalk.{function}({words})")
+    return len(words)
 
 
 def remember_entries(entries: Mapping[str, str]) -> None:

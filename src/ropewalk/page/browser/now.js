@@ -251,8 +251,14 @@ window.ropewalk = (function () {
     return typeof value === "string" && /^[=+@\t\r-]/.test(value) ? `'${value}` : value;
   }
 
+  const MOST_ROWS = 5000;
+
   function rows(gridId, added) {
-    withGrid(gridId, (grid) => grid.api.applyTransaction({ add: added, addIndex: 0 }));
+    withGrid(gridId, (grid) => {
+      const kept = (stores[gridId] ||= []);
+      kept.unshift(...added);
+      grid.api.applyTransaction({ add: added, addIndex: 0, remove: kept.splice(MOST_ROWS) });
+    });
   }
 
   // --- logs ---
@@ -280,18 +286,39 @@ window.ropewalk = (function () {
     if (atEnd) box.scrollTop = box.scrollHeight;
   }
 
-  // --- charts: the latest option is drawn, for a fifth of the time, and after a second at the latest ---
+  // --- charts: the latest option is drawn, for a fifth of the time, and after a second at the latest; what is not in
+  // sight is drawn once, and then when it comes into sight, which the page is told ---
 
-  const SHARE = 5, MOST_WAIT_MS = 1000;
+  const SHARE = 5, MOST_WAIT_MS = 1000, NEAR_PX = 200;
 
   function chart(id, option, height) {
-    const store = (stores[id] ||= { timer: 0, num: -1, next: 0 });
+    const store = (stores[id] ||= { timer: 0, num: -1, next: 0, inSight: true, told: true });
     store.pending = { option, height };
-    withChart(id, (element) => drawChart(element, store));
+    withChart(id, (element) => {
+      watchChart(element, store);
+      drawChart(element, store);
+    });
+  }
+
+  function watchChart(element, store) {
+    if (store.watch) return;
+    store.watch = new IntersectionObserver((entries) => {
+      store.inSight = entries[entries.length - 1].isIntersecting;
+      if (element.$el.isConnected) seeChart(element, store);
+      else store.watch.disconnect();
+    }, { rootMargin: `${NEAR_PX}px` });
+    store.watch.observe(element.$el);
+  }
+
+  function seeChart(element, store) {
+    const isSeen = store.inSight && !document.hidden;
+    if (isSeen !== store.told) element.$emit("seen", store.told = isSeen);
+    drawChart(element, store);
   }
 
   function drawChart(element, store) {
     if (!store.pending || document.hidden || store.timer || element.chart.isDisposed()) return;
+    if (!store.inSight && store.num >= 0) return;
     const begun = performance.now(), { option, height } = store.pending, num = (option.series || []).length;
     if (store.num > 0 && begun < store.next) {
       store.timer = setTimeout(() => { store.timer = 0; drawChart(element, store); }, store.next - begun);
@@ -307,7 +334,7 @@ window.ropewalk = (function () {
 
   document.addEventListener("visibilitychange", () => {
     for (const [id, store] of Object.entries(stores)) {
-      if (store.pending && "num" in store) withChart(id, (element) => drawChart(element, store));
+      if ("num" in store) withChart(id, (element) => seeChart(element, store));
     }
   });
 

@@ -82,9 +82,9 @@ def band(
     ]
 
 
-def rows_of_grids(num: int, *, top: int = 44, height: int, gap: int, left: int = 72, right: int = 24) -> list[Option]:
+def rows_of_grids(num: int, *, top: int = 44, height: int, gap: int, left: int = 72) -> list[Option]:
     """Return grids below each other, all of one height in pixels."""
-    return [{"left": left, "right": right, "top": top + row * (height + gap), "height": height} for row in range(num)]
+    return [{"left": left, "right": 24, "top": top + row * (height + gap), "height": height} for row in range(num)]
 
 
 def shade(value: float | None, low: float, high: float, style: Style) -> str:

@@ -5,16 +5,21 @@ Data: see `ropewalk.population.panels.fitness.fitness_panel`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures.bands import band
 from ropewalk.page.style import Option, Style
 
+_MOST_GENERATIONS = 500
+"""Points of a line; of more generations, each point stands for several, with the worst and the best of them all."""
+Column = Sequence[float | None]
+
 
 def fitness(data: Mapping[str, Any], style: Style) -> Option:
     """Bands from the worst to the best and between the quartiles, with the median, and the best so far as a line."""
+    data = thinned(data)
     xs: Sequence[float] = data["generation"]
     if not xs:
         return {}
@@ -57,6 +62,29 @@ def fitness(data: Mapping[str, Any], style: Style) -> Option:
         "dataZoom": [{"type": "inside"}],
         "series": series,
     }
+
+
+def thinned(data: Mapping[str, Any], most: int = _MOST_GENERATIONS) -> dict[str, Column]:
+    """Return the columns of the panel with at most so many rows, of six digits; the last generation stays.
+
+    Args:
+        data: of the panel.
+        most: rows.
+    """
+    columns = {name: column for name, column in data.items() if isinstance(column, Sequence)}
+    step = -(-len(columns["generation"]) // most) or 1
+    chosen: dict[str, Callable[[Sequence[float]], float]] = {"worst": min, "best": max}
+    return {name: _thinned(column, step, chosen.get(name, lambda ys: ys[-1])) for name, column in columns.items()}
+
+
+def _thinned(column: Column, step: int, choose: Callable[[Sequence[float]], float]) -> Column:
+    ends = range(len(column), 0, -step)[::-1]
+    groups = ([y for y in column[max(0, end - step) : end] if y is not None] for end in ends)
+    return [_rounded(choose(ys)) if ys else None for ys in groups]
+
+
+def _rounded(y: float) -> float:
+    return y if isinstance(y, int) else float(f"{y:.6g}")
 
 
 PICTURE = Picture(

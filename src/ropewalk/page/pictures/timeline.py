@@ -20,6 +20,8 @@ _MARKS = {
     "restart": ("warn", "circle"), "replacement": ("muted", "circle"), "leave": ("muted", "triangle"),
     "join": ("good", "circle"), "scale": ("good", "rect"), "plan": ("muted", "rect"), "checkpoint": ("good", "pin"),
 }  # fmt: skip
+_MOST_MARKS = 400
+"""Marks of a lane, which then lie side by side: of events that are closer to each other, the newest is shown."""
 _LONGEST = 160
 """Characters of an event that its tooltip shows."""
 
@@ -51,7 +53,8 @@ def timeline(data: Mapping[str, Any], style: Style) -> Option:
             type="category", data=lanes, inverse=True, axisTick={"show": False},
             splitLine={"show": True, "lineStyle": {"color": style.line}},
         ),
-        "series": [_series(lane, lanes.index(lane), events, style) for lane in lanes],
+        "series": [_series(lane, row, apart(events, lane, (end - begin) / _MOST_MARKS), style)
+                   for row, lane in enumerate(lanes)],
     }  # fmt: skip
 
 
@@ -63,12 +66,14 @@ def _series(lane: str, row: int, events: Sequence[Mapping[str, Any]], style: Sty
         "symbol": symbol,
         "symbolSize": 9 if lane == OTHER else 13,
         "itemStyle": {"color": color, "opacity": 0.85},
-        "data": [
-            {"name": _shown(event), "value": [round(float(event["at"]) * 1e3), row]}
-            for event in events
-            if _lane(str(event.get("kind", ""))) == lane
-        ],
+        "data": [{"name": _shown(event), "value": [round(float(event["at"]) * 1e3), row]} for event in events],
     }
+
+
+def apart(events: Sequence[Mapping[str, Any]], lane: str, space_s: float) -> list[Mapping[str, Any]]:
+    """Return the events of a lane, in the order of time, of each space of time the newest."""
+    mine = [event for event in events if _lane(str(event.get("kind", ""))) == lane]
+    return list({float(event["at"]) // (space_s or 1.0): event for event in mine}.values())
 
 
 def _lane(kind: str) -> str:

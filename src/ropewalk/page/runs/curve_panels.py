@@ -198,7 +198,7 @@ class CurvePanels:
                 ui.button(icon="open_in_full", on_click=lambda: self._enlarge(key)).props(
                     'flat round dense size="xs" title="larger" aria-label="larger"'
                 ).classes("muted curve-larger")
-            chart = Chart(escaped(key[1]), height)
+            chart = Chart(escaped(key[1]), height, on_seen=lambda: self._draw(one))
         one = _MetricChart(key, card, chart, note, max_points)
         chart.element.on("chart:finished", js_handler=_PREPARE % chart.element.id)
         chart.element.on(
@@ -227,7 +227,7 @@ class CurvePanels:
     async def _draw(self, one: _MetricChart) -> None:
         counts = tuple((run.id, series.count) for run, series in one.runs)
         wanted = (counts, self._view, one.window)
-        if wanted == one.drawn:
+        if wanted == one.drawn or not (one.chart.is_seen or one.drawn is None):
             return
         one.drawn = wanted
         if not one.runs:

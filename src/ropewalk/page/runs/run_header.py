@@ -15,7 +15,7 @@ from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.frame import Visit
 from ropewalk.page.runs.run_actions import RunAction
 from ropewalk.page.style import state_color
-from ropewalk.quantities import counted, shown_duration
+from ropewalk.quantities import counted, shown_duration, shown_moment
 from ropewalk.tracking.checkpoints import shown_step
 from ropewalk.tracking.relaunch_commands import settings_of
 from ropewalk.tracking.run_reports import RunReport, flattened
@@ -27,17 +27,6 @@ _SURE = {
     "kill": "Its process ends at once, with SIGKILL. What it has written is kept.",
     "delete": "The run, the runs that belong to it, their artifacts and checkpoints are deleted for good.",
 }
-
-
-def moment(seconds: float) -> str:
-    """Return a time of day and its date, as the clock of the page's host shows them."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
-
-
-def elapsed(run: RunRow, now: float) -> str:
-    """Return how long a run has been going on, or has taken."""
-    end = now if run.state in ("running", "queued") else run.heard if run.state == LOST else run.changed
-    return shown_duration(round(max(0.0, end - run.created), 1))
 
 
 class RunHeader:
@@ -66,7 +55,7 @@ class RunHeader:
             with self._place:
                 self._elapsed = _draw(report, self._visit, lambda: self._report, self._act)
         if self._elapsed is not None:
-            self._elapsed.set_text(f"started {moment(run.created)} · {elapsed(run, time.time())}")
+            self._elapsed.set_text(f"started {shown_moment(run.created)} · {shown_duration(run.lasted_s(time.time()))}")
 
 
 def _draw(report: RunReport, visit: Visit, current: Callable[[], RunReport], act: Act) -> ui.label:
@@ -197,4 +186,4 @@ def ask_settings(report: RunReport, name: str, step: float | None, act: Act) -> 
             ui.button(name.capitalize(), on_click=do).props("dense no-caps")
 
 
-__all__ = ["Act", "RunHeader", "ask_settings", "elapsed", "moment"]
+__all__ = ["Act", "RunHeader", "ask_settings"]

@@ -18,10 +18,10 @@ from ropewalk.page.runs.layout import plain_table, tiles
 from ropewalk.page.runs.notices import tell
 from ropewalk.page.runs.run_actions import RunAction
 from ropewalk.page.runs.run_files import IMAGE_TYPES
-from ropewalk.page.runs.run_header import Act, ask_settings, moment
+from ropewalk.page.runs.run_header import Act, ask_settings
 from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
 from ropewalk.page.style import state_color
-from ropewalk.quantities import shown_duration, shown_size
+from ropewalk.quantities import shown_duration, shown_moment, shown_size
 from ropewalk.tracking.checkpoints import read_checkpoint, shown_step
 from ropewalk.tracking.run_reports import RunReport, flattened
 from ropewalk.tracking.store.rows import ArtifactRow, CheckpointRow
@@ -77,9 +77,11 @@ def draw_time_line(report: RunReport, visit: Visit) -> None:
                 ui.icon("circle", size="9px").style(f"color:{state_color(outcome, style)}")
                 ui.label(f"{one.number}. {outcome}").classes("text-bold")
                 ui.label(
-                    escaped(f"{moment(one.began)}, {took}, from step {shown_step(one.from_step or 0.0)}{at_step}, "
-                            f"process {one.pid} on {one.host}")
-                ).classes("muted")  # fmt: skip
+                    escaped(
+                        f"{shown_moment(one.began)}, {took}, from step {shown_step(one.from_step or 0.0)}{at_step}, "
+                        f"process {one.pid} on {one.host}"
+                    )
+                ).classes("muted")
             if one.cause:
                 cause = escaped_lines(one.cause.strip())
                 ui.label(cause).classes("mono").style(f"color:{style.bad}; max-height: 220px; overflow: auto")
@@ -87,7 +89,7 @@ def draw_time_line(report: RunReport, visit: Visit) -> None:
     with Panel("Events"):
         if not events:
             ui.label("Nothing happened that is worth a line.").classes("muted")
-        rows = [(moment(event.time), event.kind, event.text) for event in reversed(events[-_MOST_EVENTS:])]
+        rows = [(shown_moment(event.time), event.kind, event.text) for event in reversed(events[-_MOST_EVENTS:])]
         if rows:
             plain_table("events", ("time", "kind", ""), rows, grow=2)
         if len(events) > _MOST_EVENTS:
@@ -111,7 +113,7 @@ def draw_checkpoints(report: RunReport, pinned: Collection[float], visit: Visit,
     rows: list[tuple[Any, ...]] = []
     for one in reversed(report.checkpoints):
         score = "" if one.score is None else f"{one.score:.6g}"
-        rows.append((shown_step(one.step), shown_size(one.size_bytes), score, moment(one.time), one.path,
+        rows.append((shown_step(one.step), shown_size(one.size_bytes), score, shown_moment(one.time), one.path,
                      _checkpoint_tools(report, one, one.step in pinned, visit, reader, act)))  # fmt: skip
     with Panel(
         "Checkpoints", help=f"{len(rows)} kept" + (f", scores {min(scores):.5g} to {max(scores):.5g}" if scores else "")
@@ -179,7 +181,7 @@ def draw_artifacts(report: RunReport) -> None:
                 _draw_images(report.run.id, name, found)
     rows = [
         (_link(report.run.id, number, one), one.kind, shown_size(one.size_bytes),
-         "" if one.step is None else shown_step(one.step), moment(one.time), one.sha256[:12])
+         "" if one.step is None else shown_step(one.step), shown_moment(one.time), one.sha256[:12])
         for number, one in reversed(numbered)
     ]  # fmt: skip
     with Panel("Files", help="saved, and never shown as a page"):
@@ -216,7 +218,7 @@ def _address(run: str, number: int) -> str:
 def draw_notes(report: RunReport, visit: Visit, act: Act) -> None:
     """Draw the notes of a run, and a box for another one."""
     for note in report.notes:
-        ui.label(moment(note.time)).classes("text-caption muted")
+        ui.label(shown_moment(note.time)).classes("text-caption muted")
         ui.label(escaped_lines(note.text)).style("white-space: pre-wrap; overflow-wrap: anywhere")
     if not report.notes:
         ui.label("No notes yet.").classes("muted")
@@ -242,7 +244,7 @@ def draw_children(report: RunReport, visit: Visit) -> None:
     for child in report.children[:500]:
         link = lambda child=child: ui.link(escaped(child.name), f"/runs/{quote(child.id, safe='')}") and None  # noqa: E731
         how = "" if child.parent_step is None else f"forked at step {shown_step(child.parent_step)}"
-        rows.append((link, child.state, child.kind, how, moment(child.created)))
+        rows.append((link, child.state, child.kind, how, shown_moment(child.created)))
     with Panel("Runs", help=", ".join(f"{num} {state}" for state, num in counts.items())):
         plain_table("runs", ("name", "state", "kind", "", "started"), rows)
 

@@ -14,6 +14,9 @@ from ropewalk.search.book import Line
 from ropewalk.search.results import SearchResults
 from ropewalk.search.trial_result import TrialResult
 
+_MOST_AXES = 12
+"""How many hyperparameters parallel coordinates show."""
+
 
 @dataclass(slots=True)
 class _Rung:
@@ -29,20 +32,17 @@ def history_data(results: SearchResults) -> dict[str, Any]:
     return {"metric": results.metrics[0], "mode": results.modes[0], "trials": trials}
 
 
-def parallel_data(
-    results: SearchResults, shares: Mapping[str, float], most: int = 12
-) -> tuple[dict[str, Any], list[int]]:
+def parallel_data(results: SearchResults, shares: Mapping[str, float]) -> tuple[dict[str, Any], list[int]]:
     """Return the data of `pictures.parallel`, and the number of the trial of each row.
 
     Args:
         results: the trials.
         shares: importance of each hyperparameter; the most important ones come first.
-        most: how many hyperparameters to show at most.
     """
     trials = [trial for trial in results if trial.best is not None and math.isfinite(trial.best)]
     names = [name for name in dict.fromkeys(name for trial in trials for name in trial.hyperparameters)
              if len({str(trial.hyperparameters.get(name)) for trial in trials}) > 1]  # fmt: skip
-    names = sorted(names, key=lambda name: -shares.get(name, 0.0))[:most]
+    names = sorted(names, key=lambda name: -shares.get(name, 0.0))[:_MOST_AXES]
     rows = [[*(trial.hyperparameters.get(name, "-") for name in names), trial.best] for trial in trials]
     return {"metric": results.metrics[0], "names": names, "rows": rows}, [trial.number for trial in trials]
 

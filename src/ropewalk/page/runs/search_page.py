@@ -29,7 +29,7 @@ from ropewalk.page.runs.configuration_panel import ConfigurationPanel
 from ropewalk.page.runs.layout import plain_table, save_button, tiles
 from ropewalk.page.runs.notices import carry_out, runs_frame, show_unreadable
 from ropewalk.page.runs.run_actions import RunAction, perform
-from ropewalk.page.runs.run_header import RunHeader, elapsed, moment
+from ropewalk.page.runs.run_header import RunHeader
 from ropewalk.page.runs.search_data import (
     history_data,
     pareto_data,
@@ -40,6 +40,7 @@ from ropewalk.page.runs.search_data import (
 )
 from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
 from ropewalk.page.style import state_color
+from ropewalk.quantities import shown_duration, shown_moment
 from ropewalk.search.importance import importances
 from ropewalk.search.loading import read_results
 from ropewalk.search.results import SearchResults
@@ -196,13 +197,13 @@ def _list(store: RunStore, searches: SearchReader) -> list[tuple[Any, ...]]:
             states[trial.parent].append(trial.state)
     rows: list[tuple[Any, ...]] = []
     for run in found:
-        took = elapsed(run, time.time()) if run.state == "running" else elapsed(run, 0.0)
+        took = shown_duration(run.lasted_s(time.time()))
         metrics = cast("list[str]", run.config.get("metric") or [])
         modes = cast("list[str]", run.config.get("mode") or [])
         goal = ", ".join(f"{metric} ({mode})" for metric, mode in zip(metrics, modes, strict=False))
         rows.append((run.id, run.name, run.state, run.project, state_counts(states[run.id]), goal,
                      searches.best(store, run), _kind(run.config.get("sampler")), _kind(run.config.get("scheduler")),
-                     moment(run.created), took))  # fmt: skip
+                     shown_moment(run.created), took))  # fmt: skip
     return rows
 
 

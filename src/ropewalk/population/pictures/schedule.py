@@ -10,6 +10,7 @@ Requires matplotlib; opens no window.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,10 @@ def draw_schedule(
 
     _draw_lines(rows[0], [_rise(history, place) for place in range(len(history))], _ALL, "all members")
     _draw_lines(rows[0], [[(each.end, each.score) for each in best]], _BEST, "best")
+    rows[0].set_ylim(*_limits([each.score for each in every], [each.score for each in best]))
     rows[0].set_ylabel("score")
     rows[0].legend(loc="lower right", fontsize="small")
-    rows[0].set_title(title or f"score {best[-1].score:.4g} after {best[-1].end} steps of {len(best)} intervals")
+    rows[0].set_title(title or f"score {best[-1].score:.4g} after {best[-1].end} steps, in {len(best)} intervals")
     for row, name in zip(rows[1:], names, strict=True):
         _draw_values(row, name, every, best)
     rows[-1].set_xlabel("steps")
@@ -60,6 +62,18 @@ def draw_schedule(
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=120)
     return figure
+
+
+def _limits(scores: list[float], best: list[float]) -> tuple[float, float]:
+    """Return the range of scores that is drawn, with all of the best member's.
+
+    One member that diverges would make all others one line, so of the rest the worst quarter is left out.
+    """
+    known = sorted(score for score in scores if math.isfinite(score)) or [0.0]
+    low = min([known[len(known) // 4], *filter(math.isfinite, best)])
+    high = known[-1]
+    margin = 0.05 * (high - low) or 0.5
+    return low - margin, high + margin
 
 
 def _rise(history: History, place: int) -> list[tuple[float, float]]:

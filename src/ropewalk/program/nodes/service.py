@@ -79,6 +79,12 @@ class Service(Node[T_co]):
                 f"{made.__name__} has public methods that nobody could call: {', '.join(taken)}; "
                 "of a client, `.all` is every replica and `.any` one of them, so give them other names"
             )
+        own_work = inspect.getattr_static(made, "run", None)
+        if inspect.isfunction(own_work) and (reason := misfit(own_work, (made,), {})):
+            yield (
+                f"{made.__name__}.run is the service's own work, which it begins by itself without arguments, but "
+                f"{reason}; give a method for others another name"
+            )
         if inspect.isabstract(made):
             names = sorted(typing.cast("Any", made).__abstractmethods__)
             yield f"{made.__name__} is abstract: {', '.join(names)} must be defined"

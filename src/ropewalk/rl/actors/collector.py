@@ -138,6 +138,11 @@ class Collector:
             seconds={"env": env_s, "policy": policy_s, "reset": reset_s, "other": other_s},
         )
 
+    def call_under_way(self) -> str:
+        """Return which call of an environment has not returned yet, with its group; "": none. For other threads."""
+        call, comma, seed = self._environment.call_under_way().partition(",")
+        return call and f"{call} of group {self._group}{comma}{seed}"
+
     def history(self) -> CollectorHistory:
         """Return where the collector stands, for one that goes on in its place with new environments.
 
@@ -199,6 +204,11 @@ class Collector:
         self._lengths[env] += np.count_nonzero(arrays.mask[start:stop, env])
 
 
+def calls_under_way(collectors: Mapping[int, Collector]) -> dict[int, str]:
+    """Return, by group, which call of an environment has not returned; another thread may change the mapping."""
+    return {group: collector.call_under_way() for group, collector in list(collectors.items())}
+
+
 def _numbers_of(info: Mapping[str, Any]) -> dict[str, float]:
     """Return the entries that are one number."""
     return {name: float(value) for name, value in info.items() if _is_number(value)}
@@ -210,4 +220,4 @@ def _is_number(value: Any) -> bool:
     return getattr(value, "shape", None) == () and getattr(value.dtype, "kind", "") in "biuf"
 
 
-__all__ = ["BLOCKS_OF_A_LIFE", "Collector", "CollectorHistory"]
+__all__ = ["BLOCKS_OF_A_LIFE", "Collector", "CollectorHistory", "calls_under_way"]

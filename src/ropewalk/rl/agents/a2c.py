@@ -15,7 +15,7 @@ from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchRMSProp
 from ropewalk.rl.learners.unrolls import Unrolls
 from ropewalk.rl.losses.actor_critic import actor_critic_loss
 from ropewalk.rl.losses.gae import gae
-from ropewalk.rl.losses.ppo import explained_variance, normalised_advantages
+from ropewalk.rl.losses.ppo import normalised_advantages
 from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.replay.batch import SampleInfo
@@ -84,15 +84,7 @@ class A2CLearner(OnPolicyLearner):
             value_cost=agent.baseline_cost,
             entropy_cost=agent.entropy_cost,
         )
-        norm = self.gradient_step.take(loss.loss, info)
-        return {
-            "loss": float(loss.loss.detach()),
-            "policy_loss": float(loss.policy.detach()),
-            "value_loss": float(loss.value.detach()),
-            "entropy": float(loss.entropy.detach()),
-            "gradient_norm": norm,
-            "explained_variance": float(explained_variance(values[:-1].detach(), estimate.returns, mask)),
-        }
+        return self.actor_critic_step(loss, values[:-1], estimate.returns, mask, info)
 
 
 __all__ = ["A2C", "A2CLearner"]

@@ -18,6 +18,22 @@ NetworkFactory: TypeAlias = Callable[[EnvironmentSpec], Any]
 """Makes a network from the environment's spec: a `torch.nn.Module`, such as `rl.MLP((64, 64))` makes."""
 
 
+def require(settings: object, name: str, fulfilled: bool, rule: str) -> None:
+    """Raise unless a setting is as it has to be.
+
+    Args:
+        settings: what has the setting.
+        name: of the setting.
+        fulfilled: whether it is as it has to be.
+        rule: how it has to be, such as "at least 1".
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not fulfilled:
+        raise ValueError(f"{type(settings).__name__}: {name}={getattr(settings, name)!r} has to be {rule}")
+
+
 class Agent(ABC):
     """Settings of a method, and how its parts are made. A frozen dataclass: compared, printed, pickled.
 
@@ -75,4 +91,21 @@ class Agent(ABC):
         del spec
 
 
-__all__ = ["Agent", "NetworkFactory"]
+def check_replay(agent: Agent, item: str, learning_starts: int, replay_size: int) -> None:
+    """Raise unless an agent can learn from replay: batches have a size of their own, and enough items fit.
+
+    Args:
+        agent: the agent.
+        item: what replay holds, such as "transitions".
+        learning_starts: number of items with which updates begin.
+        replay_size: number of items that replay holds.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    require(agent, "batch_size", (agent.batch_size or 0) >= 1, f"a number of {item}, such as 64")
+    rule = f"from 1 to replay_size={replay_size} {item}, or updates would never begin"
+    require(agent, "learning_starts", 1 <= learning_starts <= replay_size, rule)
+
+
+__all__ = ["Agent", "NetworkFactory", "check_replay", "require"]

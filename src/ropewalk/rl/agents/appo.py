@@ -12,23 +12,16 @@ from dataclasses import dataclass
 import torch
 
 from ropewalk.rl.agents.ppo import PPO, PPOLearner, Targets
+from ropewalk.rl.agents.vtrace_bounds import VTraceBounds
 from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
 from ropewalk.rl.learners.unrolls import Unrolls
-from ropewalk.rl.losses.vtrace import vtrace
 from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
 
 
 @dataclass(frozen=True, kw_only=True)
-class APPO(PPO):
-    """Settings of APPO: those of `PPO`, and some of `IMPALA`.
-
-    Attributes:
-        rho_bar: bound of the ratios of probabilities that weigh temporal differences; at least c_bar.
-        c_bar: bound of the ratios by which later differences count for earlier values.
-        max_policy_lag: blocks whose actions were chosen by weights more than this number of versions old are dropped
-            and counted; None: none are.
-    """
+class APPO(VTraceBounds, PPO):
+    """Settings of APPO: those of `PPO`, and those of `VTraceBounds`."""
 
     synchronous = False
 
@@ -38,16 +31,12 @@ class APPO(PPO):
     anneal_learning_rate: bool = False
     epochs: int = 1
     minibatches: int = 4
-    rho_bar: float = 1.0
-    c_bar: float = 1.0
     max_policy_lag: int | None = 20
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot be meant."""
         super().__post_init__()
-        self._require("c_bar", self.c_bar > 0, "above 0")
-        self._require("rho_bar", self.rho_bar >= self.c_bar, f"at least c_bar={self.c_bar}, or values may not converge")
-        self._require("max_policy_lag", self.max_policy_lag is None or self.max_policy_lag >= 0, "at least 0, or None")
+        self.check_bounds()
 
     def _learner(self, model: ActorCritic, distribution: ActionDistribution, seed: int) -> APPOLearner:
         return APPOLearner(model, distribution, self, seed)
@@ -58,25 +47,16 @@ class APPOLearner(PPOLearner):
 
     def __init__(self, model: ActorCritic, distribution: ActionDistribution, agent: APPO, seed: int) -> None:
         super().__init__(model, distribution, agent, seed, max_policy_lag=agent.max_policy_lag)
-        self._bounds = agent.rho_bar, agent.c_bar
+        self._bounds: VTraceBounds = agent
 
     def targets(self, unrolls: Unrolls) -> Targets:
         """Return the advantages and the targets of V-trace."""
         with torch.no_grad():
             params, values, _ = self.model.unroll(unrolls.observation, unrolls.first, unrolls.state)
             log_prob = self.distribution.log_prob(params[:-1], unrolls.action)
-        rho_bar, c_bar = self._bounds
-        returns = vtrace(
-            log_prob=log_prob,
-            behaviour_log_prob=unrolls.log_prob,
-            reward=unrolls.reward,
-            terminated=unrolls.terminated,
-            mask=unrolls.mask,
-            values=values,
-            discount=self._agent.discount,
-            lambda_=self._agent.lambda_,
-            rho_bar=rho_bar,
-            c_bar=c_bar,
+        agent = self._agent
+        returns = self._bounds.corrected(
+            unrolls, log_prob=log_prob, values=values, discount=agent.discount, lambda_=agent.lambda_
         )
         return Targets(values[:-1], returns.advantages, returns.targets)
 

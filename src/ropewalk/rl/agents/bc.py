@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.rl.adders.n_step import NStepAdder
-from ropewalk.rl.agents.agent import Agent, NetworkFactory
+from ropewalk.rl.agents.agent import Agent, NetworkFactory, require
 from ropewalk.rl.agents.continuous import make_actor
 from ropewalk.rl.agents.replay_ratio import ratio_table
 from ropewalk.rl.agents.td3 import make_deterministic_actor
@@ -65,8 +65,7 @@ class BC(Agent):
 
     def __post_init__(self) -> None:
         """Refuse a batch without transitions."""
-        if self.batch_size is None or self.batch_size < 1:
-            raise ValueError(f"batch_size={self.batch_size}: a batch of BC has at least 1 transition")
+        require(self, "batch_size", (self.batch_size or 0) >= 1, "a number of transitions, such as 64")
 
     def check(self, spec: EnvironmentSpec) -> None:
         """Raise if actions are continuous and have no finite bounds."""

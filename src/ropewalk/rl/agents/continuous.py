@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from ropewalk.rl.adders.n_step import NStepAdder
-from ropewalk.rl.agents.agent import Agent, NetworkFactory
+from ropewalk.rl.agents.agent import Agent, NetworkFactory, check_replay, require
 from ropewalk.rl.agents.replay_ratio import ratio_table
 from ropewalk.rl.agents.transition_signature import transition_signature
 from ropewalk.rl.environments.spec import EnvironmentSpec
@@ -62,15 +62,8 @@ class ContinuousAgent(Agent):
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work together."""
-        if self.batch_size is None or self.batch_size < 1:
-            raise ValueError(f"batch_size={self.batch_size}: a batch of {self.name} has at least 1 transition")
-        if not 1 <= self.learning_starts <= self.replay_size:
-            raise ValueError(
-                f"learning_starts={self.learning_starts} must be from 1 to replay_size={self.replay_size}, or updates "
-                "would never begin"
-            )
-        if self.updates_per_step <= 0:
-            raise ValueError(f"updates_per_step={self.updates_per_step} must be positive")
+        check_replay(self, "transitions", self.learning_starts, self.replay_size)
+        require(self, "updates_per_step", self.updates_per_step > 0, "above 0")
 
     @property
     @abstractmethod

@@ -33,7 +33,7 @@ from typing import Literal, TypeAlias
 
 from ropewalk.near_names import check_choice
 from ropewalk.rl.adders.n_step import NStepAdder
-from ropewalk.rl.agents.agent import Agent, NetworkFactory
+from ropewalk.rl.agents.agent import Agent, NetworkFactory, check_replay
 from ropewalk.rl.agents.discrete_actions import make_action_values, num_discrete_actions
 from ropewalk.rl.agents.replay_ratio import ratio_table
 from ropewalk.rl.agents.transition_signature import transition_signature
@@ -129,13 +129,7 @@ class DQN(Agent):
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, before anything starts."""
         check_choice("distributional", self.distributional, ("none", "c51", "quantile"))
-        if self.batch_size is None or self.batch_size < 1:
-            raise ValueError(f"batch_size={self.batch_size}; DQN needs a number of transitions, such as 64")
-        if self.learning_starts > self.replay_size:
-            raise ValueError(
-                f"learning_starts={self.learning_starts} transitions never fit into a replay of "
-                f"replay_size={self.replay_size}; make replay larger or start earlier"
-            )
+        check_replay(self, "transitions", self.learning_starts, self.replay_size)
         self.returns()
 
     def check(self, spec: EnvironmentSpec) -> None:

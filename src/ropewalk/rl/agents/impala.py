@@ -10,28 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.rl.agents.on_policy import OnPolicyAgent
+from ropewalk.rl.agents.vtrace_bounds import VTraceBounds
 from ropewalk.rl.learners.gradient_step import NotFiniteRule
 from ropewalk.rl.learners.on_policy import OnPolicyLearner
 from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
 from ropewalk.rl.learners.unrolls import Unrolls
 from ropewalk.rl.losses.actor_critic import actor_critic_loss
-from ropewalk.rl.losses.ppo import explained_variance
-from ropewalk.rl.losses.vtrace import vtrace
 from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.replay.batch import SampleInfo
 
 
 @dataclass(frozen=True, kw_only=True)
-class IMPALA(OnPolicyAgent):
-    """Settings of IMPALA.
-
-    Attributes:
-        rho_bar: bound of the ratios of probabilities that weigh temporal differences; at least c_bar.
-        c_bar: bound of the ratios by which later differences count for earlier values.
-        max_policy_lag: blocks whose actions were chosen by weights more than this number of versions old are dropped
-            and counted; None: none are.
-    """
+class IMPALA(VTraceBounds, OnPolicyAgent):
+    """Settings of IMPALA; see `OnPolicyAgent` and `VTraceBounds`."""
 
     shares_torso = True
 
@@ -51,16 +43,11 @@ class IMPALA(OnPolicyAgent):
     normalise_rewards: bool = False
     separate_networks: bool | None = None
     not_finite: NotFiniteRule = "raise"
-    rho_bar: float = 1.0
-    c_bar: float = 1.0
-    max_policy_lag: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot be meant."""
         super().__post_init__()
-        self._require("c_bar", self.c_bar > 0, "above 0")
-        self._require("rho_bar", self.rho_bar >= self.c_bar, f"at least c_bar={self.c_bar}, or values may not converge")
-        self._require("max_policy_lag", self.max_policy_lag is None or self.max_policy_lag >= 0, "at least 0, or None")
+        self.check_bounds()
 
     def _learner(self, model: ActorCritic, distribution: ActionDistribution, seed: int) -> IMPALALearner:
         del seed
@@ -79,17 +66,12 @@ class IMPALALearner(OnPolicyLearner):
         agent, mask = self._agent, unrolls.mask
         params, values, _ = self.model.unroll(unrolls.observation, unrolls.first, unrolls.state)
         log_prob = self.distribution.log_prob(params[:-1], unrolls.action)
-        returns = vtrace(
+        returns = agent.corrected(
+            unrolls,
             log_prob=log_prob.detach(),
-            behaviour_log_prob=unrolls.log_prob,
-            reward=unrolls.reward,
-            terminated=unrolls.terminated,
-            mask=mask,
             values=values.detach(),
             discount=agent.discount,
             lambda_=agent.lambda_,
-            rho_bar=agent.rho_bar,
-            c_bar=agent.c_bar,
         )
         loss = actor_critic_loss(
             log_prob=log_prob,
@@ -101,17 +83,10 @@ class IMPALALearner(OnPolicyLearner):
             value_cost=agent.baseline_cost,
             entropy_cost=agent.entropy_cost,
         )
-        norm = self.gradient_step.take(loss.loss, info)
-        return {
-            "loss": float(loss.loss.detach()),
-            "policy_loss": float(loss.policy.detach()),
-            "value_loss": float(loss.value.detach()),
-            "entropy": float(loss.entropy.detach()),
-            "gradient_norm": norm,
-            "ratio": float(returns.ratios[mask].mean()),
-            "ratio_max": float(returns.ratios.max()),
-            "explained_variance": float(explained_variance(values[:-1].detach(), returns.targets, mask)),
-        }
+        metrics = self.actor_critic_step(loss, values[:-1], returns.targets, mask, info)
+        metrics["ratio"] = float(returns.ratios[mask].mean())
+        metrics["ratio_max"] = float(returns.ratios.max())
+        return metrics
 
 
 __all__ = ["IMPALA", "IMPALALearner"]

@@ -14,7 +14,7 @@ import torch
 
 from ropewalk.rl.adders.adder import Adder
 from ropewalk.rl.adders.unroll import UnrollAdder
-from ropewalk.rl.agents.agent import Agent, NetworkFactory
+from ropewalk.rl.agents.agent import Agent, NetworkFactory, require
 from ropewalk.rl.environments.spec import ArraySpec, ContinuousAction, EnvironmentSpec
 from ropewalk.rl.learners.gradient_step import NotFiniteRule
 from ropewalk.rl.learners.on_policy import OnPolicyLearner, OnPolicySettings
@@ -80,19 +80,15 @@ class OnPolicyAgent(Agent):
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot be meant."""
-        self._require("unroll", self.unroll >= 1, "at least 1")
-        self._require("envs", self.envs >= 1, "at least 1")
-        self._require("batch_size", self.batch_size is None or self.batch_size >= 1, "at least 1, or None")
-        self._require("discount", 0 <= self.discount <= 1, "from 0 to 1")
-        self._require("lambda_", 0 <= self.lambda_ <= 1, "from 0 to 1")
-        self._require("max_grad_norm", self.max_grad_norm is None or self.max_grad_norm > 0, "above 0, or None")
-        self._require("reward_scale", 0 < self.reward_scale < math.inf, "above 0 and finite")
-        self._require("reward_clip", self.reward_clip is None or self.reward_clip > 0, "above 0, or None")
-        self._require("not_finite", self.not_finite in ("raise", "skip"), "'raise' or 'skip'")
-
-    def _require(self, name: str, fulfilled: bool, rule: str) -> None:
-        if not fulfilled:
-            raise ValueError(f"{type(self).__name__}: {name}={getattr(self, name)!r} has to be {rule}")
+        require(self, "unroll", self.unroll >= 1, "at least 1")
+        require(self, "envs", self.envs >= 1, "at least 1")
+        require(self, "batch_size", self.batch_size is None or self.batch_size >= 1, "at least 1, or None")
+        require(self, "discount", 0 <= self.discount <= 1, "from 0 to 1")
+        require(self, "lambda_", 0 <= self.lambda_ <= 1, "from 0 to 1")
+        require(self, "max_grad_norm", self.max_grad_norm is None or self.max_grad_norm > 0, "above 0, or None")
+        require(self, "reward_scale", 0 < self.reward_scale < math.inf, "above 0 and finite")
+        require(self, "reward_clip", self.reward_clip is None or self.reward_clip > 0, "above 0, or None")
+        require(self, "not_finite", self.not_finite in ("raise", "skip"), "'raise' or 'skip'")
 
     def make_policy(
         self, spec: EnvironmentSpec, network: NetworkFactory | None, *, group: int = 0, groups: int = 1

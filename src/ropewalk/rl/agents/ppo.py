@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ropewalk.rl.agents.agent import require
 from ropewalk.rl.agents.on_policy import OnPolicyAgent
 from ropewalk.rl.learners.gradient_step import GradientStep, NotFiniteRule
 from ropewalk.rl.learners.metrics import MetricMeans
@@ -88,12 +89,12 @@ class PPO(OnPolicyAgent):
     def __post_init__(self) -> None:
         """Refuse settings that cannot be meant."""
         super().__post_init__()
-        self._require("epochs", self.epochs >= 1, "at least 1")
-        self._require("minibatches", self.minibatches >= 1, "at least 1")
+        require(self, "epochs", self.epochs >= 1, "at least 1")
+        require(self, "minibatches", self.minibatches >= 1, "at least 1")
         clips = (self.clip.start,) if isinstance(self.clip, LinearSchedule) else (self.clip,)
-        self._require("clip", min(clips) > 0, "above 0")
-        self._require("value_clip", self.value_clip is None or self.value_clip > 0, "above 0, or None")
-        self._require("target_kl", self.target_kl is None or self.target_kl > 0, "above 0, or None")
+        require(self, "clip", min(clips) > 0, "above 0")
+        require(self, "value_clip", self.value_clip is None or self.value_clip > 0, "above 0, or None")
+        require(self, "target_kl", self.target_kl is None or self.target_kl > 0, "above 0, or None")
 
     def _learner(self, model: ActorCritic, distribution: ActionDistribution, seed: int) -> PPOLearner:
         return PPOLearner(model, distribution, self, seed)

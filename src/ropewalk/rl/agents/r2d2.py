@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.rl.adders.sequence import SequenceAdder
-from ropewalk.rl.agents.agent import Agent, NetworkFactory
+from ropewalk.rl.agents.agent import Agent, NetworkFactory, check_replay
 from ropewalk.rl.agents.discrete_actions import make_action_values, num_discrete_actions
 from ropewalk.rl.agents.replay_ratio import ratio_table
 from ropewalk.rl.environments.spec import EnvironmentSpec
@@ -105,13 +105,7 @@ class R2D2(Agent):
                 f"burn_in={self.burn_in} and trace={self.trace}: a sequence needs at least 0 rows of burn-in and at "
                 "least 1 step to learn from"
             )
-        if self.batch_size is None or self.batch_size < 1:
-            raise ValueError(f"batch_size={self.batch_size}; R2D2 needs a number of sequences, such as 64")
-        if self.learning_starts > self.replay_size:
-            raise ValueError(
-                f"learning_starts={self.learning_starts} sequences never fit into a replay of "
-                f"replay_size={self.replay_size}; make replay larger or start earlier"
-            )
+        check_replay(self, "sequences", self.learning_starts, self.replay_size)
 
     def check(self, spec: EnvironmentSpec) -> None:
         """Raise if actions are not discrete."""

@@ -90,6 +90,13 @@ class VectorEnvironment(ABC):
     def close(self) -> None:
         """Release what the environments hold; may be called twice."""
 
+    def call_under_way(self) -> str:
+        """Return which call of an environment has not returned yet, in words that no other call has; "": none is known.
+
+        Called by other threads.
+        """
+        return ""
+
     def history(self) -> EnvironmentHistory:
         """Return how to bring new environments to the state of these: what `resume` takes.
 

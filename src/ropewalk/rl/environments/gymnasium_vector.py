@@ -52,14 +52,20 @@ class GymnasiumVectorEnvironment(VectorEnvironment):
         self._encode = batched_action_encoder(action_space)
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._is_open = True
+        self._num_calls, self._is_called = 0, False
 
     def reset(self) -> Observation:
+        self._is_called = True
         observation, _ = self._envs.reset(seed=self._seed)
+        self._is_called = False
         self._ended = np.zeros(self.num_envs, np.bool_)
         return self._copied(observation)
 
     def step(self, action: Array) -> Steps:
+        self._num_calls += 1
+        self._is_called = True
         observation, rewards, terminations, truncations, infos = self._envs.step(self._encode(action))
+        self._is_called = False
         reward = np.array(rewards, np.float32)
         terminated, truncated = np.array(terminations, np.bool_), np.array(truncations, np.bool_)
         mask = ~self._ended
@@ -69,6 +75,12 @@ class GymnasiumVectorEnvironment(VectorEnvironment):
         self._ended = terminated | truncated
         final = {env: _info_of(infos, env) for env in np.flatnonzero(self._ended).tolist()} if infos else {}
         return Steps(self._copied(observation), reward, terminated, truncated, mask, final)
+
+    def call_under_way(self) -> str:
+        if not self._is_called:
+            return ""
+        what = f"step {self._num_calls}" if self._num_calls else "reset"
+        return f"{what} of the vector environment, seed {self._seed}"
 
     def close(self) -> None:
         if self._is_open:

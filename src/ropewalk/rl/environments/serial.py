@@ -87,6 +87,8 @@ class SerialVectorEnvironment(VectorEnvironment):
         self._actions = ActionHistory(num_envs, self.spec.action_array) if keeps_history else None
         self._num_steps = [0] * num_envs
         """Of the current episodes."""
+        self._called: int | None = None
+        """The environment that is stepped or reset now."""
         self._episodes = [life * EPISODES_OF_A_LIFE] * num_envs
         self._ended = [False] * num_envs
         self._failures = [EpisodeFailures() for _ in range(num_envs)]
@@ -98,6 +100,7 @@ class SerialVectorEnvironment(VectorEnvironment):
         observation = self._rows.empty()
         for env, episode in enumerate(self._episodes):
             self._begin(env, episode, observation)
+        self._called = None
         return self._noted(observation)
 
     def step(self, action: Array) -> Steps:
@@ -119,6 +122,7 @@ class SerialVectorEnvironment(VectorEnvironment):
             if is_terminated or is_truncated:
                 terminated[env], truncated[env] = is_terminated, is_truncated
                 final[env] = info
+        self._called = None
         return Steps(self._noted(observation), reward, terminated, truncated, mask, final)
 
     def close(self) -> None:
@@ -126,6 +130,13 @@ class SerialVectorEnvironment(VectorEnvironment):
         with contextlib.ExitStack() as closing:  # an error of one leaves none open
             for env in envs:
                 closing.callback(env.close)
+
+    def call_under_way(self) -> str:
+        env = self._called
+        if env is None:
+            return ""
+        steps = self._num_steps[env]
+        return f"{f'step {steps}' if steps else 'reset'} of environment {env}, episode seed {self._episode_seed(env)}"
 
     def history(self) -> EnvironmentHistory:
         """See the base class.
@@ -160,6 +171,7 @@ class SerialVectorEnvironment(VectorEnvironment):
                 self._step_one(env, command, observation)
                 if self._ended[env] != (ended and step == len(actions) - 1):
                     raise self._not_the_same(env, history, step + 1)
+        self._called = None
         if self._actions is not None:
             self._actions.restore(history.actions)
         return self._noted(observation)
@@ -177,6 +189,7 @@ class SerialVectorEnvironment(VectorEnvironment):
 
     def _begin(self, env: int, episode: int, observation: Observation) -> None:
         self._episodes[env], self._ended[env], self._num_steps[env] = episode, False, 0
+        self._called = env
         if self._actions is not None:
             self._actions.begin(env)
         seed = self._episode_seed(env)
@@ -194,6 +207,7 @@ class SerialVectorEnvironment(VectorEnvironment):
         self, env: int, command: Any, observation: Observation
     ) -> tuple[float, bool, bool, Mapping[str, Any]]:
         self._num_steps[env] += 1
+        self._called = env
         try:
             seen, reward, terminated, truncated, info = self._envs[env].step(command)
             self._rows.write(observation, env, seen)

@@ -92,11 +92,11 @@ class EnvironmentSpec:
                 return ArraySpec((len(low),), "float32", min(low), max(high))
 
 
-def observation_columns(observation: Observation, prefix: str = "observation") -> dict[str, Array]:
+def observation_columns(observation: Observation) -> dict[str, Array]:
     """Return an observation as flat columns, named as in `EnvironmentSpec.observation_columns`."""
     if isinstance(observation, dict):
-        return {f"{prefix}.{name}": array for name, array in observation.items()}
-    return {prefix: observation}
+        return {f"observation.{name}": array for name, array in observation.items()}
+    return {"observation": observation}
 
 
 def observation_of(columns: Mapping[str, Array], prefix: str = "observation") -> Observation:

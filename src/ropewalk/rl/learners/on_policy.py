@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from ropewalk.pipeline.tracing.trees import map_tensors
 from ropewalk.rl.environments.spec import Array
@@ -27,6 +27,8 @@ from ropewalk.rl.learners.learner import Learner, Update
 from ropewalk.rl.learners.optimizers import OptimizerFactory
 from ropewalk.rl.learners.reward_scaling import RewardScaling
 from ropewalk.rl.learners.unrolls import Unrolls, unrolls_of
+from ropewalk.rl.losses.actor_critic import ActorCriticLoss
+from ropewalk.rl.losses.ppo import explained_variance
 from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.networks.module_arrays import arrays_of
@@ -85,6 +87,28 @@ class OnPolicyLearner(Learner):
             unrolls: the blocks.
             info: of the blocks, for messages.
         """
+
+    def actor_critic_step(
+        self, loss: ActorCriticLoss, values: Tensor, targets: Tensor, mask: Tensor, info: SampleInfo
+    ) -> dict[str, float]:
+        """Take one gradient step of A2C or IMPALA, and return its metrics.
+
+        Args:
+            loss: of the batch.
+            values: V of the steps' observations, shape (T, B).
+            targets: of the values, shape (T, B).
+            mask: which steps count, shape (T, B).
+            info: of the blocks, for messages.
+        """
+        norm = self.gradient_step.take(loss.loss, info)
+        return {
+            "loss": float(loss.loss.detach()),
+            "policy_loss": float(loss.policy.detach()),
+            "value_loss": float(loss.value.detach()),
+            "entropy": float(loss.entropy.detach()),
+            "gradient_norm": norm,
+            "explained_variance": float(explained_variance(values.detach(), targets, mask)),
+        }
 
     def update(self, batch: Batch, progress: float) -> Update:
         """See `Learner`."""

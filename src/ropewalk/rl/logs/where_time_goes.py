@@ -22,9 +22,14 @@ class TimeShares:
         for part, value in seconds.items():
             self.actors[part] += value
 
-    def limit(self) -> str:
-        """Say in one line which side limits the other; "" before anything is known."""
-        waits = share(self.learner, "wait"), share(self.actors, "wait")
+    def limit(self, learner_waits_s: float = 0.0) -> str:
+        """Say in one line which side limits the other; "" before anything is known.
+
+        Args:
+            learner_waits_s: seconds for which the learner has waited now, which are not in its sum yet.
+        """
+        learner = {**self.learner, "wait": self.learner.get("wait", 0.0) + learner_waits_s}
+        waits = share(learner, "wait"), share(self.actors, "wait")
         if waits[0] is None or waits[1] is None:
             return ""
         if waits[0] >= waits[1]:

@@ -35,18 +35,17 @@ def soft_targets(
     return reward + discount * (torch.minimum(next_q1, next_q2) - temperature * next_log_prob)
 
 
-def twin_q_loss(q1: Tensor, q2: Tensor, targets: Tensor, weights: Tensor | None = None) -> TDLoss:
+def twin_q_loss(q1: Tensor, q2: Tensor, targets: Tensor) -> TDLoss:
     """Return the sum of half the mean squared errors of both networks; its errors are the mean of theirs.
 
     Args:
         q1: of the first network, for the actions taken, shape (B,).
         q2: of the second network, shape (B,).
         targets: shape (B,); no gradient flows to them.
-        weights: of the items (`importance_weights`), shape (B,).
     """
     first, second = targets.detach() - q1, targets.detach() - q2
     losses = 0.5 * (first.square() + second.square())
-    return TDLoss((losses if weights is None else losses * weights).mean(), (0.5 * (first + second)).detach())
+    return TDLoss(losses.mean(), (0.5 * (first + second)).detach())
 
 
 def soft_policy_loss(q1: Tensor, q2: Tensor, log_prob: Tensor, temperature: Tensor | float) -> Tensor:

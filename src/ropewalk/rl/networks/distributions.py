@@ -288,21 +288,15 @@ class SquashedGaussian(ActionDistribution):
         return log_prob - 2 * (_LOG_2 - raw - functional.softplus(-2 * raw)) - half.log()
 
 
-def for_spec(action: ActionSpec, *, squashed: bool = False) -> ActionDistribution:
-    """Return the kind of distribution for an environment's actions.
-
-    Args:
-        action: the kind of actions.
-        squashed: for continuous actions, whether they are kept within the bounds by tanh (SAC) rather than by clipping
-            what the environment gets (PPO, IMPALA).
-    """
+def for_spec(action: ActionSpec) -> ActionDistribution:
+    """Return the distribution of an environment's actions; what the environment gets of continuous ones is clipped."""
     match action:
         case DiscreteAction(num):
             return Categorical(num)
         case MultiDiscreteAction(nums):
             return MultiCategorical(nums)
-        case ContinuousAction(low, high):
-            return SquashedGaussian(low, high) if squashed else DiagonalGaussian(len(low))
+        case ContinuousAction(low, _):
+            return DiagonalGaussian(len(low))
 
 
 def _draw_choice(logits: Floats, uniform: NDArray[np.float64]) -> tuple[NDArray[np.int64], Floats]:

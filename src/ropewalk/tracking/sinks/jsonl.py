@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from ropewalk.tracking.records import RunRecord
-from ropewalk.tracking.sinks.csv_files import append_whole
-from ropewalk.tracking.sinks.sink import CopiedRun, RunSink
-from ropewalk.trusted_files import open_to_append
+from ropewalk.tracking.sinks.appended_file import AppendedFile
 
 
-class JsonLines(RunSink):
+class JsonLines(AppendedFile):
     """Appends lines such as {"run": "...", "record": "Metrics", "group": "", "names": ["loss"], "values": [0.5], ...}.
 
     NaN and infinities are null, because JSON has no words for them.
@@ -23,20 +19,10 @@ class JsonLines(RunSink):
         path: the file; None: records.jsonl in the folder of the run.
     """
 
-    def __init__(self, path: Path | str | None = None) -> None:
-        self._path = Path(path) if path is not None else None
-        self._file = -1
+    default_name = "records.jsonl"
 
-    def begin(self, run: CopiedRun) -> None:
-        self._file = open_to_append(self._path or run.folder / "records.jsonl")
-
-    def apply(self, batch: Sequence[RunRecord]) -> None:
-        append_whole(self._file, b"".join(map(_line, batch)))
-
-    def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+    def encoded(self, batch: Sequence[RunRecord]) -> bytes:
+        return b"".join(map(_line, batch))
 
 
 def _line(one: RunRecord) -> bytes:

@@ -36,9 +36,10 @@ from ropewalk.tracking.records import (
     RunRecord,
     StateIs,
 )
-from ropewalk.tracking.store.column_values import from_json, to_json, to_number, to_text, to_time
+from ropewalk.tracking.store.column_values import from_json, to_json, to_name, to_number, to_text, to_time
 from ropewalk.tracking.store.databases import insert
 from ropewalk.tracking.store.metric_rows import SeriesCache, add_points, merge_all, transposed
+from ropewalk.tracking.store.open_requests import answer_for_states
 from ropewalk.tracking.store.schema import (
     ARTIFACTS,
     ATTEMPTS,
@@ -122,6 +123,8 @@ class RecordWriter:
             add_points(connection, points, self._series)
         for store, records in others.items():
             store(connection, records)
+        if turned := others.get(_turn):
+            answer_for_states(connection, {run: record.state for run, record in turned}, self._clock())
         resting = {run for run, record in others.get(_turn, ()) if record.state in _RESTING}
         if resting:
             merge_all(connection, resting)
@@ -151,9 +154,9 @@ def _create(connection: Connection, records: Received) -> None:
     rows = [
         {
             "id": run,
-            "project": to_text(record.project),
-            "name": to_text(record.name),
-            "kind": to_text(record.kind),
+            "project": to_name(record.project),
+            "name": to_name(record.name),
+            "kind": to_name(record.kind),
             "state": QUEUED,
             "why": "",
             "created": to_time(record.time),
@@ -180,7 +183,7 @@ def _create(connection: Connection, records: Received) -> None:
 def _own(connection: Connection, records: Received) -> None:
     owners = {
         run: {
-            "owner_host": to_text(record.host),
+            "owner_host": to_name(record.host),
             "owner_pid": record.pid,
             "owner_started": to_time(record.started),
             "owner_boot": to_text(record.boot),
@@ -212,8 +215,8 @@ def _configure(connection: Connection, records: Received) -> None:
 def _label(connection: Connection, records: Received) -> None:
     is_there: dict[tuple[str, str], bool] = {}
     for run, record in records:
-        is_there |= {(run, to_text(label)): True for label in record.added}
-        is_there |= {(run, to_text(label)): False for label in record.removed}
+        is_there |= {(run, to_name(label)): True for label in record.added}
+        is_there |= {(run, to_name(label)): False for label in record.removed}
     if added := [{"run": run, "label": label} for (run, label), stays in is_there.items() if stays]:
         connection.execute(insert(connection, LABELS).on_conflict_do_nothing(), added)
     if removed := [{"of_run": run, "of_label": label} for (run, label), stays in is_there.items() if not stays]:
@@ -229,9 +232,9 @@ def _keep_artifacts(connection: Connection, records: Received) -> None:
     rows = [
         {
             "run": run,
-            "name": to_text(record.name),
+            "name": to_name(record.name),
             "path": to_text(record.path),
-            "kind": to_text(record.kind),
+            "kind": to_name(record.kind),
             "size_bytes": record.size_bytes,
             "sha256": to_text(record.sha256),
             "time": to_time(record.time),
@@ -274,7 +277,7 @@ def _note_attempts(connection: Connection, records: Received) -> None:
         {
             "run": run,
             "number": record.number,
-            "host": to_text(record.host),
+            "host": to_name(record.host),
             "pid": record.pid,
             "began": to_time(record.time),
             "from_step": to_number(record.from_step),
@@ -313,7 +316,7 @@ def _tell(connection: Connection, records: Received) -> None:
     rows = [
         {
             "run": run,
-            "kind": to_text(record.kind),
+            "kind": to_name(record.kind),
             "text": to_text(record.text),
             "time": to_time(record.time),
             "data": to_json(record.data),

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from typing import Any, cast
 
 _MOST_CHARACTERS = 1 << 20
 """Longest text: what is longer, such as the output in a cause of death, keeps its beginning and its end."""
+_LONGEST_NAME = 300
+"""Longest name, in characters: PostgreSQL refuses rows of an index above 2704 bytes, here run, group and name."""
+_KEPT_OF_NAME = 280
+
+
+def to_name(value: object) -> str:
+    """Return a name that both databases take in an index, and that fits into a table: what is longer is cut.
+
+    It ends in a digest then, so that two that begin alike stay two.
+    """
+    text = str(value)
+    if len(text) <= _LONGEST_NAME:
+        return to_text(text)
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+    return f"{to_text(text[:_KEPT_OF_NAME])}...{digest}"
 
 
 def to_text(value: object) -> str:

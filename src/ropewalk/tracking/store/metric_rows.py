@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, RowMapping, bindparam, delete, select, u
 
 from ropewalk.tracking.records import Metrics
 from ropewalk.tracking.store.blocks import FULL, Points, num_small, num_to_merge, pack, pieces, unpack
-from ropewalk.tracking.store.column_values import from_number, to_number, to_text
+from ropewalk.tracking.store.column_values import from_number, to_name, to_number
 from ropewalk.tracking.store.databases import insert
 from ropewalk.tracking.store.schema import BLOCKS, SERIES
 
@@ -105,7 +105,7 @@ def transposed(records: Iterable[tuple[str, Metrics]]) -> dict[SeriesKey, Points
         times = np.fromiter([record.time for record in found], np.float64, len(found))
         positions = [position for position, _ in group]
         for name, column in zip(names, table.T, strict=True):
-            key = (run, to_text(group_name), to_text(name))
+            key = (run, to_name(group_name), to_name(name))
             parts.setdefault(key, []).append((Points(steps, times, column), positions))
     return {key: part[0][0] if len(part) == 1 else _in_order(part) for key, part in parts.items()}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ropewalk.html_table import StateCell, html_box, html_failure, html_headline, html_table
 from ropewalk.quantities import counted, shown_moment
-from ropewalk.tracking.records import OwnerIs
+from ropewalk.tracking.records import QUEUED, RUNNING, OwnerIs
 
 LOST = "lost"
 """The state that is shown of a running run whose owner is gone without a word; it is not stored."""
@@ -53,6 +53,11 @@ class RunRow:
     folder: str
     archived: bool
     owner: OwnerIs | None
+
+    def lasted_s(self, now: float) -> float:
+        """Return how many seconds it has been going on at `now`, or has taken, to a tenth."""
+        end = now if self.state in (QUEUED, RUNNING) else self.heard if self.state == LOST else self.changed
+        return round(max(0.0, end - self.created), 1)
 
     def _repr_html_(self) -> str:
         facts = [("run", self.id), ("of", self.project), ("", self.kind), ("begun", shown_moment(self.created))]

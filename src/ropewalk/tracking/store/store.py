@@ -29,6 +29,7 @@ from ropewalk.tracking.records import RUNNING, RunRecord
 from ropewalk.tracking.store.applying import RecordWriter
 from ropewalk.tracking.store.column_values import to_json, to_text
 from ropewalk.tracking.store.databases import translated, writing
+from ropewalk.tracking.store.open_requests import answer_if_over
 from ropewalk.tracking.store.run_folders import RemovedFolder
 from ropewalk.tracking.store.schema import REQUESTS, RUNS
 from ropewalk.tracking.store.stored_runs import StoredRuns
@@ -124,7 +125,7 @@ class RunStore(StoredRuns):
             raise
 
     def request(self, run: str, action: str, data: Mapping[str, Any] | None = None) -> int:
-        """Ask the process that owns a run for something.
+        """Ask the process that owns a run for something; if it has ended meanwhile, the request is answered at once.
 
         Args:
             run: id of the run.
@@ -148,7 +149,8 @@ class RunStore(StoredRuns):
         }
         with writing(self._engine, self.where) as connection:
             key = connection.execute(REQUESTS.insert(), row).inserted_primary_key
-        assert key is not None
+            assert key is not None
+            answer_if_over(connection, int(key[0]), run, self._clock())
         return int(key[0])
 
     def answer(self, number: int, ok: bool, text: str = "") -> None:

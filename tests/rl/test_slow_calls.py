@@ -1,0 +1,150 @@
+"""What a run says while a call of an environment does not return: which one, for how long, and no old verdict."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ropewalk as rw
+from ropewalk import rl
+from ropewalk.rl.environments.gymnasium_vector import GymnasiumVectorEnvironment
+from ropewalk.rl.environments.serial import EPISODES_OF_A_LIFE, SerialVectorEnvironment
+from ropewalk.rl.logs.where_time_goes import TimeShares
+from ropewalk.rl.seeds import derived_seed
+from ropewalk.rl.slow_calls import CallWatch, SlowCall, SlowCalls
+from ropewalk.rl.standstill import TrainingStandstill
+from tests.rl.faulty import cartpole, node_is
+
+CALL = "step 7 of environment 0 of group 2, episode seed 9"
+SLOW = SlowCall(2, CALL, 14.0)
+
+
+def test_a_call_is_slow_from_when_it_was_seen_first_until_another_one_is() -> None:
+    watch = CallWatch(2, slow_s=3)
+    looks = [watch.look(float(now), {2: CALL, 5: ""}) for now in range(5)]
+    assert looks == [[], [], [], [SlowCall(2, CALL, 3.0)], [SlowCall(2, CALL, 4.0)]]
+    assert watch.look(5.0, {2: "step 8 of environment 0 of group 2, episode seed 9"}) == []
+    assert watch.look(6.0, {2: CALL}) == [], "this is another call"
+
+
+def test_what_an_actor_does_not_say_again_is_forgotten() -> None:
+    calls = SlowCalls()
+    calls.note(SLOW, now=100.0)
+    calls.note(SlowCall(0, "reset of environment 1 of group 0, episode seed 3", 60.0), now=100.0)
+    assert [(each.actor, round(each.seconds)) for each in calls.at(101.0)] == [(0, 61), (2, 15)]
+    calls.note(SlowCall(2, CALL, 17.0), now=103.0)
+    assert calls.at(104.0) == (SlowCall(2, CALL, 18.0),), "actor 0 died, or its call has returned"
+
+
+def test_a_verdict_goes_when_nothing_moves_and_a_slow_call_is_named() -> None:
+    standstill = TrainingStandstill()
+    verdict = "actor-bound: the learner waits 80 %"
+    for now, steps in ((0.0, 0), (1.0, 64), (2.0, 128)):
+        standstill.look(now, steps, 0)
+        assert standstill.limit(now, verdict) == verdict
+    named = f"actor 2 has not answered for 14 s in {CALL}"
+    assert standstill.limit(3.0, verdict, slow=[SLOW]) == f"{named}; {verdict}", "others go on"
+    assert standstill.limit(16.0, verdict, slow=[SLOW]) == named
+    waits_for = "group 2 of environments (actor 2#0)"
+    assert standstill.limit(16.0, verdict, waits_for) == f"no steps for 14 s, the learner waits for {waits_for}"
+    standstill.look(17.0, 192, 0)
+    assert standstill.limit(17.0, verdict) == verdict
+    assert standstill.limit(40.0, verdict) == verdict, "a pause of 15 s is usual here"
+
+
+def test_the_alarm_names_the_call_too() -> None:
+    standstill = TrainingStandstill(patience_s=30)
+    standstill.look(0.0, 1, 0)
+    (words,) = standstill.look(30.0, 1, 0, slow=[SlowCall(None, CALL, 29.9)])
+    assert words.startswith(f"no environment steps have been made for 30 s; {CALL}, has not returned for 30 s. An")
+
+
+def test_the_wait_that_goes_on_counts_in_the_verdict() -> None:
+    times = TimeShares()
+    times.learner.update(update=8.0, wait=2.0)
+    times.add_actor({"env": 6.0, "wait": 4.0})
+    assert times.limit() == "learner-bound: actors wait 40 %"
+    assert times.limit(10.0).startswith("actor-bound: the learner waits 60 %")
+
+
+def test_environments_say_which_call_is_under_way() -> None:
+    calls: list[str] = []
+    environment: Any = None
+
+    def note() -> None:
+        calls.append(environment.call_under_way())
+
+    environment = SerialVectorEnvironment(lambda seed: cartpole(note), 2, seed=3, group=1)
+    assert environment.call_under_way() == ""
+    environment.reset()
+    environment.step(np.array([0, 1]))
+    seeds = [derived_seed(3, "episode", 1, env, 0) for env in range(2)]
+    assert calls == [f"step 1 of environment {env}, episode seed {seeds[env]}" for env in range(2)]
+    assert environment.call_under_way() == ""
+    environment.close()
+    envs = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point")
+    several = GymnasiumVectorEnvironment(envs, seed=5)
+    stepped = envs.step
+    envs.step = lambda actions: (calls.append(several.call_under_way()), stepped(actions))[1]  # type: ignore[method-assign]
+    several.reset()
+    several.step(np.array([0, 1]))
+    assert (calls[-1], several.call_under_way()) == ("step 1 of the vector environment, seed 5", "")
+    several.close()
+
+
+@dataclass(frozen=True)
+class HangsWhileGated:
+    """CartPole whose twentieth step in actor 1 does not return while a file is there."""
+
+    gate: str
+
+    def __call__(self, seed: int) -> Any:
+        number = 0
+
+        def before() -> None:
+            nonlocal number
+            number += 1
+            while number >= 20 and node_is("actors", 1) and os.path.exists(self.gate) and not rw.stopping():
+                time.sleep(0.01)
+
+        return cartpole(before)
+
+
+class Enough(BaseException):
+    """Ends a run from its logger."""
+
+
+@pytest.mark.usefixtures("shared_session")
+@pytest.mark.parametrize("mode", ["lockstep", "async"])
+def test_the_line_of_progress_names_the_actor_the_call_and_its_episode(mode: Any, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    told: list[str] = []
+
+    def log(label: str, row: Any) -> None:
+        bound = str(row.get("bound") or "")
+        if bound.startswith("actor 1 has not answered for"):
+            told.append(bound)
+            gate.unlink(missing_ok=True)
+        elif told and "actor 1" not in bound:
+            raise Enough
+
+    agent = rl.IMPALA(unroll=8, envs=2, batch_size=2)
+    experiment = rl.Experiment(agent, HangsWhileGated(str(gate)), rl.MLP((4,)), steps=100_000_000, seed=3)
+    with pytest.raises(Enough):
+        experiment.run(2, mode=mode, log=log)
+    found = re.match(
+        r"actor 1 has not answered for \d+ s in step \d+ of environment (\d) of group (\d), episode seed (\d+)", told[0]
+    )
+    assert found, told
+    env, group, seed = map(int, found.groups())
+    episodes = [life * EPISODES_OF_A_LIFE + number for life in range(3) for number in range(20)]
+    assert seed in [derived_seed(3, "episode", group, env, episode) for episode in episodes]
