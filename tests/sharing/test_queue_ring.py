@@ -4,45 +4,288 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ropewalk.sharing import queue_memory, queue_ring
+from ropewalk.sharing import queue_ring
 from ropewalk.sharing.arena import ITEM_BYTES, DepotArena
-from ropewalk.sharing.queue_memory import CALL, GET, JOIN, PUT, QueueRing, opened, sealed
-from ropewalk.sharing.queue_ring import ELSEWHERE, OTHER, REFUSED, WAITS, Hand, RingCall
-from ropewalk.sharing.record_words import GETS, PLACES, PUTS, RING_LENGTH
+from ropewalk.sharing.queue_memory import CALL, COUNT_AT, COUNTS, GET, JOIN, JOINED, PUT, QueueRing, opened, sealed
+from ropewalk.sharing.queue_ring import ELSEWHERE, MOST_BYTES, OTHER, REFUSED, WAITS, Hand, RingCall
+from ropewalk.sharing.record_words import (
+    FINISHED,
+    GETS,
+    PLACE_BITS,
+    PLACES,
+    PUTS,
+    PUTTERS,
+    PUTTERS_RING,
+    QUEUE,
+    RING,
+    RING_LENGTH,
+)
 from ropewalk.sharing.ringed_queue import give_back, seize
-from tests.sharing.steps import interrupted_at, killed_at_step, steps_that_leave_it_locked
-
-SMALL_CELLS = 10
-MODULES = queue_memory, queue_ring
+from tests.sharing.small_queue import a_ring, contents
+from tests.sharing.small_queue import small_memory as small_memory
 
 
-@pytest.fixture(autouse=True)
-def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Items go round after a few."""
-    monkeypatch.setattr(QueueRing, "num_cells", SMALL_CELLS)
+def test_what_becomes_of_a_call_is_told_from_the_word_of_another_one() -> None:
+    outcomes = {WAITS, REFUSED, ELSEWHERE, queue_ring._AGAIN}
+    assert len(outcomes) == 4
+    assert max(outcomes) < 0
 
 
-def a_ring(arena: DepotArena, bound: int = 0) -> QueueRing:
-    slot = arena.take_record()
-    ring = QueueRing(arena, slot)
-    ring.begin(1, bound)
-    arena.free_record(slot)  # for the next one of this test
-    return ring
+def test_items_up_to_a_size_are_kept_here(arena: DepotArena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QueueRing, "num_cells", ITEM_BYTES // 8)
+    ring = a_ring(arena)
+    assert queue_ring.put(ring, bytes(MOST_BYTES), 1) == 0
+    assert queue_ring.put(ring, bytes(MOST_BYTES + 1), 1) == ELSEWHERE
+    assert contents(ring)[0] == [bytes(MOST_BYTES)]
 
 
-def contents(ring: QueueRing) -> tuple[list[bytes], int, list[int]]:
-    """Return the items, the number of unfinished ones and the calls; leaves the ring as it is."""
-    before = bytes(ring.record[: 8 * (2 * RING_LENGTH + 64)])
-    found = seize(ring)
-    assert found
-    ring.record[64 : len(before)] = before[64:]  # not the mutex
-    return [parts[0] for parts in found[0]], found[1], found[2]
+def test_the_memory_is_used_up_to_its_last_cell(arena: DepotArena, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An item of eight bytes has two cells; one cell is free while items go round, which tells full from empty."""
+    ring = a_ring(arena)
+    items = [b"item%4d" % number for number in range(12)]
+    assert [queue_ring.put(ring, item, 1) for item in items[:6]] == [0] * 5 + [ELSEWHERE]
+    assert contents(ring)[0] == items[:5]
+    hand: Hand = [None]
+    assert [queue_ring.get(ring, hand), queue_ring.put(ring, items[5], 1)] == [0, ELSEWHERE]
+    assert [queue_ring.get(ring, hand) for _ in range(2)] == [0] * 2
+    assert [queue_ring.put(ring, item, 1) for item in items[5:8]] == [0] * 2 + [ELSEWHERE]
+    assert contents(ring)[0] == items[3:7]
+    assert queue_ring.put(ring, b"", 1) == 0
+    assert queue_ring.put(ring, b"", 1) == ELSEWHERE
+    for expected in (*items[3:7], b""):
+        assert queue_ring.get(ring, hand) == 0
+        assert hand == [(expected, 1)]
+    # Just behind the last cell there is nothing that could say that items go round.
+    ring.num_cells = len(ring.headers)
+    ring.words[GETS], ring.words[PUTS] = ring.num_cells - 4, 1 << COUNT_AT | ring.num_cells - 2
+    ring.write(ring.num_cells - 4, b"one", 1)
+    assert [queue_ring.put(ring, item, 1) for item in (b"two", b"three")] == [0, 0]
+    for expected in (b"one", b"two", b"three"):
+        assert queue_ring.get(ring, hand) == 0
+        assert hand == [(expected, 1)]
+
+
+def test_a_call_looks_at_those_that_wait_only_where_one_of_them_is_to_be_woken(
+    arena: DepotArena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring, hand, number_of_looks = a_ring(arena, 4), Hand([None]), list[int]()
+    for name in ("_turn_to_put", "_get_in_turn", "_next_putter"):
+        original = getattr(queue_ring, name)
+        monkeypatch.setattr(
+            queue_ring, name, lambda *args, original=original: number_of_looks.append(0) or original(*args)
+        )
+
+    def num_looks(call: Callable[[], int]) -> int:
+        number_of_looks.clear()
+        assert call() >= 0
+        return len(number_of_looks)
+
+    def put() -> int:
+        return queue_ring.put(ring, b"item", 1)
+
+    def get() -> int:
+        return queue_ring.get(ring, hand)
+
+    assert [num_looks(call) for call in (put, put, put, get, put)] == [0] * 5
+    assert [queue_ring.put(ring, b"", 1) for _ in range(2)] == [0, REFUSED], "it is full"
+    assert queue_ring.put(ring, b"5", 1, RingCall(1, 0, PUT)) == WAITS
+    assert queue_ring.join(ring, RingCall(2, 0, JOIN)) == WAITS
+    assert [num_looks(get) for _ in range(3)] == [1, 1, 0], "there is room for all that wait, who were woken"
+    assert contents(ring)[0] == [b""]
+    queue_ring.drop(ring, 1)
+    queue_ring.drop(ring, 2)
+    assert num_looks(get) == 0
+    getters = [RingCall(1, number, GET) for number in range(2)]
+    assert [queue_ring.get(ring, hand, call) for call in getters] == [WAITS] * 2
+    assert [num_looks(put), num_looks(put), num_looks(put)] == [1, 1, 0], "each has an item"
+
+
+@pytest.mark.parametrize("what", [GET, PUT, JOIN])
+def test_a_call_that_was_dropped_is_made_by_the_depot(arena: DepotArena, what: int) -> None:
+    def attempt(call: RingCall) -> int:
+        if what == GET:
+            return queue_ring.get(ring, [None], call)
+        return queue_ring.put(ring, b"more", 1, call) if what == PUT else queue_ring.join(ring, call)
+
+    ring = a_ring(arena, 1)
+    assert what == GET or queue_ring.put(ring, b"item", 1) == 0
+    for num_before in range(3):
+        calls = [RingCall(3 + number, 7, what) for number in range(num_before + 1)]
+        assert [attempt(call) for call in calls] == [WAITS] * len(calls)
+        assert [attempt(call) for call in calls] == [WAITS] * len(calls)
+        queue_ring.drop(ring, 3 + num_before)
+        assert attempt(calls[-1]) == ELSEWHERE
+        assert queue_ring.withdraw(ring, calls[-1]) == []
+        again = RingCall(3 + num_before, 7, what)
+        assert attempt(again) == WAITS
+        if num_before:
+            queue_ring.withdraw(ring, calls[-1])  # is over: the other one of this number goes on
+            assert attempt(again) == WAITS
+        for process in range(3, 6):
+            queue_ring.drop(ring, process)
+        assert contents(ring)[2] == []
+
+
+def test_calls_of_join_are_woken_after_a_process_that_died_before_it_did(arena: DepotArena) -> None:
+    ring, call = a_ring(arena), RingCall(1, 1, JOIN)
+    assert queue_ring.put(ring, b"item", 1) == 0
+    assert queue_ring.join(ring, call) == WAITS
+    assert queue_ring.due(ring) == []
+    ring.words[FINISHED] += 1  # and here it was killed
+    assert queue_ring.drop(ring, 2) == [call.word]
+    assert queue_ring.join(ring, call) == 0
+
+
+def test_a_call_of_join_is_over_once_all_were_finished_although_more_was_put_since(arena: DepotArena) -> None:
+    ring, call, other = a_ring(arena), RingCall(1, 1, JOIN), RingCall(2, 2, JOIN)
+    assert queue_ring.put(ring, b"item", 1) == 0
+    assert queue_ring.join(ring, call) == WAITS
+    assert queue_ring.finish(ring) == WAITS
+    assert queue_ring.put(ring, b"another", 1) == 0
+    assert queue_ring.join(ring, other) == WAITS
+    assert queue_ring.due(ring) == [call.word ^ JOIN ^ JOINED]
+    assert [queue_ring.join(ring, call), queue_ring.join(ring, other)] == [0, WAITS]
+    queue_ring.withdraw(ring, call)
+    assert queue_ring.due(ring) == []
+    assert [queue_ring.finish(ring), queue_ring.join(ring, None)] == [WAITS, 0]
+
+
+def test_places_of_calls_go_round_while_some_always_wait(arena: DepotArena) -> None:
+    """Places are counted modulo 2**20, and begin again at 0 also where no call waits."""
+    for what, last in itertools.product((GET, PUT), (PLACES - 2, PLACES // 2, RING_LENGTH - 2)):
+        ring, hand = a_ring(arena, 0 if what == GET else 1), Hand([None])
+        queue, at = (QUEUE, RING) if what == GET else (PUTTERS, PUTTERS_RING)
+        calls = [RingCall(1, number, what) for number in range(5)]
+        calls[0].place = last
+        assert what == GET or queue_ring.put(ring, b"first", 1) == 0
+        ring.words[at + last % RING_LENGTH], ring.words[queue] = calls[0].word, last | (last + 1 & PLACES) << PLACE_BITS
+        if what == GET:
+            assert [queue_ring.get(ring, hand, call) for call in calls] == [WAITS] * 5
+            assert [queue_ring.put(ring, b"%d" % n, 1) for n in range(5)] == [call.word for call in calls]
+            for number in (2, 0, 1, 4, 3):
+                assert queue_ring.get(ring, hand, calls[number]) == 0
+                assert hand == [(b"%d" % number, 1)]
+        else:
+            assert [queue_ring.put(ring, b"%d" % n, 1, call) for n, call in enumerate(calls)] == [WAITS] * 5
+            queue_ring.withdraw(ring, calls[3])
+            for number in (0, 1, 2, 4):
+                assert queue_ring.get(ring, hand) == calls[number].word
+                assert queue_ring.put(ring, b"%d" % number, 1, calls[number]) == 0
+            assert [queue_ring.get(ring, hand), hand] == [0, [(b"4", 1)]]
+        assert ring.words[queue] == 0
+
+
+def test_calls_of_put_and_join_that_are_over_leave_room_for_others(arena: DepotArena) -> None:
+    ring, hand = a_ring(arena, 1), Hand([None])
+    assert queue_ring.put(ring, b"item", 1) == 0
+    for number in range(RING_LENGTH):
+        calls = [RingCall(1, 2 * (number % 2) + n, PUT) for n in range(2)]
+        joining = RingCall(2, number % 4, JOIN)
+        assert [queue_ring.put(ring, b"item", 1, call) for call in calls] == [WAITS] * 2
+        assert queue_ring.join(ring, joining) == WAITS
+        assert queue_ring.get(ring, hand) == calls[0].word
+        assert queue_ring.put(ring, b"item", 1, calls[0]) == 0
+        assert queue_ring.withdraw(ring, joining) == []
+        assert queue_ring.get(ring, hand) == calls[1].word
+        assert queue_ring.put(ring, b"item", 1, calls[1]) == 0
+    assert contents(ring) == ([b"item"], 1 + 2 * RING_LENGTH, [])
+
+
+def test_items_that_nobody_waits_for_any_more_fill_places(arena: DepotArena) -> None:
+    """Two were put for calls that were dropped then: more are there than have room, and nobody is woken to put more."""
+    ring, hand = a_ring(arena, 1), Hand([None])
+    getters, putters = ([RingCall(process, 0, what) for process in (1, 2)] for what in (GET, PUT))
+    assert [queue_ring.get(ring, hand, call) for call in getters] == [WAITS] * 2
+    assert [queue_ring.put(ring, b"%d" % number, 1) for number in range(3)] == [getters[0].word, getters[1].word, 0]
+    assert [queue_ring.drop(ring, process) for process in (1, 2)] == [[getters[1].word], []]
+    assert queue_ring.sizes(ring) == (3, 1)
+    assert [queue_ring.put(ring, b"more", 1, call) for call in putters] == [WAITS] * 2
+    woken = [queue_ring.get(ring, hand) for _ in range(3)]
+    assert woken == [0, 0, putters[0].word]
+
+
+def test_the_depot_may_seize_and_give_back_a_queue_of_which_items_were_taken_ahead(arena: DepotArena) -> None:
+    ring, hand, call = a_ring(arena), Hand([None]), RingCall(1, 0, GET)
+    assert queue_ring.get(ring, hand, call) == WAITS
+    for item in (b"1", b"2", b"3"):
+        assert queue_ring.put(ring, item, 1) >= 0
+    assert [queue_ring.get(ring, hand), hand] == [0, [(b"2", 1)]]
+    assert seize(ring) == ([[b"1"], [b"3"]], 3, [call.word])
+    give_back(ring, [[b"1"], [b"3"]], 3)
+    assert contents(ring) == ([b"1", b"3"], 3, [])
+    assert ring.num_ahead == 0
+
+
+def test_calls_go_round(arena: DepotArena) -> None:
+    ring = a_ring(arena, 1)
+    for number in range(2 * RING_LENGTH):
+        getter, other = RingCall(1, 1, GET), RingCall(2, 2, GET)
+        hand: Hand = [None]
+        assert [queue_ring.get(ring, hand, call) for call in (getter, other)] == [WAITS, WAITS]
+        assert queue_ring.put(ring, b"%d" % number, 1) == getter.word
+        assert queue_ring.put(ring, b"next", 1) == other.word
+        assert queue_ring.get(ring, hand, other) == 0
+        assert hand == [(b"next", 1)], "the second one may not have to wait for the first one to wake"
+        assert queue_ring.get(ring, hand, getter) == 0
+        assert hand == [(b"%d" % number, 1)]
+
+
+def test_the_depot_has_the_calls_for_which_there_is_no_room(arena: DepotArena) -> None:
+    ring = a_ring(arena)
+    for number in range(RING_LENGTH):
+        assert queue_ring.get(ring, [None], RingCall(1 + number // 64, number % 64, GET)) == WAITS
+    assert queue_ring.get(ring, [None], RingCall(500, 1, GET)) == ELSEWHERE
+
+
+def test_a_process_cannot_use_what_the_depot_has(arena: DepotArena) -> None:
+    ring, call = a_ring(arena), RingCall(1, 1, GET)
+    content = sealed([b"one", b"", b"three"])
+    assert queue_ring.get(ring, [None], call) == WAITS
+    assert queue_ring.put(ring, *content) == call.word
+    assert seize(ring) == ([[b"one", b"", b"three"]], 1, [call.word])
+    assert seize(ring) is None
+    assert [queue_ring.put(ring, b"", 1), queue_ring.get(ring, [None]), queue_ring.finish(ring)] == [ELSEWHERE] * 3
+    assert queue_ring.join(ring, None) == ELSEWHERE
+    assert queue_ring.sizes(ring) is None
+    give_back(ring, [[b"one", b"", b"three"], [b"four"]], 5)
+    assert queue_ring.get(ring, [None], call) == ELSEWHERE, "it is not known there any more"
+    assert contents(ring) == ([b"one", b"four"], 5, [])
+    hand: Hand = [None]
+    assert queue_ring.get(ring, hand) == 0
+    assert hand[0]
+    assert opened(*hand[0]) == [b"one", b"", b"three"]
+
+
+def test_any_number_of_items_is_taken_ahead_of_a_reader_that_sleeps(
+    arena: DepotArena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its item, and the others need not go to the depot: there were at most 500 once."""
+    monkeypatch.setattr(QueueRing, "num_cells", ITEM_BYTES // 8)
+    ring, sleeping, hand = a_ring(arena), RingCall(1, 0, GET), Hand([None])
+    assert queue_ring.get(ring, hand, sleeping) == WAITS
+    assert queue_ring.put(ring, b"its own", 1) == sleeping.word
+    for number in range(3000):
+        assert queue_ring.put(ring, b"%d" % number, 1) == 0
+    for number in range(3000):
+        assert queue_ring.get(ring, hand) == 0
+        assert hand == [(b"%d" % number, 1)]
+        assert queue_ring.sizes(ring) == (2999 - number, 0)
+    assert queue_ring.get(ring, hand) == REFUSED
+    assert contents(ring)[0] == [b"its own"]
+    assert ring.run_behind(ring.item_at(0))[1] == 3000, "one step passes all of them"
+    second = RingCall(2, 0, GET)
+    assert queue_ring.get(ring, hand, second) == WAITS
+    assert queue_ring.put(ring, b"the next", 1) == second.word
+    assert queue_ring.get(ring, hand, second) == 0
+    assert hand == [(b"the next", 1)]
+    assert queue_ring.get(ring, hand, sleeping) == 0
+    assert hand == [(b"its own", 1)]
+    assert (contents(ring)[0], ring.num_ahead) == ([], 0)
 
 
 class Model:
@@ -93,7 +336,7 @@ class Both:
     """Does the same to a ring, as processes do, and to the model."""
 
     def __init__(self, arena: DepotArena, bound: int) -> None:
-        self.ring, self.model = a_ring(arena, bound), Model(bound)
+        self.ring, self.model = a_ring(arena, bound, COUNTS - 4), Model(bound)
         self.waiting: dict[int, RingCall] = {}
         self.awake = set[int]()
         """The calls that were woken and have not looked since."""
@@ -123,6 +366,7 @@ class Both:
             found = queue_ring.join(self.ring, given)
             done = not self.model.unfinished or call.word in self.ended_joins
             if done:
+                assert found == 0
                 self.leave(call)
         assert found == (WAITS if may_wait else REFUSED) if not done else found >= 0
         if done:
@@ -133,7 +377,9 @@ class Both:
             self.model.calls.append((call.word, item))
 
     def wake(self, found: int) -> None:
-        self.awake |= {found & PLACES, found >> OTHER & PLACES}
+        woken = {found & PLACES, found >> OTHER & PLACES} - {0}
+        assert woken <= {word & PLACES for word in self.model.due}, "no call is woken before its turn"
+        self.awake |= woken
 
     def look(self, which: int) -> None:
         if self.waiting:
@@ -143,9 +389,10 @@ class Both:
 
     def leave(self, call: RingCall) -> None:
         if call.place >= 0:
-            self.awake |= {word & PLACES for word in queue_ring.withdraw(self.ring, call)}
-        self.model.end(call.word)
-        self.waiting.pop(call.word, None)
+            words = queue_ring.withdraw(self.ring, call)
+            self.model.end(call.word)
+            self.waiting.pop(call.word, None)
+            self.told(words)
 
     def finish(self) -> None:
         found = queue_ring.finish(self.ring)
@@ -156,13 +403,27 @@ class Both:
         joins = {word for word in self.waiting if word & JOIN} if not self.model.unfinished else set[int]()
         assert found == (WAITS if joins - self.ended_joins else 0)
         self.ended_joins |= joins
-        self.awake |= {word & PLACES for word in queue_ring.due(self.ring)}
+        self.told(queue_ring.due(self.ring))
 
     def die(self, process: int) -> None:
-        self.awake |= {word & PLACES for word in queue_ring.drop(self.ring, process)}
+        words = queue_ring.drop(self.ring, process)
         for word in [word for word in self.waiting if (word & CALL) >> 8 == process]:
             self.model.end(word)
             del self.waiting[word]
+        self.told(words)
+
+    def told(self, words: list[int]) -> None:
+        """Handle the words of all calls whose turn it is."""
+        places = [word & PLACES for word in words]
+        due = self.model.due | {word for word in self.waiting if word in self.ended_joins}
+        assert sorted(places) == sorted(word & PLACES for word in due)
+        self.awake |= {*places}
+
+    def end(self) -> None:
+        """See that nothing is left of calls once they are over."""
+        for call in list(self.waiting.values()):
+            self.leave(call)
+        assert (self.ring.words[QUEUE], self.ring.words[PUTTERS]) == (0, 0)
 
     def check(self) -> None:
         items, unfinished, _ = contents(self.ring)
@@ -211,230 +472,8 @@ def test_a_ring_does_what_lists_do(arena: DepotArena, bound: int) -> None:
             head, tail = (both.ring.words[word] & PLACES for word in (GETS, PUTS))
             num_round += head > tail
             num_ahead += both.ring.num_ahead > 0
+        both.end()
 
     hold()
     assert num_ahead > 5
     assert bound or num_round > 5
-
-
-def test_calls_go_round(arena: DepotArena) -> None:
-    ring = a_ring(arena, 1)
-    for number in range(2 * RING_LENGTH):
-        getter, other = RingCall(1, 1, GET), RingCall(2, 2, GET)
-        hand: Hand = [None]
-        assert [queue_ring.get(ring, hand, call) for call in (getter, other)] == [WAITS, WAITS]
-        assert queue_ring.put(ring, b"%d" % number, 1) == getter.word
-        assert queue_ring.put(ring, b"next", 1) == other.word
-        assert queue_ring.get(ring, hand, other) == 0
-        assert hand == [(b"next", 1)], "the second one may not have to wait for the first one to wake"
-        assert queue_ring.get(ring, hand, getter) == 0
-        assert hand == [(b"%d" % number, 1)]
-
-
-def test_the_depot_has_the_calls_for_which_there_is_no_room(arena: DepotArena) -> None:
-    ring = a_ring(arena)
-    for number in range(RING_LENGTH):
-        assert queue_ring.get(ring, [None], RingCall(1 + number // 64, number % 64, GET)) == WAITS
-    assert queue_ring.get(ring, [None], RingCall(500, 1, GET)) == ELSEWHERE
-
-
-def test_a_process_cannot_use_what_the_depot_has(arena: DepotArena) -> None:
-    ring, call = a_ring(arena), RingCall(1, 1, GET)
-    content = sealed([b"one", b"", b"three"])
-    assert queue_ring.get(ring, [None], call) == WAITS
-    assert queue_ring.put(ring, *content) == call.word
-    assert seize(ring) == ([[b"one", b"", b"three"]], 1, [call.word])
-    assert seize(ring) is None
-    assert [queue_ring.put(ring, b"", 1), queue_ring.get(ring, [None]), queue_ring.finish(ring)] == [ELSEWHERE] * 3
-    assert queue_ring.join(ring, None) == ELSEWHERE
-    assert queue_ring.sizes(ring) is None
-    give_back(ring, [[b"one", b"", b"three"], [b"four"]], 5)
-    assert queue_ring.get(ring, [None], call) == ELSEWHERE, "it is not known there any more"
-    assert contents(ring) == ([b"one", b"four"], 5, [])
-    hand: Hand = [None]
-    assert queue_ring.get(ring, hand) == 0
-    assert hand[0]
-    assert opened(*hand[0]) == [b"one", b"", b"three"]
-
-
-def begun(arena: DepotArena) -> tuple[QueueRing, dict[str, RingCall]]:
-    """Return a queue with room for two that has two, for which processes 1 and 2 wait, and 3 and 4 to put more."""
-    ring = a_ring(arena, 2)
-    calls = {
-        name: RingCall(process, 0, what)
-        for process, name, what in zip((1, 2, 3, 4), "abcd", (GET, GET, PUT, PUT), strict=True)
-    }
-    for name in "ab":
-        assert queue_ring.get(ring, [None], calls[name]) == WAITS
-    for item in (b"1", b"2", b"3", b"4"):
-        assert queue_ring.put(ring, item, 1) >= 0
-    for name in "cd":
-        assert queue_ring.put(ring, b"5", 1, calls[name]) == WAITS
-    return ring, calls
-
-
-def changes(ring: QueueRing, calls: dict[str, RingCall]) -> dict[str, Callable[[], object]]:
-    def taken(call: RingCall | None) -> object:
-        hand: Hand = [None]
-        return queue_ring.get(ring, hand, call), hand[0]
-
-    return {
-        "get": lambda: taken(None),
-        "first": lambda: taken(calls["a"]),
-        "second": lambda: taken(calls["b"]),
-        "put": lambda: queue_ring.put(ring, b"6", 1),
-        "wait": lambda: queue_ring.put(ring, b"6", 1, RingCall(5, 0, PUT)),
-        "finish": lambda: queue_ring.finish(ring),
-        "join": lambda: queue_ring.join(ring, RingCall(5, 1, JOIN)),
-        "withdraw": lambda: queue_ring.withdraw(ring, calls["c"]) and None,
-    }
-
-
-CHANGES = ["get", "first", "second", "put", "wait", "finish", "join", "withdraw"]
-
-
-@pytest.mark.parametrize("what", CHANGES)
-def test_a_process_that_is_killed_at_any_step_leaves_the_queue_as_before_or_after_its_change(
-    arena: DepotArena, what: str
-) -> None:
-    """As the others find it when the depot has dropped the calls of the process."""
-    process = {"first": 1, "second": 2, "withdraw": 3}.get(what, 5)
-
-    def after(num_steps: int | None) -> tuple[object, bool]:
-        ring, calls = begun(arena)
-        is_killed = False
-        if what == "put":
-            assert queue_ring.get(ring, [None]) > 0
-            queue_ring.drop(ring, 3)
-            queue_ring.drop(ring, 4)
-        if num_steps is None:
-            changes(ring, calls)[what]()
-        elif num_steps:
-            is_killed = killed_at_step(changes(ring, calls)[what], num_steps)
-        due = queue_ring.drop(ring, process)
-        return (contents(ring), due), is_killed
-
-    (before, _), (done, _) = after(0), after(None)
-    seen = list[object]()
-    is_killed = True
-    while is_killed:
-        found, is_killed = after(len(seen) + 1)
-        assert found in (before, done)
-        seen.append(found)
-    assert (seen[0], seen[-1]) == (before, done)
-    assert seen == sorted(seen, key=lambda each: each == done), "it changes once"
-    assert before != done or what in ("wait", "join", "withdraw")
-
-
-@pytest.mark.parametrize(
-    ("num_taken", "change"),
-    [
-        (0, lambda ring: queue_ring.get(ring, [None])),
-        (3, lambda ring: queue_ring.put(ring, b"more", 1)),
-        (3, lambda ring: queue_ring.put(ring, b"goes round to the", 1)),
-        (4, lambda ring: queue_ring.put(ring, b"begins anew", 1)),
-        (4, lambda ring: queue_ring.finish(ring)),
-    ],
-)
-def test_a_process_that_is_killed_where_no_call_waits_leaves_the_queue_as_before_or_after_its_change(
-    arena: DepotArena, num_taken: int, change: Callable[[QueueRing], object]
-) -> None:
-    def after(num_steps: int | None) -> tuple[object, bool]:
-        ring = a_ring(arena)
-        for item in (b"1", b"2", b"3", b"4"):
-            assert queue_ring.put(ring, item, 1) == 0
-        for _ in range(num_taken):
-            assert queue_ring.get(ring, [None]) == 0
-        if num_steps is None:
-            change(ring)
-        is_killed = num_steps is not None and killed_at_step(partial(change, ring), num_steps)
-        found = contents(ring)
-        hand: Hand = [None]
-        assert [(queue_ring.get(ring, hand), hand[0]) for _ in found[0]] == [(0, (item, 1)) for item in found[0]]
-        assert [queue_ring.put(ring, b"next", 1), queue_ring.get(ring, hand), hand[0]] == [0, 0, (b"next", 1)]
-        return found, is_killed
-
-    done = after(None)[0]
-    seen = list[object]()
-    is_killed = True
-    while is_killed:
-        found, is_killed = after(len(seen) + 1)
-        seen.append(found)
-    assert seen[-1] == done != seen[0]
-    assert seen == sorted(seen, key=lambda each: each == done), "it changes once"
-    assert all(each in (seen[0], done) for each in seen)
-
-
-def test_any_number_of_items_is_taken_ahead_of_a_reader_that_sleeps(
-    arena: DepotArena, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It keeps its item, and the others need not go to the depot: there were at most 500 once."""
-    monkeypatch.setattr(QueueRing, "num_cells", ITEM_BYTES // 8)
-    ring, sleeping, hand = a_ring(arena), RingCall(1, 0, GET), Hand([None])
-    assert queue_ring.get(ring, hand, sleeping) == WAITS
-    assert queue_ring.put(ring, b"its own", 1) == sleeping.word
-    for number in range(3000):
-        assert queue_ring.put(ring, b"%d" % number, 1) == 0
-    for number in range(3000):
-        assert queue_ring.get(ring, hand) == 0
-        assert hand == [(b"%d" % number, 1)]
-        assert queue_ring.sizes(ring) == (2999 - number, 0)
-    assert queue_ring.get(ring, hand) == REFUSED
-    assert contents(ring)[0] == [b"its own"]
-    assert ring.run_behind(ring.item_at(0))[1] == 3000, "one step passes all of them"
-    second = RingCall(2, 0, GET)
-    assert queue_ring.get(ring, hand, second) == WAITS
-    assert queue_ring.put(ring, b"the next", 1) == second.word
-    assert queue_ring.get(ring, hand, second) == 0
-    assert hand == [(b"the next", 1)]
-    assert queue_ring.get(ring, hand, sleeping) == 0
-    assert hand == [(b"its own", 1)]
-    assert (contents(ring)[0], ring.num_ahead) == ([], 0)
-
-
-@pytest.mark.parametrize("what", CHANGES)
-def test_an_interrupt_at_any_moment_leaves_the_mutex_to_the_others(arena: DepotArena, what: str) -> None:
-    def prepared() -> tuple[Callable[[], object], int]:
-        ring, calls = begun(arena)
-        return changes(ring, calls)[what], ring.mutex
-
-    assert steps_that_leave_it_locked(MODULES, prepared) == []
-
-
-@pytest.mark.parametrize("outer", CHANGES)
-@pytest.mark.parametrize("inner", CHANGES)
-def test_a_handler_at_any_moment_makes_a_change_of_its_own(arena: DepotArena, outer: str, inner: str) -> None:
-    if outer == inner and outer in ("first", "second", "withdraw"):
-        pytest.skip("one call is not made twice at a time")
-
-    def prepared() -> tuple[QueueRing, Callable[[], object], Callable[[], object]]:
-        ring, calls = begun(arena)
-        by_name = changes(ring, calls)
-        return ring, by_name[outer], by_name[inner]
-
-    possible = list[object]()
-    for is_inner_first in (True, False):
-        ring, outer_call, inner_call = prepared()
-        first, second = (inner_call, outer_call) if is_inner_first else (outer_call, inner_call)
-        results = [first(), second()]
-        possible.append((results[::-1] if is_inner_first else results, sorted_calls(ring)))
-    step, was_made = 0, True
-    while was_made:
-        step += 1
-        ring, outer_call, inner_call = prepared()
-        made = list[object]()
-
-        def make(call: Callable[[], object], made: list[object] = made) -> None:
-            made.append(call())
-
-        was_made = interrupted_at(
-            [queue_memory, queue_ring], step, partial(make, outer_call), partial(make, inner_call)
-        )
-        if was_made:
-            assert (made[::-1], sorted_calls(ring)) in possible
-    assert step > 2
-
-
-def sorted_calls(ring: QueueRing) -> object:
-    items, unfinished, calls = contents(ring)
-    return items, unfinished, sorted(calls)
