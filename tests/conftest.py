@@ -124,7 +124,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):  # all must have them in one order, wherever they began
-        items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0])
+        prefix = len(str(TESTS)) + 1  # 15,000 times; as paths it takes 0.2 s
+        items.sort(key=lambda item: str(item.path)[prefix:].partition(os.sep)[0])
     asked_for = str(config.getoption("markexpr"))
     for item in items:
         if _is_of_the_lab(item):
