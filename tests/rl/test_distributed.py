@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 import ropewalk as rw
 from ropewalk import rl
 from ropewalk.rl.assembly import Assembly
-from ropewalk.rl.distributed import ProcessCounts, build_program
+from ropewalk.rl.counters import Counters
+from ropewalk.rl.distributed import ProcessCounts, _show, build_program
+from ropewalk.rl.learner_node import LearnerStatus
+from ropewalk.rl.logs.logger import as_logger
+from ropewalk.rl.progress import ProgressLog
 
 EXPERIMENT = rl.Experiment(rl.IMPALA(unroll=8, envs=1, batch_size=2), rl.Gymnasium("CartPole-v1"), rl.MLP((4,)))
 
@@ -27,3 +33,9 @@ def test_checkpoints_of_learners_are_paced_by_their_cost() -> None:
         program = build_program(Assembly(EXPERIMENT, 1), ProcessCounts(1, mode))  # type: ignore[arg-type]
         (learner,) = (spec for spec in program.specs if spec.name == "learner")
         assert learner.checkpoint_s is None, "many gigabytes of replay are saved less often than a few weights"
+
+
+def test_what_an_evaluator_raises_does_not_control_the_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    status = LearnerStatus(Counters(), {}, "", False, (), problems=("an evaluation failed with OSError: \x1b[2J",))
+    _show(status, ProgressLog(as_logger("silent"), 100), "")
+    assert r"OSError: \x1b[2J" in caplog.text and "\x1b" not in caplog.text

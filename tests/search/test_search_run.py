@@ -189,6 +189,18 @@ def test_a_silent_thread_that_had_to_be_stopped_has_failed() -> None:
     assert "has not reported score for 5 s" in trial.why
 
 
+def test_what_a_trial_raises_does_not_control_the_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(places: PlannedPlaces) -> None:
+        task = places.begun[-1]
+        outcome = TrialOutcome("failed", cause="ValueError: \x1b[2J\x1b]0;mine\x07\u202e")
+        places._tell(AttemptReturned(task.trial, task.attempt, outcome))
+
+    search = running(PlannedPlaces([fails, fails]), Clock())
+    search.run()
+    assert search.book.trials[0].state is TrialState.FAILED
+    assert r"attempt 1: ValueError: \x1b[2J\x1b]0;mine\x07\u202e" in caplog.text and "\x1b" not in caplog.text
+
+
 def test_a_search_with_a_trial_that_a_user_has_paused_is_not_complete() -> None:
     clock, keeper = Clock(), SilentKeeper([[SearchRequest(7, 0, "pause")]])
     steps = [clock.forward(1.0), lambda places: places.end("paused", 1.0)]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import ropewalk as rw
+from ropewalk.escaping import escaped
 from ropewalk.program.restart_rule import restart_rule
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous import AsyncLearner
@@ -229,7 +230,7 @@ def _patient(running: rw.RunningProgram) -> Generator[None]:
 
 def _show(status: LearnerStatus, log: ProgressLog, bound: str) -> None:
     for problem in status.problems:
-        logger.warning("%s", problem)
+        logger.warning("%s", escaped(problem))
     for scores in status.evaluations:
         log.evaluation(scores)
     label, lag = "end" if status.done else "progress", lag_in_words(status.actors)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ropewalk.errors import SearchFailed
+from ropewalk.escaping import escaped
 from ropewalk.last_line import last_line
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.quantities import counted
@@ -272,7 +273,7 @@ class SearchRun:
             self._keeper.excluded(attempt.task, attempt.host, found.lines)
             self.book.exclude_host(attempt.task.trial, attempt.host)
         why = last_line(cause)
-        logger.warning("trial %d, attempt %d: %s", attempt.task.trial, attempt.task.attempt, why)
+        logger.warning("trial %d, attempt %d: %s", attempt.task.trial, attempt.task.attempt, escaped(why))
         self._carry_out(self.book.failed(attempt.task.trial, why, failure_class, retries), cause=cause)
 
     def _carry_out(self, instructions: Sequence[Instruction], *, ends: bool = False, cause: str = "") -> None:

@@ -488,3 +488,10 @@ def test_states_in_memory_cannot_be_saved_and_the_error_says_what_can() -> None:
 def test_arguments_are_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PBT(SPACE, **options)
+
+
+def test_what_a_member_raises_does_not_control_the_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    algorithm = PBT(SPACE, population=1, steps=4)
+    for _ in range(MOST_IN_VAIN):
+        algorithm._count_in_vain(0, "ValueError: \x1b[2J")
+    assert r"ValueError: \x1b[2J" in caplog.text and "\x1b" not in caplog.text

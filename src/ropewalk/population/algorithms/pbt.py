@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from ropewalk.escaping import escaped_lines
 from ropewalk.near_names import check_choice
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm, Evaluator, Panel
@@ -182,7 +183,7 @@ class PBT(Algorithm[Interval]):
                 number,
                 member.steps,
                 MOST_IN_VAIN,
-                why,
+                escaped_lines(why),
             )
 
     def _close_round(self) -> None:
