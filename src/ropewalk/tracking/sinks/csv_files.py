@@ -17,8 +17,8 @@ class CsvFile(AppendedFile):
         path: the file; None: metrics.csv in the folder of the run.
     """
 
-    default_name = "metrics.csv"
-    heading = b"group,name,step,time,value\n"
+    default_name: str = "metrics.csv"
+    heading: bytes = b"group,name,step,time,value\n"
 
     def encoded(self, batch: Sequence[RunRecord]) -> bytes:
         text = io.StringIO()

@@ -19,7 +19,7 @@ class JsonLines(AppendedFile):
         path: the file; None: records.jsonl in the folder of the run.
     """
 
-    default_name = "records.jsonl"
+    default_name: str = "records.jsonl"
 
     def encoded(self, batch: Sequence[RunRecord]) -> bytes:
         return b"".join(map(_line, batch))
