@@ -29,7 +29,7 @@ PICTURES = {
     "poet_bipedal": ["--iterations", "60", "--picture", "{picture}.png"],
     "search_digits": ["--picture", "{picture}.png"],
     "rl_cartpole": ["--picture", "{picture}.png"],
-    "rl_pendulum": ["--picture", "{picture}.png"],
+    "rl_pendulum": ["--steps", "10000", "--picture", "{picture}.png"],
     "rl_memory": ["--picture", "{picture}.png"],
     "rl_offline": ["--picture", "{picture}.png"],
     "rl_central_inference": ["--picture", "{picture}.png"],
