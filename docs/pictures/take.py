@@ -172,9 +172,9 @@ SCENES = (
         40.0,
         1500,
     ),
-    Scene("runs", lambda _: "/runs", prepare=lambda: (_scripts(), _search()), height=800),
-    Scene("run", lambda _: f"/runs/{_scripts()[0]}", height=1300),
-    Scene("compare", lambda _: f"/compare?runs={','.join(_scripts())}", height=1000),
+    Scene("runs", lambda _: "/runs", prepare=lambda: (_scripts(), _search()), height=420),
+    Scene("run", lambda _: f"/runs/{_scripts()[0]}", height=640),
+    Scene("compare", lambda _: f"/compare?runs={','.join(_scripts())}", height=900),
     Scene("search", lambda _: f"/search/{_search()}", height=1500, seen_s=40.0),
 )
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 import ropewalk as rw
-from tests.lab.browser import Browser, ServedPage
 from tests.control.looking import look_at
+from tests.lab.browser import Browser, ServedPage
 
 _COUNT = """
     window.sent = {};
