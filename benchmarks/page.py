@@ -57,9 +57,10 @@ def launcher(workers: int) -> Generator[subprocess.Popen[str]]:
             process.kill()
 
 
-def cpu_s(*processes: psutil.Process) -> float:
-    """CPU seconds that processes have used in all."""
-    return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
+def cpu_s(process: psutil.Process) -> float:
+    """CPU seconds that a process has used."""
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 def cpu_shares(*processes: psutil.Process) -> list[str]:
@@ -70,15 +71,15 @@ def cpu_shares(*processes: psutil.Process) -> list[str]:
     return [f"{each:.2f} CPU s in {took_s:.0f} s, {100 * each / took_s:.2f} % of a core" for each in used]
 
 
-def processes_of(browser: Browser) -> list[psutil.Process]:
-    """The processes of a browser."""
+def cpu_of_browser(browser: Browser) -> dict[int, float]:
+    """CPU seconds of each process of a browser, by number."""
     folder = browser.driver.capabilities["chrome"]["userDataDir"]
-    found: list[psutil.Process] = []
+    found: dict[int, float] = {}
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error, IndexError):
             words = process.cmdline()
-            if any(word.endswith(folder) for word in words) and not words[0].endswith("chromedriver"):
-                found.append(process)
+            if any(word.endswith(folder) for word in words) and "chromedriver" not in words[0]:
+                found[process.pid] = cpu_s(process)
     return found
 
 
@@ -140,18 +141,17 @@ def opened(
         server = psutil.Process(page.process.pid)
         for _ in range(ROUNDS):
             browser.driver.get("about:blank")
-            clients = processes_of(browser)
-            before, began = (cpu_s(server), cpu_s(*clients)), time.perf_counter()
+            before, known, began = cpu_s(server), cpu_of_browser(browser), time.perf_counter()
             browser.open(f"{page.base}{path}")
             browser.until(is_there, path)
             seen.append(time.perf_counter() - began)
-            costs["page"].append(cpu_s(server) - before[0])
-            with contextlib.suppress(psutil.NoSuchProcess):  # a browser may begin another one
-                costs["browser"].append(cpu_s(*clients) - before[1])
+            costs["page"].append(cpu_s(server) - before)
+            used = cpu_of_browser(browser)
+            costs["browser"].append(sum(each - known.get(pid, 0.0) for pid, each in used.items()))
         browser.leave()
     yield what, shown(seen)
-    for name, used in costs.items():
-        yield f"  CPU of the {name} until then", shown(used)
+    for name, seconds in costs.items():
+        yield f"  CPU of the {name} until then", shown(seconds)
 
 
 def open_pool(browser: Browser, page: ServedPage) -> None:

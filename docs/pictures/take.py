@@ -161,7 +161,7 @@ SCENES = (
         here,
         ("pbt_digits.py", "--population", "40", "--epochs", "1000", "--picture", ""),
         "population",
-        20.0,
+        45.0,
         1300,
     ),
     Scene(
@@ -172,10 +172,10 @@ SCENES = (
         40.0,
         1500,
     ),
-    Scene("runs", lambda _: "/runs", prepare=lambda: (_scripts(), _search()), height=800),
-    Scene("run", lambda _: f"/runs/{_scripts()[0]}", height=1300),
-    Scene("compare", lambda _: f"/compare?runs={','.join(_scripts())}", height=1000),
-    Scene("search", lambda _: f"/search/{_search()}", height=1500, seen_s=40.0),
+    Scene("runs", lambda _: "/runs", prepare=lambda: (_scripts(), _search()), height=460),
+    Scene("run", lambda _: f"/runs/{_scripts()[0]}", height=730),
+    Scene("compare", lambda _: f"/compare?runs={','.join(_scripts())}", height=900),
+    Scene("search", lambda _: f"/search/{_search()}", height=1500, seen_s=50.0),
 )
 
 

@@ -81,3 +81,13 @@ def test_columns_are_those_of_frequent_metrics_and_of_settings_that_differ(store
     store.archive("r1")  # the run is done, and nobody hears it otherwise
     table.refresh(store)
     assert "config.late" in {column.id for column in table.columns}
+
+
+def test_the_column_of_projects_is_shown_where_there_are_several(store: RunStore) -> None:
+    begin(store, "a", StateIs("done", 2.0), project="digits")
+    table = RunTable()
+    table.refresh(store)
+    assert not {column.id: column.is_usual for column in table.columns}["project"]
+    begin(store, "b", StateIs("done", 2.0), project="letters")
+    table.refresh(store)
+    assert {column.id: column.is_usual for column in table.columns}["project"]

@@ -20,7 +20,7 @@ Column = Sequence[float | None]
 def fitness(data: Mapping[str, Any], style: Style) -> Option:
     """Bands from the worst to the best and between the quartiles, with the median, and the best so far as a line."""
     data = thinned(data)
-    xs: Sequence[float] = data["generation"]
+    xs = data["generation"]
     if not xs:
         return {}
     blue, orange, green = style.colors[:3]
@@ -71,7 +71,7 @@ def thinned(data: Mapping[str, Any], most: int = _MOST_GENERATIONS) -> dict[str,
         data: of the panel.
         most: rows.
     """
-    columns = {name: column for name, column in data.items() if isinstance(column, Sequence)}
+    columns: dict[str, Column] = {name: column for name, column in data.items() if name != "cursor"}
     step = -(-len(columns["generation"]) // most) or 1
     chosen: dict[str, Callable[[Sequence[float]], float]] = {"worst": min, "best": max}
     return {name: _thinned(column, step, chosen.get(name, lambda ys: ys[-1])) for name, column in columns.items()}

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.last_line import last_line
@@ -172,13 +172,16 @@ def row_of(run: RunRow, metrics: Mapping[str, float], now: float) -> Row:
 def columns_of(rows: Iterable[Row]) -> tuple[RunColumn, ...]:
     """Return the columns of rows: those that are always there, then metrics and settings, the most frequent first.
 
-    A setting that all runs have in common is not shown unless the user chose it, and of many only the first are.
+    A setting or a project that all runs have in common is not shown unless the user chose it, and of many settings
+    only the first are.
     """
     counts: Counter[str] = Counter()
     numeric: dict[str, bool] = {}
     values: dict[str, Any] = {}
     varied: set[str] = set()
+    projects: set[Any] = set()
     for row in rows:
+        projects.add(row["project"])
         for name, value in row.items():
             if name.startswith((METRIC, CONFIG)):
                 counts[name] += 1 if row["kind"] == "trial" else _TRIALS
@@ -190,9 +193,11 @@ def columns_of(rows: Iterable[Row]) -> tuple[RunColumn, ...]:
     metrics = [name for name in found if name.startswith(METRIC)]
     settings = [name for name in found if name.startswith(CONFIG)]
     frequent = [name for name in metrics if counts[name] * _FEW >= counts[metrics[0]]]
+    has_projects = len(projects) > 1
+    first = [replace(one, is_usual=has_projects) if one.id == "project" else one for one in FIRST_COLUMNS]
     usual = {*frequent[:_USUAL], *[name for name in settings if name in varied][:_USUAL]}
     return (
-        *FIRST_COLUMNS,
+        *first,
         *(RunColumn(name, name.removeprefix(METRIC), True, name in usual) for name in metrics),
         *(RunColumn(name, name.removeprefix(CONFIG), numeric[name], name in usual) for name in settings),
         *LAST_COLUMNS,
