@@ -142,9 +142,10 @@ def test_calls_of_join_are_woken_after_a_process_that_died_before_it_did(arena: 
 
 
 def test_a_call_of_join_is_over_once_all_were_finished_although_more_was_put_since(arena: DepotArena) -> None:
-    ring, call, other = a_ring(arena), RingCall(1, 1, JOIN), RingCall(2, 2, JOIN)
+    ring, call, other, gone = a_ring(arena), *(RingCall(process, process, JOIN) for process in (1, 2, 3))
     assert queue_ring.put(ring, b"item", 1) == 0
-    assert queue_ring.join(ring, call) == WAITS
+    assert [queue_ring.join(ring, gone), queue_ring.join(ring, call)] == [WAITS, WAITS]
+    assert queue_ring.withdraw(ring, gone) == []
     assert queue_ring.finish(ring) == WAITS
     assert queue_ring.put(ring, b"another", 1) == 0
     assert queue_ring.join(ring, other) == WAITS
