@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 
 from ropewalk.sharing import queue_ring
 from ropewalk.sharing.arena import ITEM_BYTES, DepotArena
-from ropewalk.sharing.queue_memory import CALL, COUNT_AT, COUNTS, GET, JOIN, JOINED, PUT, QueueRing, opened, sealed
+from ropewalk.sharing.queue_memory import (
+    CALL,
+    COUNT_AT,
+    COUNTS,
+    GET,
+    JOIN,
+    JOINED,
+    PUT,
+    RUN,
+    QueueRing,
+    opened,
+    sealed,
+)
 from ropewalk.sharing.queue_ring import ELSEWHERE, MOST_BYTES, OTHER, REFUSED, WAITS, Hand, RingCall
 from ropewalk.sharing.record_words import (
     FINISHED,
@@ -287,6 +299,19 @@ def test_any_number_of_items_is_taken_ahead_of_a_reader_that_sleeps(
     assert queue_ring.get(ring, hand, sleeping) == 0
     assert hand == [(b"its own", 1)]
     assert (contents(ring)[0], ring.num_ahead) == ([], 0)
+
+
+def test_a_run_may_begin_in_the_first_cell(arena: DepotArena) -> None:
+    ring, sleeping, hand = a_ring(arena), RingCall(1, 0, GET), Hand([None])
+    assert queue_ring.get(ring, hand, sleeping) == WAITS
+    ring.write(8, b"its own", 1)
+    ring.words[GETS], ring.words[PUTS] = 8, 1 << COUNT_AT | 10
+    for item in (b"a", b"b", b"c"):
+        assert queue_ring.put(ring, item, 1) == 0
+    for item in (b"a", b"b"):
+        assert [queue_ring.get(ring, hand), hand] == [0, [(item, 1)]]
+    assert ring.headers[0] == RUN | 2 << COUNT_AT | 4, "one for both"
+    assert (contents(ring)[0], ring.num_ahead) == ([b"its own", b"c"], 2)
 
 
 class Model:
