@@ -193,6 +193,18 @@ def test_places_of_calls_go_round_while_some_always_wait(arena: DepotArena) -> N
         assert ring.words[queue] == 0
 
 
+def test_calls_of_join_are_all_found_where_their_places_go_round(arena: DepotArena) -> None:
+    ring, last = a_ring(arena), PLACES - 2
+    calls = [RingCall(1, number, JOIN) for number in range(5)]
+    calls[0].place = last
+    assert queue_ring.put(ring, b"item", 1) == 0
+    ring.words[PUTTERS_RING + last % RING_LENGTH], ring.words[PUTTERS] = calls[0].word, last | last + 1 << PLACE_BITS
+    assert [queue_ring.join(ring, call) for call in calls] == [WAITS] * 5
+    assert queue_ring.finish(ring) == WAITS
+    assert queue_ring.put(ring, b"more", 1) == 0
+    assert [queue_ring.join(ring, call) for call in calls] == [0] * 5
+
+
 def test_calls_of_put_and_join_that_are_over_leave_room_for_others(arena: DepotArena) -> None:
     ring, hand = a_ring(arena, 1), Hand([None])
     assert queue_ring.put(ring, b"item", 1) == 0
