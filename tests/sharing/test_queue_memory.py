@@ -161,6 +161,15 @@ def test_runs_of_several_items_are_one_step(arena: DepotArena) -> None:
     assert ring.run_behind(places[0]) == (places[6], 5)
     assert [ring.placed(rank) for rank in range(2)] == [(0, -1, 0), (places[6], places[3], 6)]
     assert ring.items() == [(b"", 1), (b"last", 1)]
+    # The last one is taken as well, and behind it is a header of another time.
+    ring.headers[places[6]] = RUN | 1 << COUNT_AT | places[7]
+    ring.headers[places[7]] = RUN | 5 << COUNT_AT | 0
+    ring.words[AHEAD] = 7 << 1 | 1
+    assert (ring.num_ahead, ring.count, ring.items()) == (6, 1, [(b"", 1)])
+    assert ring.run_behind(places[0]) == (places[7], 6)
+    assert ring.placed(1) == (places[7], places[6], 7), "behind all of them"
+    ring.words[GETS] = 7 << COUNT_AT | places[7]
+    assert (ring.num_ahead, ring.count, ring.items()) == (0, 0, [])
 
 
 def test_an_item_may_end_where_the_memory_ends(arena: DepotArena) -> None:

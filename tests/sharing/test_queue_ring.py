@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 
 from ropewalk.sharing import queue_ring
 from ropewalk.sharing.arena import ITEM_BYTES, DepotArena
-from ropewalk.sharing.queue_memory import CALL, COUNT_AT, COUNTS, GET, JOIN, JOINED, PUT, QueueRing, opened, sealed
+from ropewalk.sharing.queue_memory import (
+    CALL,
+    COUNT_AT,
+    COUNTS,
+    GET,
+    JOIN,
+    JOINED,
+    PUT,
+    RUN,
+    QueueRing,
+    opened,
+    sealed,
+)
 from ropewalk.sharing.queue_ring import ELSEWHERE, MOST_BYTES, OTHER, REFUSED, WAITS, Hand, RingCall
 from ropewalk.sharing.record_words import (
     FINISHED,
@@ -142,9 +154,10 @@ def test_calls_of_join_are_woken_after_a_process_that_died_before_it_did(arena: 
 
 
 def test_a_call_of_join_is_over_once_all_were_finished_although_more_was_put_since(arena: DepotArena) -> None:
-    ring, call, other = a_ring(arena), RingCall(1, 1, JOIN), RingCall(2, 2, JOIN)
+    ring, call, other, gone = a_ring(arena), *(RingCall(process, process, JOIN) for process in (1, 2, 3))
     assert queue_ring.put(ring, b"item", 1) == 0
-    assert queue_ring.join(ring, call) == WAITS
+    assert [queue_ring.join(ring, gone), queue_ring.join(ring, call)] == [WAITS, WAITS]
+    assert queue_ring.withdraw(ring, gone) == []
     assert queue_ring.finish(ring) == WAITS
     assert queue_ring.put(ring, b"another", 1) == 0
     assert queue_ring.join(ring, other) == WAITS
@@ -178,6 +191,18 @@ def test_places_of_calls_go_round_while_some_always_wait(arena: DepotArena) -> N
                 assert queue_ring.put(ring, b"%d" % number, 1, calls[number]) == 0
             assert [queue_ring.get(ring, hand), hand] == [0, [(b"4", 1)]]
         assert ring.words[queue] == 0
+
+
+def test_calls_of_join_are_all_found_where_their_places_go_round(arena: DepotArena) -> None:
+    ring, last = a_ring(arena), PLACES - 2
+    calls = [RingCall(1, number, JOIN) for number in range(5)]
+    calls[0].place = last
+    assert queue_ring.put(ring, b"item", 1) == 0
+    ring.words[PUTTERS_RING + last % RING_LENGTH], ring.words[PUTTERS] = calls[0].word, last | last + 1 << PLACE_BITS
+    assert [queue_ring.join(ring, call) for call in calls] == [WAITS] * 5
+    assert queue_ring.finish(ring) == WAITS
+    assert queue_ring.put(ring, b"more", 1) == 0
+    assert [queue_ring.join(ring, call) for call in calls] == [0] * 5
 
 
 def test_calls_of_put_and_join_that_are_over_leave_room_for_others(arena: DepotArena) -> None:
@@ -286,6 +311,19 @@ def test_any_number_of_items_is_taken_ahead_of_a_reader_that_sleeps(
     assert queue_ring.get(ring, hand, sleeping) == 0
     assert hand == [(b"its own", 1)]
     assert (contents(ring)[0], ring.num_ahead) == ([], 0)
+
+
+def test_a_run_may_begin_in_the_first_cell(arena: DepotArena) -> None:
+    ring, sleeping, hand = a_ring(arena), RingCall(1, 0, GET), Hand([None])
+    assert queue_ring.get(ring, hand, sleeping) == WAITS
+    ring.write(8, b"its own", 1)
+    ring.words[GETS], ring.words[PUTS] = 8, 1 << COUNT_AT | 10
+    for item in (b"a", b"b", b"c"):
+        assert queue_ring.put(ring, item, 1) == 0
+    for item in (b"a", b"b"):
+        assert [queue_ring.get(ring, hand), hand] == [0, [(item, 1)]]
+    assert ring.headers[0] == RUN | 2 << COUNT_AT | 4, "one for both"
+    assert (contents(ring)[0], ring.num_ahead) == ([b"its own", b"c"], 2)
 
 
 class Model:

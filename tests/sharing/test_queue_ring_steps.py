@@ -212,6 +212,35 @@ def test_a_handler_at_any_moment_makes_a_change_of_its_own(arena: DepotArena, ou
     assert step > 2
 
 
+@pytest.mark.parametrize("what", [GET, PUT, JOIN])
+def test_a_call_that_begins_to_wait_is_woken_by_a_handler_that_comes_at_any_moment(
+    arena: DepotArena, what: int
+) -> None:
+    """Either the handler sees that it waits, or it sees what the handler did."""
+    step, was_made = 0, True
+    while was_made:
+        step += 1
+        ring, call, made = a_ring(arena, 1), RingCall(1, 1, what), list[int]()
+        assert what == GET or queue_ring.put(ring, b"item", 1) == 0
+
+        def begin(ring: QueueRing = ring, call: RingCall = call, made: list[int] = made) -> None:
+            if what == GET:
+                made.append(queue_ring.get(ring, [None], call))
+            else:
+                made.append(queue_ring.put(ring, b"next", 1, call) if what == PUT else queue_ring.join(ring, call))
+
+        def handle(ring: QueueRing = ring, made: list[int] = made) -> None:
+            if what == GET:
+                made.append(queue_ring.put(ring, b"item", 1))
+            else:
+                made.append(queue_ring.get(ring, [None]) if what == PUT else queue_ring.finish(ring))
+
+        was_made = interrupted_at(MODULES, step, begin, handle)
+        if was_made:
+            assert made in ([0, 0], [WAITS if what == JOIN else call.word, WAITS])
+    assert step > 2
+
+
 def sorted_calls(ring: QueueRing) -> object:
     items, unfinished, calls = contents(ring)
     return items, unfinished, sorted(calls)
