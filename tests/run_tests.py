@@ -14,12 +14,15 @@ A rerun answers one question: was it the test, or what else went on? It is allow
 
 What passes all of this is a flake. A new one is named, for the ledger; one that stays longer than its date is red.
 The JUnit files of all runs stay.
+
+As a command it is the parent of what tests orphan (`adopt_orphans`).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import dataclasses
 import datetime
 import json
@@ -40,6 +43,8 @@ BUSY = 8
 MAX_FAILURES = 10
 TESTS_FAILED = 1
 """The exit code of pytest where tests failed and nothing else happened."""
+_SET_CHILD_SUBREAPER = 36
+"""Of prctl(2)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -162,6 +167,24 @@ def pytest(arguments: Sequence[str]) -> int:
             return process.wait()
 
 
+def adopt_orphans() -> None:
+    """Go on in a child; this process waits for it, and for all whose parents end before them.
+
+    Such as the processes of a launcher that a test kills: that nothing is left, tests know when somebody has waited for
+    them. That would be the first process of the machine, which in a container may do so every two seconds, or never.
+    """
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    child = os.fork()
+    if not child:
+        return
+    while True:
+        with contextlib.suppress(KeyboardInterrupt):  # the child has heard of the interrupt too
+            pid, status = os.wait()
+            if pid == child:
+                code = os.waitstatus_to_exitcode(status)
+                sys.exit(code if code >= 0 else 128 - code)
+
+
 @contextlib.contextmanager
 def busy(number: int) -> Generator[None]:
     """Processes that do nothing but compute."""
@@ -187,4 +210,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    adopt_orphans()
     sys.exit(main())

@@ -258,3 +258,20 @@ def test_the_command_of_the_makefile_starts() -> None:
     said = subprocess.run([sys.executable, *arguments, "--help"], cwd=ROOT, capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
     assert "rerun" in said.stdout
+
+
+def test_orphans_are_waited_for_at_once_whatever_the_first_process_of_the_machine_does() -> None:
+    code = f"""
+        import os, subprocess, sys, time
+        sys.path.insert(0, {str(ROOT)!r})
+        from tests import run_tests
+        run_tests.adopt_orphans()
+        child = "import subprocess as s; print(s.Popen(['sleep', '600'], stdout=s.DEVNULL).pid)"
+        orphan = int(subprocess.run([sys.executable, "-c", child], stdout=subprocess.PIPE).stdout)
+        parent = int(open(f"/proc/{{orphan}}/stat").read().rpartition(")")[2].split()[1])
+        os.kill(orphan, 9)
+        while os.path.exists(f"/proc/{{orphan}}"):
+            time.sleep(0.01)
+        sys.exit(7 if parent == os.getppid() else 8)
+    """
+    assert subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False).returncode == 7
