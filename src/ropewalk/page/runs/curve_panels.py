@@ -193,7 +193,7 @@ class CurvePanels:
             with ui.row().classes("items-baseline no-wrap w-full q-gutter-x-sm").style("padding-right: 76px"):
                 words = key[1] if self._is_sectioned or not (key[0] and self._has_groups) else f"{key[0]}/{key[1]}"
                 ui.label(escaped(words)).classes("text-bold ellipsis").props["title"] = escaped(words)
-                note = ui.label("").classes("text-caption muted ellipsis").style("flex-shrink: 99")
+                note = ui.label("").classes("text-caption muted ellipsis")
             if height == _HEIGHT:
                 ui.button(icon="open_in_full", on_click=lambda: self._enlarge(key)).props(
                     'flat round dense size="xs" title="larger" aria-label="larger"'
