@@ -29,6 +29,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import re
 import signal
@@ -275,7 +276,16 @@ def test_actors_stop_feeding_while_the_learner_stands_still(tmp_path: Path) -> N
     check_record(experiment, outcome.counters)
 
 
-def test_limiters_that_block_both_sides_end_the_run() -> None:
+class ImpatientLearner(AsyncLearner):
+    """Takes for a deadlock what has stood still for a second, not for ten."""
+
+    def __init__(self, assembly: Assembly, **others: Any) -> None:
+        super().__init__(assembly, **others)
+        self._replay._deadlock_s = 1.0
+
+
+def test_limiters_that_block_both_sides_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "AsyncLearner", ImpatientLearner)
     experiment = dataclasses.replace(SMALL, agent=StuckIMPALA(unroll=8, envs=2, batch_size=2))
     with pytest.raises(LimiterStuck, match="cannot go on"):
         experiment.run(log="silent")
@@ -340,7 +350,8 @@ experiment.run({arguments}, log=tell)
     ("arguments", "number"),
     [
         ("0", signal.SIGINT),
-        ('2, mode="async"', signal.SIGTERM),
+        # 12 s of CPU time, to import torch twice; the test below has the same in the processes that there are.
+        pytest.param('2, mode="async"', signal.SIGTERM, marks=pytest.mark.soak),
         pytest.param("0", signal.SIGTERM, marks=pytest.mark.soak),
         pytest.param('2, mode="lockstep"', signal.SIGINT, marks=pytest.mark.soak),
     ],
@@ -366,17 +377,45 @@ def test_a_script_that_is_interrupted_leaves_a_checkpoint_and_no_process(
         process.stdout.read()
         assert process.wait(60) == (-number if number == signal.SIGINT else 128 + number)
     assert psutil.wait_procs(others, timeout=60)[1] == [], "no process is left"
-    said = re.search(r"was interrupted after [\d,]+ of 10,000,000 steps; it is saved in (\S+),", errors.read_text())
-    assert said and said[1] == str(folder)
     more = dataclasses.replace(SMALL, groups=groups, checkpoint=folder, steps=steps, digest_every=0)
-    if "async" in arguments:
+    check_goes_on(more, "async" in arguments, updates, errors.read_text())
+
+
+def test_an_asynchronous_run_that_is_terminated_leaves_a_checkpoint_and_no_process(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    log = logging.FileHandler(tmp_path / "log")  # in which the processes of the run write as well
+    shown: list[tuple[int, int]] = []
+
+    def tell(label: str, row: Any) -> None:
+        shown.append((int(row["steps"]), int(row["updates"])))
+        if row["updates"] >= 10:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    experiment = dataclasses.replace(SMALL, steps=10_000_000, checkpoint=folder, checkpoint_s=1e6, digest_every=0)
+    logging.getLogger().addHandler(log)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            experiment.run(2, mode="async", log=tell)
+    finally:
+        logging.getLogger().removeHandler(log)
+        log.close()
+    assert ended.value.code == 128 + signal.SIGTERM
+    steps, updates = shown[-1]
+    check_goes_on(dataclasses.replace(experiment, steps=steps), True, updates, (tmp_path / "log").read_text())
+
+
+def check_goes_on(more: rl.Experiment, is_async: bool, updates: int, said: str) -> None:
+    """An interrupted run said so, and goes on with all the steps and updates that it had shown."""
+    found = re.search(r"was interrupted after [\d,]+ of 10,000,000 steps; it is saved in (\S+),", said)
+    assert found and found[1] == str(more.checkpoint)
+    if is_async:
         with pytest.raises(ValueError, match=r"is of an asynchronous run, and this is lock-step"):
             more.run(log="silent")
         result = more.run(2, mode="async", log="silent")
     else:
         result = more.run(log="silent")
     first = result.timeline[0]
-    assert int(first["steps"] or 0) >= steps and int(first["updates"] or 0) >= updates, "it has all that was shown"
+    assert int(first["steps"] or 0) >= more.steps and int(first["updates"] or 0) >= updates, "it has all that was shown"
 
 
 @pytest.mark.parametrize(
@@ -418,7 +457,7 @@ def test_actors_are_added_to_an_asynchronous_run_and_taken_away(tmp_path: Path) 
         unroll=8, envs=2, batch_size=4, burn_in=0, trace=8, period=8, learning_starts=64, samples_per_insert=1.0
     )
     experiment = dataclasses.replace(
-        SMALL, agent=agent, network=rl.LSTM(rl.MLP((8,)), 8), steps=4_000, record=tmp_path / "record"
+        SMALL, agent=agent, network=rl.LSTM(rl.MLP((8,)), 8), steps=2_000, record=tmp_path / "record"
     )
     with running_experiment(experiment, 1) as running:
         learner = running.client("learner", on_lost="retry")
@@ -452,7 +491,7 @@ def test_actors_are_added_in_lock_step_and_taken_away_without_a_change_of_bits()
 
 
 def test_the_lag_is_shown_by_all_agents() -> None:
-    agent = rl.DQN(unroll=4, envs=2, batch_size=8, learning_starts=32)
+    agent = rl.DQN(unroll=4, envs=2, batch_size=8, learning_starts=32, samples_per_insert=0.5)
     result = dataclasses.replace(SMALL, agent=agent, steps=200, groups=1).run(log="silent")
     shown = [row["policy_lag_max"] for row in result.timeline if "policy_lag_max" in row]
     assert shown and all(float(lag or 0) >= 0 for lag in shown) and np.max(np.array(shown, float)) >= 1

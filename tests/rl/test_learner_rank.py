@@ -93,7 +93,7 @@ def test_two_learners_learn_and_have_equal_weights() -> None:
 
 def test_all_learners_go_on_together_when_one_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "_CHECKPOINT_S", 0.05)
-    experiment = dataclasses.replace(EXPERIMENT, steps=16_000)
+    experiment = dataclasses.replace(EXPERIMENT, steps=10_000)
     kills: list[int] = []
     least: list[int] = []
     """Updates of the lives after the kills."""
@@ -101,7 +101,7 @@ def test_all_learners_go_on_together_when_one_is_killed(monkeypatch: pytest.Monk
     def kill(running: Any, status: LearnerStatus) -> None:
         if kills and status.counters.updates != kills[-1]:
             least[-1] = min(least[-1], status.counters.updates)
-        if len(kills) < 2 and status.counters.updates >= 40 * (len(kills) + 1):
+        if len(kills) < 2 and status.counters.updates >= 25 * (len(kills) + 1):
             kills.append(status.counters.updates)
             least.append(status.counters.updates)
             running.kill("learner", len(kills) % 2)
