@@ -20,7 +20,6 @@ sent before any other call.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import os
 import select
@@ -51,7 +50,7 @@ from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferre
 from ropewalk.transport.ack_page import NUM_LOTS, AckLease, AckPage
 from ropewalk.transport.barriers import can_fence
 from ropewalk.transport.link import Link, Received
-from ropewalk.transport.looking import LONG_LOOK_S, SHORT_SLEEP_S, Looking
+from ropewalk.transport.looking import Looking
 from ropewalk.transport.loop import Loop, Timer
 
 MAX_IN_FLIGHT = 1024
@@ -113,7 +112,7 @@ class RpcConnection:
         self.posting: Batcher = Batcher(self, loop)
         """Items for which no thread waits."""
         self._poll = self._new_poll()
-        self._looks = Looking(0.0, LONG_LOOK_S, SHORT_SLEEP_S)
+        self._looks = Looking()
         loop.call_soon(lambda: loop.add_link(link, self._hear, self._end, self))
 
     @property
@@ -170,7 +169,7 @@ class RpcConnection:
             sent, torn = True, False
             self._loop.hand_over()  # a method here may wait for another service: the loop must not wait with it
             while received is None and not self._settled and not self._read_on:
-                slept_from = 0.0 if looking.look(self._poll_now) else time.monotonic()
+                slept_from = 0.0 if looking.pays and looking.look(self._poll_now) else time.monotonic()
                 if slept_from and not blocks:
                     with interrupts_allowed:  # if they are deferred at all
                         self._poll.poll(_LOOK_UP_MS)  # most interrupts arrive here
@@ -471,7 +470,7 @@ class RpcConnection:
             if not self.link.may_hold_more:
                 left_s = _LOOK_UP_S if due is None else max(0.0, min(due - time.monotonic(), _LOOK_UP_S))
                 with interrupts_allowed:
-                    ready = self._looks.wait(self._poll_now, functools.partial(self._poll.poll, 1000 * left_s))
+                    ready = self._looks.poll(self._poll.poll, 1000 * left_s)
                 if not ready:
                     if self.link.closed:
                         self._end("the link was closed here")

@@ -63,7 +63,7 @@ from ropewalk.transport.client import dial, dial_owner
 from ropewalk.transport.failures import Failure, failure_of, not_sendable
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
-from ropewalk.transport.looking import LONG_LOOK_S, SHORT_SLEEP_S, Looking
+from ropewalk.transport.looking import Looking
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace
 from ropewalk.transport.serialization import dumps_result, loads
 
@@ -104,7 +104,7 @@ class PoolWorker:
         self._base = 0
         self._flushed_ns = 0
         self._is_set_up = False
-        self._looking = Looking(0.0, LONG_LOOK_S, SHORT_SLEEP_S)
+        self._looking = Looking()
         poll = select.poll()
         poll.register(link.stream.fileno(), select.POLLIN)
         self._poll_now = functools.partial(poll.poll, 0)
@@ -146,7 +146,7 @@ class PoolWorker:
                 except BlockingIOError:
                     pass  # no complete message has arrived after all
             self._flush()
-        if self._link.may_hold_more or self._looking.look(self._poll_now):
+        if self._link.may_hold_more or (self._looking.pays and self._looking.look(self._poll_now)):
             return self._link.receive()
         slept_from = time.monotonic()
         received = self._link.receive()

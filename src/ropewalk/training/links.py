@@ -13,7 +13,6 @@ one object: messages of an earlier epoch that are under way end with it.
 
 from __future__ import annotations
 
-import functools
 import os
 import select
 import time
@@ -43,7 +42,7 @@ from ropewalk.training.link_transports import (
     WorkerLink,
 )
 from ropewalk.training.near_links import NearLinks
-from ropewalk.transport.looking import LONG_LOOK_S, SHORT_SLEEP_S, Looking
+from ropewalk.transport.looking import Looking
 from ropewalk.transport.slots import Doorbell
 
 
@@ -108,7 +107,7 @@ class ProcessLinks:
         self._contributions: dict[SumKey, dict[Contributor, GradientContribution | Arrival]] = {}
         self._unreceived: Counter[tuple[Tag, PlanWorker]] = Counter()
         self._has_news = False
-        self._looking = Looking(0.0, LONG_LOOK_S, SHORT_SLEEP_S)
+        self._looking = Looking()
 
     @property
     def lost(self) -> dict[PlanWorker, str]:
@@ -310,11 +309,7 @@ class ProcessLinks:
         for link in behind:
             self._poll.register(link.fileno(), select.POLLOUT)
         try:
-            if timeout_s == 0:
-                self._poll.poll(0)
-                return
-            timeout_ms = None if timeout_s is None else 1000 * timeout_s
-            self._looking.wait(functools.partial(self._poll.poll, 0), functools.partial(self._poll.poll, timeout_ms))
+            self._looking.poll(self._poll.poll, None if timeout_s is None else 1000 * timeout_s)
         finally:
             for link in behind:
                 self._poll.unregister(link.fileno())

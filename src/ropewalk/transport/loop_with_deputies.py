@@ -10,10 +10,9 @@ will (`hand_over`), a deputy takes over the loop.
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 
-from ropewalk.transport.looking import LONG_LOOK_S, SHORT_SLEEP_S, Looking
+from ropewalk.transport.looking import Looking
 from ropewalk.transport.loop import Loop
 
 DEPUTY_S = 0.002
@@ -28,8 +27,7 @@ class LoopWithDeputies(Loop):
     def __init__(self) -> None:
         super().__init__()
         self._name = ""
-        self._looking = Looking(0.0, LONG_LOOK_S, SHORT_SLEEP_S)
-        self._poll_now = functools.partial(self._poll.poll, 0)
+        self._looking = Looking()
         self._succession = threading.Lock()
         self._entered = 0  # the number of the call that the loop's thread is in, or 0
         self._num_entered = 0
@@ -82,9 +80,7 @@ class LoopWithDeputies(Loop):
         return self._entered != 0 and self._owner == threading.get_ident()
 
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
-        if timeout_s == 0.0:
-            return self._poll.poll(timeout_s)
-        return self._looking.wait(self._poll_now, functools.partial(self._poll.poll, timeout_s))
+        return self._looking.poll(self._poll.poll, timeout_s)
 
     def _close(self) -> None:
         self._raise_alarm()

@@ -9,13 +9,12 @@ It never runs user code.
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from ropewalk.transport.looking import LONG_LOOK_S, SHORT_SLEEP_S, Looking
+from ropewalk.transport.looking import Looking
 from ropewalk.transport.loop import Loop
 
 _LINGER_S = 0.001
@@ -32,8 +31,7 @@ class LoopWithGuests(Loop):
         self._turning = threading.Lock()
         self._guest = threading.Lock()
         self._guest_thread = 0
-        self._looking = Looking(0.0, LONG_LOOK_S, SHORT_SLEEP_S)
-        self._poll_now = functools.partial(self._poll.poll, 0)
+        self._looking = Looking()
         self._visited = False
         self._left_at = 0.0
         self._sleeps = False
@@ -70,7 +68,7 @@ class LoopWithGuests(Loop):
                 try:
                     while self._running and not done():
                         with allowed:
-                            events = self._wait_as_guest(self._timeout())
+                            events = self._looking.poll(self._poll.poll, self._timeout())
                         self._handle(events, self._tenure)
                 finally:
                     self._turning.release()
@@ -81,11 +79,6 @@ class LoopWithGuests(Loop):
                 if self._sleeps:
                     with contextlib.suppress(RuntimeError):  # it was told already
                         self._resume.release()
-
-    def _wait_as_guest(self, timeout_s: float | None) -> list[tuple[int, int]]:
-        if timeout_s == 0.0:
-            return self._poll.poll(timeout_s)
-        return self._looking.wait(self._poll_now, functools.partial(self._poll.poll, timeout_s))
 
     def nudge(self) -> None:
         """Have the loop call `done` of its guest again, after a change outside of the loop. From any thread."""
