@@ -25,6 +25,7 @@ def square(number):
 
 if __name__ == "__main__":
     with ropewalk.Pool(4) as pool:
+        pool.wait_until_ready()  # else the first container may do all before the second one is up
         for _ in range(2 if "again" in sys.argv else 1):
             answers = pool.map(square, range(200), chunksize=5)
             print(sum(answer for answer, _ in answers), len({host for _, host in answers}), flush=True)

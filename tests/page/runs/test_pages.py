@@ -132,7 +132,7 @@ def search(tmp_path: Path) -> str:
 def test_a_search_is_shown(browser: Browser, served: ServedPage, search: str) -> None:
     browser.open(served.url)
     browser.open(f"{served.base}/searches")
-    browser.wait_for("tune", "1 paused", "score (max), cost (min)", "0.9")
+    browser.wait_for("tune", "1 not promoted", "score (max), cost (min)", "0.9")
     link(browser, "tune").click()
     browser.wait_for("best score 0.9: trial 3", "3 paused", "Pareto front")
 
