@@ -134,7 +134,7 @@ def test_a_search_is_shown(browser: Browser, served: ServedPage, search: str) ->
     browser.open(f"{served.base}/searches")
     browser.wait_for("tune", "1 not promoted", "score (max), cost (min)", "0.9")
     link(browser, "tune").click()
-    browser.wait_for("best score 0.9: trial 3", "3 paused", "Pareto front")
+    browser.wait_for("best score 0.9: trial 3", "3 not promoted", "Pareto front")
 
     def names() -> set[str]:
         return {one.get("name") for chart in browser.charts() for one in chart["series"]}
