@@ -57,9 +57,6 @@ settings.load_profile("ropewalk")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
-# pyribs has numba compile in every run anew: 9.8 s of CPU time, for what takes 0.02 s without it.
-os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
-
 
 # --- the surroundings of the run --------------------------------------------------------------------------------------
 
