@@ -145,7 +145,7 @@ def test_a_step_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_checkpoints_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="it is not a folder"):
+    with pytest.raises(FileNotFoundError, match="there is no such folder"):
         read(tmp_path / "missing")
     (tmp_path / "0009-step-3.tmp").mkdir()
     with pytest.raises(FileNotFoundError, match=r"there is no checkpoint in .*; one is a folder such as 0001-step-20"):
