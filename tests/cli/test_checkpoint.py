@@ -115,7 +115,9 @@ def test_a_damaged_manifest_is_named_and_the_older_checkpoints_with_it(tmp_path:
     assert errors.startswith(f"ropewalk checkpoint: {new / 'manifest.json'} is damaged") and str(old) in errors
 
 
-@pytest.mark.parametrize(("name", "words"), [(".", "there is no checkpoint in"), ("missing", "there is no such folder")])
+@pytest.mark.parametrize(
+    ("name", "words"), [(".", "there is no checkpoint in"), ("missing", "there is no such folder")]
+)
 def test_a_folder_without_checkpoints_is_wrong_usage(tmp_path: Path, name: str, words: str) -> None:
     code, output, errors = run(str(tmp_path / name))
     assert (code, output) == (2, "")

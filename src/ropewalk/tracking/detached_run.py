@@ -93,6 +93,7 @@ class DetachedRun:
         self._request = ""
         self._has_ended, self._while_running = False, threading.Lock()
         """Once it has ended, no request is taken, by which the script would be interrupted; the store answers it."""
+        self._is_ending = False
         self._interrupted: BaseException | None = None
         self._system: SystemMetrics | None = None
         self._handled: list[tuple[int, Any]] = []
@@ -171,6 +172,8 @@ class DetachedRun:
                 self._request = STOP
                 if self._run.step:
                     return True, "it stops after the step in which it is"
+                if self._is_ending:
+                    return True, "it is ending"
                 if self._handled:
                     os.kill(os.getpid(), signal.SIGTERM)  # interrupts what waits, too
                     return True, "it does not use run.steps, and was interrupted as by SIGTERM"
@@ -213,6 +216,10 @@ class DetachedRun:
         if os.getpid() != self._pid:  # a forked child has inherited the handler, and not the run
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+        if (
+            self._is_ending
+        ):  # a second request to stop, or one at the very end: an exception here would leave it half ended
+            return
         kind, why = (RunStopped, "stopped by request") if self._request == STOP else (RunTerminated, "ended by SIGTERM")
         self._interrupted = kind(why, self._run.step)
         raise self._interrupted
@@ -223,6 +230,7 @@ class DetachedRun:
         """Write how the run ended, and end what was started for it."""
         if os.getpid() != self._pid:
             return
+        self._is_ending = True
         with self._while_running:
             self._has_ended = True
         run, now = self._run, time.time()
