@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,11 +159,16 @@ def test_each_caller_of_a_service_counts_the_calls_that_it_makes() -> None:
         until(lambda: running.view({"graph": 0}), lambda view: calls(view) == {"actor": 8, "critic": 4})
 
 
+def states_of_threads(pid: int) -> set[str]:
+    return {path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")}
+
+
 def test_a_replica_that_does_not_answer_is_silent_and_the_others_are_not() -> None:
     with launched() as running:
         running.wait_ready(PATIENCE_S)
         pid = of(running.view(), "store.0").pid
         os.kill(pid, signal.SIGSTOP)
+        until(lambda: states_of_threads(pid), lambda states: states == {"T"})  # until then it may still answer
         try:
             first = running.view()
             again = running.view()  # the silence counts from the first question
