@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -370,12 +371,8 @@ def test_a_trial_is_stopped_and_a_search_is_paused_from_another_terminal(
             wait_for(lambda: store.requested(second).answered)  # type: ignore[union-attr]
             answers.extend([store.requested(first), store.requested(second)])
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    try:
+    with beside(ask):
         results = search.run()
-    finally:
-        asking.join()
     assert answers[0].ok and answers[0].answer == "trial 0 stops at its next step"
     assert answers[1].ok and answers[1].answer == "every trial pauses at its next step, then the search ends"
     assert 0 < len(results) < 40
@@ -398,12 +395,8 @@ def test_who_asks_for_something_of_a_trial_that_has_just_ended_is_told_so(
             answers.append(store.requested(number))
             store.request(ended.id.rpartition("-")[0], "pause")
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    try:
+    with beside(ask):
         search.run()
-    finally:
-        asking.join()
     assert not answers[0].ok and answers[0].answer == "it had ended already, and is done"
 
 
@@ -427,14 +420,21 @@ def test_every_request_to_a_search_and_its_trials_is_answered_however_late_it_co
                 time.sleep(0.05)
             answered.extend(store.requested(number) for number in numbers)
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    try:
+    with beside(ask):
         search.run()
-    finally:
-        asking.join()
     assert len(numbers) >= 9 and all(each.answered and each.answer for each in answered)
     assert [each.answer for each in answered[-9:]] == ["it had ended already, and is done"] * 9
+
+
+@contextlib.contextmanager
+def beside(work: Callable[[], object]) -> Generator[None]:
+    """Do some work in another thread while the block runs."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def wait_for(look: Callable[[], Any]) -> Any:
