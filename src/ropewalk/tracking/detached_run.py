@@ -91,9 +91,10 @@ class DetachedRun:
         self._is_current = False
         self._pid, self._owner = os.getpid(), facts.this_process()
         self._request = ""
-        self._has_ended, self._while_running = False, threading.Lock()
-        """Once it has ended, no request is taken, by which the script would be interrupted; the store answers it."""
         self._is_ending = False
+        """From then on no request is taken, and none interrupts the script; the store answers it."""
+        self._taking = threading.Lock()
+        """Held while requests are taken."""
         self._interrupted: BaseException | None = None
         self._system: SystemMetrics | None = None
         self._handled: list[tuple[int, Any]] = []
@@ -143,8 +144,8 @@ class DetachedRun:
         return self._request
 
     def _look_for_requests(self) -> None:
-        with self._while_running:
-            if not self._has_ended:
+        with self._taking:
+            if not self._is_ending:
                 self._answer_requests()
 
     def _answer_requests(self) -> None:
@@ -216,9 +217,7 @@ class DetachedRun:
         if os.getpid() != self._pid:  # a forked child has inherited the handler, and not the run
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        if (
-            self._is_ending
-        ):  # a second request to stop, or one at the very end: an exception here would leave it half ended
+        if self._is_ending:  # an exception would leave it half ended
             return
         kind, why = (RunStopped, "stopped by request") if self._request == STOP else (RunTerminated, "ended by SIGTERM")
         self._interrupted = kind(why, self._run.step)
@@ -231,8 +230,8 @@ class DetachedRun:
         if os.getpid() != self._pid:
             return
         self._is_ending = True
-        with self._while_running:
-            self._has_ended = True
+        with self._taking:  # requests that are being taken are answered
+            pass
         run, now = self._run, time.time()
         for number, before in self._handled:
             with contextlib.suppress(ValueError):  # ended by another thread than the main one
