@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -21,6 +21,8 @@ from ropewalk.program.viewing import graph_edges, graph_nodes, processes_of
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("shared_session")
+
+T = TypeVar("T")
 
 
 def node(replica: int, **facts: object) -> NodeStatus:
@@ -94,12 +96,12 @@ def launched() -> RunningProgram:
     return program.launch()
 
 
-def until(look: Callable[[], View], wanted: Callable[[View], bool]) -> View:
+def until(look: Callable[[], T], wanted: Callable[[T], bool]) -> T:
     due = time.monotonic() + PATIENCE_S
-    while not wanted(view := look()):
-        assert time.monotonic() < due, view
+    while not wanted(seen := look()):
+        assert time.monotonic() < due, seen
         time.sleep(0.01)
-    return view
+    return seen
 
 
 def test_a_look_from_another_terminal_is_what_the_program_shows_and_a_replica_can_be_killed_and_restarted() -> None:
