@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import json
+import random
 import re
 import subprocess
 import sys
@@ -194,6 +196,23 @@ def test_a_standard_input_that_no_secret_can_hold(kubernetes: Cluster, engine: K
     said = refusal(engine, JobSpec(["a"], stdin=bytes(MOST_STDIN_BYTES + 1)))
     assert str(MOST_STDIN_BYTES) in said and str(MOST_STDIN_BYTES + 1) in said
     assert not kubernetes.pods()
+
+
+def test_a_standard_input_of_several_secrets_arrives_whole_and_they_go_with_the_job(
+    kubernetes: Cluster, engine: KubernetesEngine
+) -> None:
+    # As the code of a submitted script; more than one Secret holds was refused.
+    stdin = random.Random(0).randbytes(5 * 2**19)
+    code = (
+        "import hashlib, os, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest(), os.getpid(), flush=True)\n"
+    )
+    job = JobSpec([sys.executable, "-c", code + "import time; time.sleep(600)"], stdin=stdin)
+    (id,) = engine.submit(job, 1, "large", "a")
+    wait_for(lambda: hashlib.sha256(stdin).hexdigest() in engine.logs(id), "the digest of the input")
+    assert sorted(kubernetes.secrets()) == [f"{id}-00", f"{id}-01", f"{id}-02"]
+    engine.cancel([id])
+    assert engine.poll([id])[id].state is JobState.ENDED
+    assert not kubernetes.secrets()
 
 
 def test_an_image_that_is_not_there_is_told_by_the_state(kubernetes: Cluster) -> None:
