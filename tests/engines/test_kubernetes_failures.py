@@ -203,10 +203,8 @@ def test_a_standard_input_of_several_secrets_arrives_whole_and_they_go_with_the_
 ) -> None:
     # As the code of a submitted script; more than one Secret holds was refused.
     stdin = random.Random(0).randbytes(5 * 2**19)
-    code = (
-        "import hashlib, os, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest(), os.getpid(), flush=True)\n"
-    )
-    job = JobSpec([sys.executable, "-c", code + "import time; time.sleep(600)"], stdin=stdin)
+    code = "import hashlib, sys, time; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest(), flush=True); "
+    job = JobSpec([sys.executable, "-c", code + "time.sleep(600)"], stdin=stdin)
     (id,) = engine.submit(job, 1, "large", "a")
     wait_for(lambda: hashlib.sha256(stdin).hexdigest() in engine.logs(id), "the digest of the input")
     assert sorted(kubernetes.secrets()) == [f"{id}-00", f"{id}-01", f"{id}-02"]

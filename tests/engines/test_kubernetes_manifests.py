@@ -122,9 +122,7 @@ def test_a_large_stdin_is_in_as_many_secrets_as_it_takes(size: int, count: int) 
     data = [base64.b64decode(secret["data"]["stdin"]) for secret in secrets]
     assert b"".join(data) == stdin and len(data) == count and max(map(len, data)) <= 2**20
     names = [secret["metadata"]["name"] for secret in secrets]
-    assert names == manifests.secret_names("p", size) == sorted(names), (
-        "the shell joins them in the order of their names"
-    )
+    assert names == manifests.secret_names("p", size) == sorted(names), "they are joined by name"
     (volume,) = (volume for volume in made["spec"]["volumes"] if volume["name"] == "stdin")
     sources = volume["projected"]["sources"] if count > 1 else [{"secret": {"name": volume["secret"]["secretName"]}}]
     assert [source["secret"]["name"] for source in sources] == manifests.secret_names(made["metadata"]["name"], size)

@@ -264,7 +264,7 @@ class KubernetesEngine(Engine):
         return self._delete_secrets(id)
 
     def _delete_secrets(self, id: str) -> str:
-        """Delete the Secrets of a pod now, if this launcher knows how many there are; the cluster deletes the others."""
+        """Delete the Secrets of a pod now; of jobs of another launcher the cluster deletes those that have a number."""
         for name in self._secrets.get(id, [id]):
             retrying(functools.partial(self._api.delete_secret, name))
         return id

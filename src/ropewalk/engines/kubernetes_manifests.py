@@ -32,7 +32,7 @@ MOST_STDIN_BYTES = 32 * MOST_SECRET_BYTES
 _STDIN = "stdin"
 _STDIN_FOLDER = "/run/ropewalk"
 _ONE_FILE = 'exec "$@" < "$0"'
-# A pipe would leave the shell in the middle, which gets the signals. The file in memory is gone before the command runs.
+# With a pipe, signals would go to the shell. The file in memory is gone before the command runs.
 _MANY_FILES = 'umask 077; cat "$0"-* > /dev/shm/in && exec < /dev/shm/in && rm /dev/shm/in && exec "$@"'
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,38}[a-z0-9])?")
 
