@@ -6,6 +6,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import os
 import random
 import re
 import subprocess
@@ -24,6 +25,7 @@ from ropewalk.errors import EngineError
 from tests.lab.kubernetes import NAMESPACE, Cluster
 from tests.lab.kubernetes_store import Refused
 from tests.lab.plugin import require_packages
+from tests.other_users import MALLORY, as_user, needs_root
 from tests.patience import PATIENCE_S
 
 SLEEP = JobSpec([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"])
@@ -151,6 +153,32 @@ def test_a_kubeconfig_that_cannot_be_used(text: str | None, words: str, tmp_path
         file.write_text(text)
     said = refusal(KubernetesEngine({"image": "i", "kubeconfig": str(file)}))
     assert words in said and "kubectl config get-contexts" in said
+
+
+@needs_root
+@pytest.mark.parametrize("how", ["option", "second of KUBECONFIG", "home of another user"])
+def test_a_kubeconfig_of_another_user_runs_no_command(
+    how: str, everybodys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may name a command that gets credentials, and `sudo -E` keeps the HOME of somebody else."""
+    require_packages("kubernetes")
+    ran = tmp_path / "ran"
+    command = {"apiVersion": "client.authentication.k8s.io/v1", "command": "touch", "args": [str(ran)]}
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"exec": command | {"interactiveMode": "Never"}}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "c",
+    }
+    planted, own = everybodys / ".kube/config", tmp_path / "config"
+    own.write_text("{}")
+    as_user(MALLORY, lambda: (planted.parent.mkdir(), planted.write_text(json.dumps(config)))[1])
+    monkeypatch.setenv("HOME", str(everybodys if how == "home of another user" else tmp_path))
+    monkeypatch.setenv("KUBECONFIG", f"{own}{os.pathsep}{planted}" if how == "second of KUBECONFIG" else "")
+    given = {"kubeconfig": str(planted)} if how == "option" else {}
+    said = refusal(KubernetesEngine({"image": "i", **given}))
+    assert f"{planted} is not used" in said and f"user {MALLORY}" in said, said
+    assert not ran.exists()
 
 
 def test_a_context_that_the_kubeconfig_does_not_have(kubernetes: Cluster) -> None:
