@@ -11,16 +11,25 @@ from ropewalk.sharing import queue_memory, queue_ring
 from ropewalk.sharing.arena import DepotArena
 from ropewalk.sharing.queue_memory import GET, JOIN, PUT, QueueRing
 from ropewalk.sharing.queue_ring import WAITS, Hand, RingCall
-from tests.sharing.small_queue import a_ring, contents
+from tests.sharing.small_queue import SMALL_CELLS, a_ring, contents
 from tests.sharing.small_queue import small_memory as small_memory
 from tests.sharing.steps import (
+    in_small_process,
     interrupted_at,
     is_usable_after_its_owner_died,
     killed_at_step,
     steps_that_leave_it_locked,
 )
 
+pytestmark = pytest.mark.usefixtures("shared_session")
+
 MODULES = queue_memory, queue_ring
+
+
+def an_arena_for_small_queues() -> DepotArena:
+    """Return that of a process that makes nothing but one check."""
+    QueueRing.num_cells = SMALL_CELLS
+    return DepotArena()
 
 
 def begun(arena: DepotArena) -> tuple[QueueRing, dict[str, RingCall]]:
@@ -100,10 +109,13 @@ def test_a_withdrawal_that_is_interrupted_half_way_counts_as_a_change(
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_process_that_is_killed_at_any_step_leaves_the_queue_as_before_or_after_its_change(
-    arena: DepotArena, what: str
-) -> None:
+def test_a_process_that_is_killed_at_any_step_leaves_the_queue_as_before_or_after_its_change(what: str) -> None:
+    in_small_process(is_left_as_before_or_after_the_change, what)
+
+
+def is_left_as_before_or_after_the_change(what: str) -> None:
     """As the others find it when the depot has dropped the calls of the process."""
+    arena = an_arena_for_small_queues()
     process = {"first": 1, "second": 2, "withdraw": 3}.get(what, 5)
 
     def after(num_steps: int | None) -> tuple[object, bool]:
@@ -132,19 +144,25 @@ def test_a_process_that_is_killed_at_any_step_leaves_the_queue_as_before_or_afte
     assert before != done or what in ("wait", "join", "withdraw")
 
 
-@pytest.mark.parametrize(
-    ("num_taken", "change"),
-    [
-        (0, lambda ring: queue_ring.get(ring, [None])),
-        (3, lambda ring: queue_ring.put(ring, b"more", 1)),
-        (3, lambda ring: queue_ring.put(ring, b"goes round to the", 1)),
-        (4, lambda ring: queue_ring.put(ring, b"begins anew", 1)),
-        (4, lambda ring: queue_ring.finish(ring)),
-    ],
-)
-def test_a_process_that_is_killed_where_no_call_waits_leaves_the_queue_as_before_or_after_its_change(
-    arena: DepotArena, num_taken: int, change: Callable[[QueueRing], object]
-) -> None:
+WITHOUT_CALLS: dict[str, tuple[int, Callable[[QueueRing], object]]] = {
+    "get": (0, lambda ring: queue_ring.get(ring, [None])),
+    "put": (3, lambda ring: queue_ring.put(ring, b"more", 1)),
+    "put what goes round": (3, lambda ring: queue_ring.put(ring, b"goes round to the", 1)),
+    "put what begins anew": (4, lambda ring: queue_ring.put(ring, b"begins anew", 1)),
+    "finish": (4, lambda ring: queue_ring.finish(ring)),
+}
+"""How many of four items were taken before, and what is done then."""
+
+
+@pytest.mark.parametrize("what", WITHOUT_CALLS)
+def test_a_process_that_is_killed_where_no_call_waits_leaves_the_queue_as_before_or_after_its_change(what: str) -> None:
+    in_small_process(is_left_as_before_or_after_where_no_call_waits, what)
+
+
+def is_left_as_before_or_after_where_no_call_waits(what: str) -> None:
+    arena = an_arena_for_small_queues()
+    num_taken, change = WITHOUT_CALLS[what]
+
     def after(num_steps: int | None) -> tuple[object, bool]:
         ring = a_ring(arena)
         for item in (b"1", b"2", b"3", b"4"):
