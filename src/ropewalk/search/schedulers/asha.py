@@ -36,6 +36,11 @@ class ASHA(Scheduler):
     A trial that reaches the last rung is complete. Choose R = r * eta^k: otherwise the last rung has the largest
     of these budgets that is below R.
 
+    Example:
+        >>> from ropewalk.search import ASHA
+        >>> [rung.budget for rung in ASHA(R=81, eta=3).brackets[0].rungs]
+        [1, 3, 9, 27, 81]
+
     Args:
         R: the most budget of a trial, in steps.
         r: the budget of rung 0 if `s` is 0.
