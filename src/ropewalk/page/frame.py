@@ -25,6 +25,10 @@ _REFRESH_S = 1.0
 
 _HEAD = """
 <script>
+function ropewalkPreload(name) {  // a module that an element imports is known only once that element is made
+  var modules = JSON.parse(document.querySelector("script[type=importmap]").textContent).imports;
+  document.head.append(Object.assign(document.createElement("link"), {rel: "modulepreload", href: modules[name]}));
+}
 delete Object.prototype.__proto__;  // ECharts keeps texts as keys of objects: one that is called so would change all
 (function () {
   if (document.cookie.indexOf("ropewalk_theme=") < 0) {
@@ -40,6 +44,16 @@ function ropewalkTheme() {
 }
 </script>
 <style>
+@layer base {
+  *, ::before, ::after { border: 0 solid; }
+  a { color: inherit; text-decoration: inherit; }
+}
+@layer utilities {
+  .w-full { width: 100%; }
+  .items-center { align-items: center; }
+  .items-baseline { align-items: baseline; }
+  .justify-end { justify-content: flex-end; }
+}
 body { font-family: system-ui, sans-serif; font-size: 14px; }
 .mono { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 12px; white-space: pre-wrap; }
 .muted { opacity: 0.7; }
