@@ -29,7 +29,7 @@ import resource
 import shutil
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from io import BufferedWriter
 from pathlib import Path
 from types import TracebackType
@@ -230,12 +230,30 @@ class StagedFile:
             self.file.close()
 
 
-def _no_room(error: BaseException | None, path: Path) -> OSError | None:
-    """Return the error of a write for which there was no room, with the file and the bytes that the kernel leaves out.
+@contextlib.contextmanager
+def told_of_room(path: Path, file: BufferedWriter) -> Iterator[None]:
+    """Let the error of a write for which there is no room name the file and the bytes, which the kernel leaves out.
+
+    Args:
+        path: path of the file, for people.
+        file: what is written to; it lies in the same folder, perhaps under another name.
+    """
+    try:
+        yield
+    except OSError as error:
+        held_bytes = os.fstat(file.fileno()).st_blocks * 512  # the unit of POSIX, whatever blocks the disk has
+        if told := _no_room(error, path, held_bytes):
+            raise told from error
+        raise
+
+
+def _no_room(error: BaseException | None, path: Path, held_bytes: int = 0) -> OSError | None:
+    """Return the error of a write for which there was no room, with the file and the bytes.
 
     Args:
         error: what was raised.
-        path: path of the file; what was written of it has been removed, so that its bytes are free again.
+        path: path of the file.
+        held_bytes: what was written of it and is still there, so that it counts as free.
 
     Returns:
         None if it is another error, or names a file already.
@@ -246,7 +264,7 @@ def _no_room(error: BaseException | None, path: Path) -> OSError | None:
     if error.errno == errno.ENOSPC:
         with contextlib.suppress(OSError):
             disk = os.statvfs(path.parent)
-            reason += f" (the {disk.f_bavail * disk.f_frsize:,} bytes that are free there are too few)"
+            reason += f" (the {disk.f_bavail * disk.f_frsize + held_bytes:,} bytes that are free there are too few)"
     elif error.errno == errno.EFBIG:
         reason += f" (this process may write files of at most {resource.getrlimit(resource.RLIMIT_FSIZE)[0]:,} bytes)"
     return OSError(error.errno, reason, str(path))
