@@ -106,6 +106,21 @@ def test_evaluations_that_end_before_a_resumed_generation_has_a_start_give_no_ti
     assert again.next(5000.0, 4) == CancelEvaluations((tickets[1],)), "it began just now"
 
 
+def test_a_share_of_an_odd_number_is_rounded_up_also_after_a_resumption() -> None:
+    rule = StragglerPolicy.drop(after=0.5, grace=1.0)
+    pacing, tickets = asked(rule, 5, now=1000.0)
+    state = pacing.state_dict()
+    for _ in range(2):  # the state of before is also restored where the generation went on meanwhile
+        for ticket in tickets[:2]:
+            pacing.ended(ticket, 1001.0)
+        assert pacing.due is None, "2 of 5 are less than half of them"
+        pacing.load_state_dict(state)
+    assert pacing.next(5000.0, 4) is None
+    for ticket in tickets[:3]:
+        pacing.ended(ticket, 5001.0)
+    assert pacing.due == 5002.0
+
+
 def test_what_was_under_way_is_evaluated_again_after_a_resumption() -> None:
     pacing, first = asked(StragglerPolicy.carry(after=0.5, grace=0.0), 2)
     pacing.ended(first[1], 1.0)
