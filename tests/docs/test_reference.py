@@ -6,6 +6,7 @@ The thirty names that are used most have an example in their docstring as well, 
 from __future__ import annotations
 
 import doctest
+import re
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,6 @@ PAGES = [
     ROOT / "docs" / "pool.md",
     *sorted((ROOT / "docs" / "reference").glob("*.md")),
 ]
-BLOCKS = blocks_of(*PAGES)
 # fmt: off
 MOST_USED = {
     "ropewalk": [
@@ -52,7 +52,7 @@ DOCSTRINGS = {
     if name.name in names
 }
 EXAMPLES = {path: example_of(path, docstring) for path, docstring in DOCSTRINGS.items()}
-BLOCKS += [block for block in EXAMPLES.values() if block is not None]
+BLOCKS = [*blocks_of(*PAGES), *(block for block in EXAMPLES.values() if block is not None)]
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +70,24 @@ def test_the_examples_print_what_the_pages_say(block: Block, printed: dict[str, 
 def test_the_names_that_are_used_most_have_an_example() -> None:
     assert len(DOCSTRINGS) == sum(map(len, MOST_USED.values())) > 30
     assert [path for path, block in EXAMPLES.items() if block is None] == []
+
+
+#: Folders of methods that come from papers, with what else is in them.
+FROM_PAPERS = {
+    "ropewalk.population": ("population.algorithms.", {"PBTMember", "PBTSchedule", "Gaussian"}),
+    "ropewalk.rl": ("rl.agents.", {"agent"}),
+    "ropewalk.search": ("search.schedulers.", {"scheduler", "NoScheduler"}),
+    "ropewalk.exchange": ("exchange.compressors.", {"compressor", "NoCompression", "Half"}),
+}
+
+
+@pytest.mark.parametrize("module", FROM_PAPERS)
+def test_a_method_names_its_source_where_the_reference_shows_it(module: str) -> None:
+    folder, others = FROM_PAPERS[module]
+    methods = [
+        name
+        for name in public_names(ROOT / "src", module)
+        if re.fullmatch(rf"ropewalk\.{folder}(\w+)\.[A-Z]\w+", name.home) and not {*name.home.split(".")} & others
+    ]
+    source = re.compile(r"\b(19|20)\d\d\b|https://")
+    assert methods and [name.path for name in methods if not source.search(name.docstring or "")] == []

@@ -31,6 +31,9 @@ Floats = NDArray[np.floating]
 class MAPElites(Algorithm[Floats]):
     """Fills an archive of niches with elites.
 
+    Mouret and Clune, Illuminating search spaces by mapping elites, 2015 (https://arxiv.org/abs/1504.04909), figure
+    2.
+
     The fitness function returns `Outcome(fitness, behaviour)`, where the behaviour has one component for each range of
     the archive. Evaluations that failed (see `evaluate(failures=..., nan=...)`), or have a fitness of minus infinity,
     enter no niche.

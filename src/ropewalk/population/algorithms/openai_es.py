@@ -30,6 +30,9 @@ from ropewalk.population.weighted_sum import Vector, weighted_sum
 class OpenAIES(NumberedAlgorithm):
     """Evolution strategies in which only numbers and fitnesses are exchanged.
 
+    Salimans et al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning, 2017
+    (https://arxiv.org/abs/1703.03864), algorithm 2.
+
     Example:
         >>> import numpy as np
         >>> from ropewalk.population import OpenAIES, evaluate

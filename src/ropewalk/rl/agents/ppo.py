@@ -48,6 +48,9 @@ from ropewalk.rl.seeds import generator
 class PPO(OnPolicyAgent):
     """Settings of PPO. It is synchronous: each batch has one block from each group, made with the newest weights.
 
+    Schulman et al., Proximal Policy Optimization Algorithms, 2017 (https://arxiv.org/abs/1707.06347), equation 7,
+    with the details of Huang et al., The 37 Implementation Details of PPO, 2022.
+
     Example:
         >>> from ropewalk import rl
         >>> agent = rl.PPO(unroll=128, envs=8, minibatches=4, epochs=10, optimizer=rl.TorchAdam(3e-4, eps=1e-5))
