@@ -201,6 +201,17 @@ def _listen_to_keys() -> None:
     ui.add_body_html(
         """<script>
 document.addEventListener("visibilitychange", function () { emitEvent("rw_shown", !document.hidden); });
+document.addEventListener("DOMContentLoaded", function () {  // by now the socket is there
+  function ask() {  // a page that was started again has other tokens: this tab would try to reconnect for ever
+    fetch(location.href, {method: "HEAD", cache: "no-store"}).then(function (answer) {
+      if (answer.status !== 403) return;
+      var words = document.querySelectorAll("#popup span");
+      words[0].textContent = "The page that served this tab has ended, and another one is at its place.";
+      words[1].textContent = "Open the address that it printed where it was started.";
+    }, function () {});  // nobody listens: it may come back
+  }
+  window.socket.on("connect_error", ask);
+});
 (function () {
   var before = "";
   function zoomed(place, key) {  // a picture that can be zoomed by the mouse can be zoomed by keys
