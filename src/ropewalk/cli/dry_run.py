@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import HostSlots, JobSpec, Reach
-from ropewalk.engines.interpreters import module_command
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
+from ropewalk.interpreters import module_command
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.project_files import find_project, list_files
 from ropewalk.processes.sizing import Share, described, shares, shares_of_places, too_many

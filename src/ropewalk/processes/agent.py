@@ -502,7 +502,9 @@ class HostAgent:
 
 def main() -> None:
     """Run an agent: its boot configuration comes on standard input, so that no secret is in argv."""
-    boot = msgspec.json.decode(sys.stdin.buffer.read(), type=AgentBoot)
+    if not (data := sys.stdin.buffer.read()):  # begun ahead of a session that has not come about
+        return
+    boot = msgspec.json.decode(data, type=AgentBoot)
     injection.load("agent")
     kernel.raise_descriptor_limit()
     try:

@@ -18,8 +18,8 @@ from typing import Protocol
 import msgspec
 
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus, Reach
-from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.errors import EngineError, TransportError
+from ropewalk.interpreters import import_environment, module_command
 from ropewalk.processes.agent_record import LAUNCHER, AgentRecord, Home
 from ropewalk.processes.engine_client import EngineClient
 from ropewalk.processes.messages import CONTROL, REFUSED_EXIT_CODE, AgentBoot, Certificate
