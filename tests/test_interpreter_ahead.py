@@ -16,7 +16,7 @@ _BEGUN = """
 import os, sys
 from pathlib import Path
 from ropewalk import interpreter_ahead
-interpreter_ahead.begin({engine!r}, None)
+interpreter_ahead.begin({engine!r})
 begun = interpreter_ahead._ahead
 
 def called(session, function, *arguments):
@@ -114,7 +114,7 @@ def test_no_interpreter_starts_here_for_another_engine_or_beside_what_is_importe
     interpreter_ahead.discard()
     assert begun.process.returncode == -9
     import ropewalk.processes.bootstrap
-    interpreter_ahead.begin("local", None)
+    interpreter_ahead.begin("local")
     assert interpreter_ahead._ahead is None
     """
     run(script)

@@ -1,7 +1,7 @@
 """The job of an agent on this machine, whose interpreter may start before its session has been imported.
 
-    Process.start ─▶ begin ─▶ imports of the session ─▶ Session ─▶ engine: take ─▶ feed
-                       └─▶ interpreter ─▶ imports of the agent ─▶ reads its standard input ─▶ connects
+    Pool, Process.start ─▶ begin ─▶ imports of the session ─▶ Session ─▶ engine: take ─▶ feed
+                             └─▶ interpreter ─▶ imports of the agent ─▶ reads its standard input ─▶ connects
 
 Launcher and agent both import for about a tenth of a second; begun ahead, the interpreter does so at the same time. It
 knows nothing until it is fed, and ends at the end of its standard input, which comes at the latest when the launcher
@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ropewalk.interpreters import import_environment, module_command
+from ropewalk.settings import Settings
+from ropewalk.settings import current as current_settings
 from ropewalk.surroundings import working_folder
 
 MARK_VARIABLE = "ROPEWALK_JOB"
@@ -75,21 +77,27 @@ def start_job(
     return StartedJob(process, log, mark, run_id, begun_as)
 
 
-def begin(engine: str, log_folder: Path | None) -> None:
+def begin(engine: str | None = None, settings: Settings | None = None) -> None:
     """Start the interpreter of an agent, if this process is about to import what its first session needs.
 
     Args:
-        engine: the engine of the session; only the local one starts interpreters here.
-        log_folder: for the log of the interpreter; None is the system's folder for temporary files.
+        engine: the engine of the session; the setting by default. Only the local one starts interpreters here.
+        settings: all settings of the session, instead.
+
+    Raises:
+        SettingsError: a setting has a value that it cannot have.
     """
     global _ahead, _adopted
-    if engine != "local" or "ropewalk.processes.bootstrap" in sys.modules:  # sessions and processes have imported it
+    if "ropewalk.processes.bootstrap" in sys.modules:  # each session has imported it, and so has each process of one
+        return
+    settings = settings or current_settings(engine=engine)
+    if settings.engine != "local":
         return
     with _lock:
         if _ahead is None:
             with contextlib.suppress(OSError, ValueError):  # the engine meets the same error, and reports it
                 command = module_command(sys.executable, "ropewalk.processes.agent")
-                _ahead = start_job(command, import_environment(), os.urandom(8).hex(), log_folder)
+                _ahead = start_job(command, import_environment(), os.urandom(8).hex(), settings.run_folder)
                 _adopted = False
                 atexit.register(discard)
 

@@ -28,7 +28,6 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
-from ropewalk import interpreter_ahead
 from ropewalk.errors import StartFailed
 from ropewalk.processes import interrupts
 from ropewalk.processes.interrupts import interrupts_deferred
@@ -73,11 +72,10 @@ class ProcessSource:
 
     def begin_ahead(self) -> None:
         """Start what a first session needs anyway, before it is imported."""
-        from ropewalk.settings import current as current_settings
+        from ropewalk import interpreter_ahead
 
         if self._session is None:
-            settings = self._settings or current_settings()
-            interpreter_ahead.begin(settings.engine, settings.run_folder)
+            interpreter_ahead.begin(settings=self._settings)
 
 
 class Process(BaseProcess):
