@@ -96,7 +96,7 @@ def begin(engine: str | None = None, settings: Settings | None = None) -> None:
     with _lock:
         if _ahead is None:
             with contextlib.suppress(OSError, ValueError):  # the engine meets the same error, and reports it
-                command = module_command(sys.executable, "ropewalk.processes.agent")
+                command = module_command(sys.executable, "ropewalk.processes.agent_main")
                 _ahead = start_job(command, import_environment(), os.urandom(8).hex(), settings.run_folder)
                 _adopted = False
                 atexit.register(discard)

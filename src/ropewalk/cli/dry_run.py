@@ -55,7 +55,7 @@ def describe_jobs(chosen: Settings, num_processes: int | None, script: Path | No
             most = chosen.hosts or engine.most_jobs()
             wanted = shares(waiting, per_job, [], hosts=chosen.hosts, most=most, now=0)
         spec = JobSpec(
-            command=module_command(engine.python, "ropewalk.processes.agent"),
+            command=module_command(engine.python, "ropewalk.processes.agent_main"),
             resources=wanted[0].resources,
             time_limit_s=chosen.time_limit_s,
             place=wanted[0].place,

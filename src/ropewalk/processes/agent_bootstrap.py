@@ -144,7 +144,7 @@ class AgentBootstrap:
             lease_s=0.0 if self._here else max(settings.lease_s, _LAUNCHER_LEASE_S),
         )
         spec = JobSpec(
-            command=module_command(self._desk.python, "ropewalk.processes.agent"),
+            command=module_command(self._desk.python, "ropewalk.processes.agent_main"),
             name="ropewalk-agent",
             environment=import_environment(),
             stdin=msgspec.json.encode(boot),
