@@ -25,8 +25,8 @@ from ropewalk.cli.run import bounds_or_refuse, show_dry_run
 from ropewalk.cli.submissions import RunProcess, RunSpec, Submission, forget_old, make_folder, write
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import JobSpec, Reach
-from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.errors import RopewalkError
+from ropewalk.interpreters import import_environment, module_command
 from ropewalk.processes.code_bundle import find_project, make_bundle
 from ropewalk.program.script_code import NotAProgram, load_file
 from ropewalk.settings import PREFIX, Settings

@@ -27,11 +27,11 @@ from pathlib import Path
 from ropewalk.atomic_files import replace_file
 from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach, short_request
 from ropewalk.engines.host_addresses import resolve
-from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.engines.shared_folder import PREFIX, SharedFolder
 from ropewalk.errors import EngineError
+from ropewalk.interpreters import import_environment, module_command
 from ropewalk.process_start import start_ticks
 from ropewalk.trusted_files import open_own
 from ropewalk.version import VERSION
