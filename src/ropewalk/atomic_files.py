@@ -29,7 +29,7 @@ import resource
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from io import BufferedWriter
 from pathlib import Path
 from types import TracebackType
@@ -231,7 +231,7 @@ class StagedFile:
 
 
 @contextlib.contextmanager
-def told_of_room(path: Path, file: BufferedWriter) -> Iterator[None]:
+def told_of_room(path: Path, file: BufferedWriter) -> Generator[None]:
     """Let the error of a write for which there is no room name the file and the bytes, which the kernel leaves out.
 
     Args:
