@@ -190,6 +190,14 @@ def test_a_notification_of_a_sleeper_that_dies_before_it_has_the_lock_goes_to_th
     assert result_of(states.collect((3, 1, 1))) is True
 
 
+def test_a_call_that_waits_for_an_event_ends_when_the_event_is_set() -> None:
+    states = RecordedStates.at_rest(EVENT, -1, WaiterTable(), (0, 0, 0))
+    assert states.decide(0, "wait", (2, 1, 1), ()) is None
+    assert states.collect((2, 1, 1)) is None
+    states.decide(0, "set", (1, 2, 1), ())
+    assert result_of(states.collect((2, 1, 1))) is True
+
+
 def test_the_short_form_of_an_event_is_that_of_its_state() -> None:
     states = RecordedStates.at_rest(EVENT, -1, WaiterTable(), (0, 0, 0))
     keys = [(1, 2, 3), (4, 5, 6)]
