@@ -57,6 +57,15 @@ def profile(
     is in evaluation mode as a whole is treated as if `train()` had been called (see `trace`). Torch uses its configured
     number of threads; a stage should later run with the same number.
 
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> import ropewalk as rw
+        >>> model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
+        >>> profile = rw.pipeline.profile(model, torch.zeros(16, 64))  # a micro-batch of 16 samples
+        >>> [sum(operator.parameters.values()) for operator in profile.operators]  # of the input, and of the layers
+        [0, 16640, 0, 2080]
+
     Args:
         model: the model, or its graph from `trace`. Its parameters may be on the meta device; profiling then takes no
             more memory than the largest operator needs.

@@ -164,6 +164,17 @@ def evaluate(
     of workers, any worker deaths and any order in which evaluations end. In all other cases the order of events is in
     the log of decisions, and a replay of the log gives the same result.
 
+    Example:
+        >>> import numpy as np
+        >>> import ropewalk as rw
+        >>> from ropewalk.population import OpenAIES, evaluate
+        >>> def fitness(x):  # x has the shape of `initial`, (4,)
+        ...     return -float(np.sum((x - 0.5) ** 2))
+        >>> with rw.Pool(2) as pool:
+        ...     run = evaluate(OpenAIES(np.zeros(4), population=32, sigma=0.1, seed=1), fitness, pool, generations=20)
+        >>> bool(fitness(run.best) > fitness(np.zeros(4)))
+        True
+
     Args:
         algorithm: an `Algorithm`, or any object with `ask` and `tell` (see `adapt`). An algorithm that has run before
             continues.

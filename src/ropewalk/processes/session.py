@@ -28,6 +28,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ropewalk import interpreter_ahead
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine, Reach
 from ropewalk.engines.resources import usable_cpus
@@ -245,6 +246,7 @@ class Session:
                 except BaseException:
                     self._users -= 1
                     self.close()  # the next pool tries with another one
+                    interpreter_ahead.discard()
                     raise
 
     def release(self) -> None:
@@ -335,7 +337,7 @@ class Session:
 
     def _open(self) -> None:
         if self._parent is None:
-            self.run_id = os.urandom(8).hex()
+            self.run_id = interpreter_ahead.new_run_id(self.settings.engine)
             self.folder = create_run_folder(self.settings.run_folder)
             socket_name = "launcher.sock"
             kernel.raise_descriptor_limit()

@@ -30,6 +30,17 @@ from ropewalk.population.weighted_sum import Vector, weighted_sum
 class OpenAIES(NumberedAlgorithm):
     """Evolution strategies in which only numbers and fitnesses are exchanged.
 
+    Salimans et al., Evolution Strategies as a Scalable Alternative to Reinforcement Learning, 2017
+    (https://arxiv.org/abs/1703.03864), algorithm 2.
+
+    Example:
+        >>> import numpy as np
+        >>> from ropewalk.population import OpenAIES, evaluate
+        >>> algorithm = OpenAIES(np.zeros(3), population=16, sigma=0.1, learning_rate=0.1, seed=1)
+        >>> run = evaluate(algorithm, lambda x: -float(x @ x - x.sum()), None, generations=40)
+        >>> run.best.round(1)  # the maximum is at 0.5
+        array([0.5, 0.5, 0.5], dtype=float32)
+
     Args:
         initial: initial parameters, of shape (parameters,), or their number: then zeros.
         population: number of candidates in a generation; even if mirrored.

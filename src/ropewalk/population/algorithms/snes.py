@@ -29,6 +29,9 @@ from ropewalk.population.weighted_sum import weighted_sums
 class SNES(NumberedAlgorithm):
     """Separable natural evolution strategies.
 
+    Schaul et al., High Dimensions and Heavy Tails for Natural Evolution Strategies, 2011
+    (https://doi.org/10.1145/2001576.2001692), algorithm 2.
+
     Args:
         initial: initial mean, of shape (parameters,), or the number of parameters: then zeros.
         population: number of candidates in a generation; defaults to 4 + 3 log(parameters), as in the paper.
