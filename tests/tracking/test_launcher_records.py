@@ -154,7 +154,7 @@ def test_a_listener_that_fails_takes_nothing_and_harms_no_other(
     def fail(batch: RecordBatch) -> bool:
         raise LookupError("nothing known")
 
-    launcher.relay._handlers = (fail, *launcher.relay._handlers)
+    launcher.relay._here._handlers = (fail, *launcher.relay._here)
     launcher.take("a", written("run-a", note("x")))
     assert launcher.sink.records == [note("x")] and "could not be handled" in caplog.text
 
