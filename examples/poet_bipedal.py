@@ -76,7 +76,7 @@ class Walk:
 def small(pairs: int, seed: int) -> POET:
     """Learns in minutes that falling is bad and that there is a way forward, on courses that hardly stop it."""
     learning = ESConfig(pairs=pairs, sigma=0.3, least_sigma=0.1, learning_rate=0.1, least_learning_rate=0.03)
-    reproduction = Reproduction(every=6, at_score=-5.0, least_score=-25.0, most_score=60.0, children=6, capacity=6)
+    reproduction = Reproduction(every=6, at_score=-20.0, least_score=-40.0, most_score=60.0, children=6, capacity=6)
     return POET(
         num_parameters(LINEAR),
         WalkerTerrains(),
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> RunResult:
     print(run)
     if chosen.picture:
         draw_lineage(lineage, chosen.picture, describe=space.describe, until=run.algorithm.generation)
-        print(f"the lineage of {len(lineage.branches)} courses is in {chosen.picture}")
+        print(f"lineage of the courses, {len(lineage.branches)} so far: {chosen.picture}")
     return run
 
 

@@ -96,7 +96,7 @@ def test_records_of_each_process_come_whole_though_batches_end_anywhere(launcher
         (written("run-b", note("x")), "a on n1 wrote to the run 'run-b', which it was not given; this was refused"),
         (written("run\n\x1b[2J", note("x")), r"to the run 'run\n\x1b[2J', which it was not given"),
         (written("run-a", CREATED), "wrote RunCreated, which only its launcher may"),
-        (written("run-a", OwnerIs("n1", 1, 1.0, "boot")), "wrote OwnerIs, which only its launcher may"),
+        (written("run-a", OwnerIs("n1", 1, 1, "boot")), "wrote OwnerIs, which only its launcher may"),
         (written("run-a", Metrics("", ["loss"], [], 1, 1.0)), "wrote 1 names of metrics with 0 values"),
     ],
     ids=["of others", "forged", "RunCreated", "OwnerIs", "uneven"],

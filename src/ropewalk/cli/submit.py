@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import psutil
 import typer
 
 from ropewalk.cli import placing
@@ -144,7 +143,7 @@ def _start(errand: RunSpec, folder: Path) -> None:
             stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             env={**os.environ, **import_environment(), "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
-    write(folder, "process.json", RunProcess(process.pid, psutil.Process(process.pid).create_time()))
+    write(folder, "process.json", RunProcess.of(process.pid))
     assert process.stdin
     with process.stdin:
         process.stdin.write(msgspec.json.encode(errand) + b"\n")

@@ -428,7 +428,7 @@ class ProcessManager:
             code=code.id if code else "",
             code_root=code.root if code else "",
             bounded=spec.bounded,
-            memory_limit_bytes=(spec.resources.memory_bytes or 0) if spec.bounded else 0,
+            memory_bytes=spec.resources.memory_bytes or 0,
             keeps_records=self._records.has_listeners,
             run=process.run,
         )

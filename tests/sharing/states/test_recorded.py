@@ -126,6 +126,31 @@ def test_states_are_after_each_dump_what_they_would_be_without(kind: int) -> Non
     hold()
 
 
+@pytest.mark.parametrize(
+    ("kind", "bound", "calls", "resting"),
+    [
+        pytest.param(LOCK, -1, ["acquire"], (2, 7, 1), id="lock"),
+        pytest.param(RECURSIVE_LOCK, -1, ["acquire", "acquire"], (2, 7, 2), id="recursive lock"),
+        pytest.param(SEMAPHORE, -1, ["release", "release", "release", "acquire"], (2, 0, 0), id="semaphore"),
+        pytest.param(EVENT, -1, ["set"], (1, 0, 0), id="event"),
+        pytest.param(BARRIER, 1, ["wait"], (0, 0, 0), id="barrier"),
+    ],
+)
+def test_a_state_at_rest_is_three_integers(
+    kind: int, bound: int, calls: list[str], resting: tuple[int, int, int]
+) -> None:
+    """None of its calls waits and nothing is lent, so that processes need not restore more than that."""
+    states = RecordedStates.at_rest(kind, bound, WaiterTable(), (0, 0, 0))
+    assert states.resting == (0, 0, 0)
+    for number, method in enumerate(calls, 1):
+        outcome = states.decide(0, method, (2, number, 7), (False,) if method == "wait" else ())
+        assert outcome
+        if outcome.lent:
+            assert states.resting is None, "it may come back"
+            states.taken(0, (2, number, 7))
+    assert states.resting == resting
+
+
 def result_of(outcome: CallOutcome | None) -> Any:
     assert outcome
     return outcome.value
