@@ -21,6 +21,7 @@ from ropewalk.trusted_files import (
     locate,
     make_private_folder,
     open_own,
+    open_to_append,
     open_trusted,
     read_trusted,
 )
@@ -215,3 +216,21 @@ def test_a_folder_that_another_user_made_first_is_refused(everybodys: Path) -> N
     assert error.owner == MALLORY
     as_user(ADA, lambda: make_private_folder(everybodys / "free"), umask=0)
     assert stat.S_IMODE((everybodys / "free").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o700])
+def test_nothing_is_appended_to_another_file_by_a_name_that_somebody_else_gave_it(tmp_path: Path, mode: int) -> None:
+    # Anybody may link the files of others where fs.protected_hardlinks is off, as in a plain kernel: the output of a
+    # worker went into any file of the user, or of root.
+    precious, folder = tmp_path / "precious", tmp_path / "shared"
+    precious.write_text("as it was")
+    folder.mkdir()
+    folder.chmod(mode)
+    os.link(precious, folder / "log")
+    if mode == 0o700:
+        os.close(open_to_append(folder / "log"))  # nobody else can have put it there
+        return
+    with pytest.raises(FileNotTrusted, match="no second name"):
+        open_to_append(folder / "log")
+    os.close(open_to_append(folder / "another"))
+    assert precious.read_text() == "as it was"

@@ -305,15 +305,26 @@ def make_folder(folder: Path | str) -> None:
 def open_to_append(path: Path | str) -> int:
     """Open a file for appending, creating it with mode 0600 if it does not exist.
 
-    Links are not followed, and the call does not wait for the reader of a pipe.
+    Links are not followed, and the call does not wait for the reader of a pipe. Where other users may add files to the
+    folder, the file must have no second name: they could have linked any file of this user there, where the kernel lets
+    them (`fs.protected_hardlinks`).
 
     Raises:
-        FileNotTrusted: the file exists and belongs to another user, who could read the appended data.
+        FileNotTrusted: the file exists and belongs to another user, who could read the appended data; or another user
+            could have put it there.
         OSError: the file cannot be opened.
     """
     descriptor = os.open(path, _APPEND, 0o600)
-    facts = os.fstat(descriptor)
-    if is_trusted_owner(facts.st_uid):
-        return descriptor
-    os.close(descriptor)
-    raise _belongs_to_another(path, str(path), facts)
+    try:
+        facts = os.fstat(descriptor)
+        if not is_trusted_owner(facts.st_uid):
+            raise _belongs_to_another(path, str(path), facts)
+        if facts.st_nlink > 1:
+            folder = os.stat(Path(path).parent)
+            if not is_trusted_owner(folder.st_uid) or _lets_others_write(folder):
+                advice = f"remove {path}, or name another file"
+                raise _not_trusted(path, str(path), facts, "must have no second name in a folder of others", advice)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
