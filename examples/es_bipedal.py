@@ -1,7 +1,7 @@
 """Teach a two-legged robot to walk by evolution strategies, over a Ropewalk pool.
 
     python examples/es_bipedal.py
-    python examples/es_bipedal.py --generations 170 --checkpoint runs/walker
+    python examples/es_bipedal.py --generations 160 --checkpoint runs/walker
     python examples/es_bipedal.py --hardcore --hidden 40 --generations 2000 --population 2048 --max-steps 2000
 
 Salimans, Ho, Chen, Sidor, Sutskever: Evolution Strategies as a Scalable
@@ -18,8 +18,8 @@ candidates of a generation walk over the same ground; and while it learns, a fal
 ends an episode but costs nothing, because a robot that fears to fall stands
 still. Tests are whole episodes with the reward as it is, a fall at -100.
 
-The first command takes about a minute on two idle cores and ends with the first
-steps, a return of 115 in tests; the second takes three, and it walks, for 256.
+The first command takes a minute on two idle cores and ends with the first steps,
+a return of 105 in tests; the second takes two or three, and it walks, for 211.
 
 One seed gives one policy, for any number of workers. With `--checkpoint` a run
 that was killed goes on from its last generation.
@@ -40,12 +40,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 import ropewalk as rw
-from ropewalk.population import CheckpointConfig, OpenAIES, Outcome, RunResult, Trial, evaluate
+from ropewalk.population import CheckpointConfig, EvalConfig, OpenAIES, Outcome, RunResult, Trial, evaluate
 
 OBSERVATIONS, ACTIONS = 24, 4
 FALL = -100  # the reward of the step in which it falls
 SOLVED_RETURN = 300  # as registered in Gymnasium: the mean over 100 episodes
-TEST_EPISODES, TEST_STEPS = 4, 1600
+TEST = EvalConfig(episodes=4, every=5)
+TEST_STEPS = 1600
 
 
 def num_parameters(hidden: int) -> int:
@@ -88,7 +89,8 @@ def walk(parameters: np.ndarray, trial: Trial, *, hardcore: bool = False, hidden
 
 def draw_learning_curve(run: RunResult, path: str, title: str) -> None:
     """Mean, spread and best return of each generation, and the policy's own."""
-    column = {name: np.array([row[name] for row in run.table]) for name in ("generation", "mean", "std", "max", "test")}
+    column = {name: np.array([row[name] for row in run.table]) for name in ("generation", "mean", "std", "max")}
+    tests = [(row["generation"], row["test"]) for row in run.table if "test" in row]
     generations, means = column["generation"], column["mean"]
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
@@ -96,7 +98,7 @@ def draw_learning_curve(run: RunResult, path: str, title: str) -> None:
     axes.fill_between(generations, *spread, alpha=0.2, linewidth=0, label="population: one standard deviation")
     axes.plot(generations, means, marker=".", label="population: mean return")
     axes.plot(generations, column["max"], linewidth=0.8, color="grey", label="population: best return")
-    axes.plot(generations, column["test"], linestyle="--", label=f"unperturbed policy: {TEST_EPISODES} episodes")
+    axes.plot(*zip(*tests, strict=True), linestyle="--", label=f"unperturbed policy: {TEST.episodes} episodes")
     axes.axhline(SOLVED_RETURN, color="grey", linewidth=1, linestyle=":", label=f"solved: {SOLVED_RETURN}")
     axes.set(xlabel=f"generation, {run.steps:,} steps in all", ylabel="return of an episode", title=title)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -108,12 +110,12 @@ def draw_learning_curve(run: RunResult, path: str, title: str) -> None:
 def read_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Evolve a walking policy over a Ropewalk pool.")
     parser.add_argument("--hardcore", action="store_true", help="with stumps, pits and stairs")
-    parser.add_argument("--generations", type=int, default=135, help="at most (default: 135)")
+    parser.add_argument("--generations", type=int, default=120, help="at most (default: 120)")
     parser.add_argument("--population", type=int, default=32, help="candidates of each, even (default: 32)")
     parser.add_argument("--hidden", type=int, default=0, help="width of a hidden layer (default: 0, a linear policy)")
     parser.add_argument("--max-steps", type=int, default=800, help="of an episode, tests apart (default: 800)")
     parser.add_argument("--workers", type=int, help="size of the pool (default: the usable CPUs)")
-    parser.add_argument("--seed", type=int, default=0, help="decides the whole run (default: 0)")
+    parser.add_argument("--seed", type=int, default=2, help="decides the whole run (default: 2)")
     parser.add_argument("--checkpoint", help="a folder to save the run in, and to go on from")
     parser.add_argument("--picture", default="walker.png", help="where to draw the learning curve, '' for none")
     parser.add_argument("--json", action="store_true", help="end with the summary as one line of JSON")
@@ -141,7 +143,7 @@ def main(argv: list[str] | None = None) -> int:
             pool,
             generations=arguments.generations,
             until={"test": SOLVED_RETURN},
-            test=TEST_EPISODES,
+            test=TEST,
             checkpoint=CheckpointConfig(arguments.checkpoint) if arguments.checkpoint else None,
         )
     print(f"{name}: {run}")

@@ -1,7 +1,7 @@
 """A walker and its obstacle courses invent each other: a small POET on Gymnasium's BipedalWalker.
 
-    python examples/poet_bipedal.py                                the first courses, in a minute on two cores
-    python examples/poet_bipedal.py --iterations 60                a lineage of six, in five minutes
+    python examples/poet_bipedal.py                                a lineage of four courses, in a minute on two cores
+    python examples/poet_bipedal.py --iterations 40                six courses, in two or three minutes
     python examples/poet_bipedal.py --paper --iterations 30000 --workers 256 --checkpoint poet
 
 Wang, Lehman, Clune, Stanley: Paired Open-Ended Trailblazer (POET), 2019 (https://arxiv.org/abs/1901.01753), section 4.
@@ -76,7 +76,7 @@ class Walk:
 def small(pairs: int, seed: int) -> POET:
     """Learns in minutes that falling is bad and that there is a way forward, on courses that hardly stop it."""
     learning = ESConfig(pairs=pairs, sigma=0.3, least_sigma=0.1, learning_rate=0.1, least_learning_rate=0.03)
-    reproduction = Reproduction(every=6, at_score=-5.0, least_score=-25.0, most_score=60.0, children=6, capacity=6)
+    reproduction = Reproduction(every=6, at_score=-20.0, least_score=-40.0, most_score=60.0, children=6, capacity=6)
     return POET(
         num_parameters(LINEAR),
         WalkerTerrains(),
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> RunResult:
     print(run)
     if chosen.picture:
         draw_lineage(lineage, chosen.picture, describe=space.describe, until=run.algorithm.generation)
-        print(f"the lineage of {len(lineage.branches)} courses is in {chosen.picture}")
+        print(f"lineage of the courses, {len(lineage.branches)} so far: {chosen.picture}")
     return run
 
 

@@ -1,7 +1,7 @@
 """Land on the moon with PPO in lock-step: the same weights, bit for bit, for any number of actors and any deaths.
 
     pip install 'ropewalk[rl]' 'gymnasium[box2d]' matplotlib
-    python examples/rl_lunar_lander.py                                  # a minute or two on two idle cores
+    python examples/rl_lunar_lander.py                                  # within a minute on two idle cores
     python examples/rl_lunar_lander.py --steps 40000 --actors 1         # compare the digest of the weights
     python examples/rl_lunar_lander.py --steps 40000 --actors 2         # with this one
     python examples/rl_lunar_lander.py --checkpoint runs/lander         # stop it, start it again: it goes on

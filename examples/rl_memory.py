@@ -1,7 +1,7 @@
 """Remember a cue: R2D2, whose network has a memory, beside DQN, whose network has none.
 
     pip install 'ropewalk[rl]' matplotlib
-    python examples/rl_memory.py                 # about a minute
+    python examples/rl_memory.py                 # within a minute on two idle cores
     python examples/rl_memory.py --blanks 16     # a longer pause between cue and question
 
     cue ─▶ blank ─▶ blank ─▶ ... ─▶ question ─▶ 1 point if the action is the cue

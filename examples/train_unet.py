@@ -1,9 +1,9 @@
 """A U-Net takes the noise off handwritten digits, in a pipeline whose long skips pass by the stages between.
 
-    python examples/train_unet.py                         three stages, a process each
+    python examples/train_unet.py                         three stages, a process each; draws the last step: unet.svg
     python examples/train_unet.py --schedule zb_h1        fills gaps with the gradients of weights
     python examples/train_unet.py --inline                the same micro-batches in this process: to compare
-    python examples/train_unet.py --drawn run.svg         what each process did in the last step, as a picture
+    python examples/train_unet.py --drawn run.json        the last step for ui.perfetto.dev
 
     stage 0   down1 ── down2 ─────────┐
                 │        │            ▼
@@ -68,7 +68,12 @@ def main() -> float:
     parser.add_argument("--schedule", default="one_f_one_b", help="gpipe, pipedream, zb_h1, ...: see docs/pipeline.md")
     parser.add_argument("--inline", action="store_true", help="train in this process")
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--drawn", type=Path, help="write the timeline: .svg, or .json for ui.perfetto.dev")
+    parser.add_argument(
+        "--drawn",
+        type=Path,
+        default=Path("unet.svg"),
+        help="where to write the timeline: .svg, or .json for ui.perfetto.dev",
+    )
     options = parser.parse_args()
 
     torch.set_num_threads(1)  # the model is measured as a stage will compute it: on one core
@@ -107,9 +112,9 @@ def main() -> float:
         print(f"{options.steps * BATCH / (time.monotonic() - began):.0f} samples/s")
         print(f"squared error of test pictures: {F.mse_loss(noisy_test, test):.4f} with noise, {left:.4f} without")
         print(trainer.report())
-        if options.drawn:
-            options.drawn.parent.mkdir(parents=True, exist_ok=True)
-            trainer.timeline(options.drawn)
+        options.drawn.parent.mkdir(parents=True, exist_ok=True)
+        trainer.timeline(options.drawn)
+    print(f"the last step: {options.drawn}")
     return left
 
 

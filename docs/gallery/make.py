@@ -22,14 +22,15 @@ EXAMPLES = FOLDER.parents[1] / "examples"
 
 PICTURES = {
     "evolve_cartpole": ["--picture", "{picture}.png"],
-    "es_bipedal": ["--generations", "170", "--picture", "{picture}.png"],
+    "es_bipedal": ["--generations", "160", "--picture", "{picture}.png"],
     "ga_lunar_lander": ["--picture", "{picture}.png"],
     "map_elites": ["--picture", "{picture}.png"],
     "pbt_digits": ["--picture", "{picture}.png"],
-    "poet_bipedal": ["--iterations", "60", "--picture", "{picture}.png"],
+    "poet_bipedal": ["--picture", "{picture}.png"],
     "search_digits": ["--picture", "{picture}.png"],
     "rl_cartpole": ["--picture", "{picture}.png"],
-    "rl_pendulum": ["--steps", "10000", "--picture", "{picture}.png"],
+    "rl_pendulum": ["--picture", "{picture}.png"],
+    "rl_lunar_lander": ["--picture", "{picture}.png"],
     "rl_memory": ["--picture", "{picture}.png"],
     "rl_offline": ["--picture", "{picture}.png"],
     "rl_central_inference": ["--picture", "{picture}.png"],

@@ -107,7 +107,7 @@ def test_resources_are_a_frozen_value_that_travels() -> None:
 
 
 def test_the_example_of_the_docstring_is_true() -> None:
-    assert doctest.testmod(resources) == (0, 1)
+    assert doctest.testmod(resources) == (0, 2)
 
 
 # --- usable CPUs ------------------------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ropewalk.pipeline.operator_costs import OperatorCosts
-from ropewalk.pipeline.operator_runs import tensors_of
 from ropewalk.pipeline.profiler import profile
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.split_backward import WeightQueue, deferred_weights
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.pipeline.tracing.trees import tensors_of
 from tests.pipeline.models import MODELS, RealModel
 from tests.pipeline.stages_alone import alone, random_cut
 

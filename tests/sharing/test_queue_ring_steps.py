@@ -259,6 +259,28 @@ def test_a_call_that_begins_to_wait_is_woken_by_a_handler_that_comes_at_any_mome
     assert step > 2
 
 
+def test_a_get_is_made_anew_where_a_handler_takes_its_item_while_it_looks_which_call_to_wake(arena: DepotArena) -> None:
+    """No call of `get` waits, and two of `put` do: each item is taken once, and each of the two is woken once."""
+    step, was_made = 0, True
+    while was_made:
+        step += 1
+        ring, taken = a_ring(arena, 2), list[tuple[Hand, int]]()
+        for item in (b"1", b"2"):
+            assert queue_ring.put(ring, item, 1) == 0
+        calls = [RingCall(process, 0, PUT) for process in (1, 2)]
+        assert [queue_ring.put(ring, b"next", 1, call) for call in calls] == [WAITS] * 2
+
+        def take(ring: QueueRing = ring, taken: list[tuple[Hand, int]] = taken) -> None:
+            hand: Hand = [None]
+            woken = queue_ring.get(ring, hand)
+            taken.append((hand, woken))
+
+        was_made = interrupted_at(MODULES, step, take, take)
+        if was_made:
+            assert sorted(taken, key=str) == [([(b"1", 1)], calls[0].word), ([(b"2", 1)], calls[1].word)]
+    assert step > 2
+
+
 def sorted_calls(ring: QueueRing) -> object:
     items, unfinished, calls = contents(ring)
     return items, unfinished, sorted(calls)

@@ -149,6 +149,22 @@ def deadline(seconds: float) -> Generator[None, None, None]:
 
     A deadline inside another one can only shorten it.
 
+    Example:
+        >>> import time
+        >>> import ropewalk as rw
+        >>> class Sleeper:
+        ...     def sleep(self, seconds):
+        ...         time.sleep(seconds)
+        >>> program = rw.Program("waiting")
+        >>> sleeper = program.add(rw.Service(Sleeper))
+        >>> with program.launch("threads") as running:
+        ...     with rw.deadline(0.1):
+        ...         try:
+        ...             running.client(sleeper).sleep(0.5)
+        ...         except rw.DeadlineExceeded:
+        ...             print("too late")
+        too late
+
     Args:
         seconds: time from now at which calls inside the block end.
 

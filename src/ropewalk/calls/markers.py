@@ -110,6 +110,7 @@ class method(Generic[P, R]):
     Clients have these without the mark, too, but type checkers do not know them.
 
     Example:
+        >>> from ropewalk import method
         >>> class Counter:
         ...     @method
         ...     def add(self, n: int) -> int:
@@ -159,6 +160,7 @@ def batched(max_size: int, max_wait_s: float, *, concatenate: bool = False) -> C
         ValueError: a value is out of its range.
 
     Example:
+        >>> from ropewalk import batched
         >>> class Policy:
         ...     @batched(max_size=256, max_wait_s=0.002, concatenate=True)
         ...     def act(self, observations):  # of 8 environments here, and of 4 there: of shape (12, ...)

@@ -45,11 +45,15 @@ def requires(
         TypeError: a value has the wrong type, or the decorated object cannot carry resources.
 
     Example:
-        >>> @requires(cpus=2, memory="1Gi")
-        ... def simulate(seed):
-        ...     return seed
-        >>> resources_of(simulate)
-        Resources(cpus=2, gpus=0, memory=1073741824)
+        >>> import os
+        >>> import ropewalk as rw
+        >>> @rw.requires(cpus=1, memory="1Gi")
+        ... def simulate():
+        ...     print("bound to", len(os.sched_getaffinity(0)), "CPU")
+        >>> process = rw.Process(target=simulate)
+        >>> process.start()
+        >>> process.join()
+        bound to 1 CPU
     """
     if bare:
         raise TypeError(

@@ -29,6 +29,7 @@ class Resources:
         TypeError: a value has the wrong type.
 
     Example:
+        >>> from ropewalk import Resources
         >>> Resources(cpus=2, memory="4Gi").memory_bytes
         4294967296
     """

@@ -22,6 +22,19 @@ from ropewalk.exchange.open_step import Bucket, OpenStep
 class AllReduce(LanedExchange):
     """Averages gradients by all-reduce.
 
+    Example:
+        >>> import torch
+        >>> import ropewalk as rw
+        >>> def member(group):  # each of two threads; under torchrun or in a RankGroup, leave out `group=`
+        ...     weight = torch.nn.Parameter(torch.zeros(2))
+        ...     sgd = torch.optim.SGD([weight], lr=1.0)
+        ...     optimizer = rw.exchange.DistributedOptimizer(sgd, rw.exchange.AllReduce("half"), group=group)
+        ...     (weight * torch.tensor([1.0, 3.0 * group.rank])).sum().backward()
+        ...     optimizer.step()
+        ...     return weight.tolist()
+        >>> rw.exchange.run_members(rw.exchange.ThreadGroup.make(2), member)
+        [[-1.0, -1.5], [-1.0, -1.5]]
+
     Args:
         compressor: a compressor whose payloads can be summed, or its name: "none", "half", "random_k", "low_rank", ...
         options: see `BucketedExchange`.

@@ -57,6 +57,19 @@ class DistributedOptimizer(Optimizer):
     those of the wrapped optimizer. A parameter without a gradient on this member takes part with zeros, and still
     receives the mean of the others' gradients.
 
+    Example:
+        >>> import torch
+        >>> import ropewalk as rw
+        >>> def member(group):  # each of two threads; under torchrun or in a RankGroup, leave out `group=`
+        ...     weight = torch.nn.Parameter(torch.zeros(2))
+        ...     sgd = torch.optim.SGD([weight], lr=1.0)
+        ...     optimizer = rw.exchange.DistributedOptimizer(sgd, rw.exchange.AllReduce(), group=group)
+        ...     (weight * torch.tensor([1.0, 3.0 * group.rank])).sum().backward()
+        ...     optimizer.step()
+        ...     return weight.tolist()
+        >>> rw.exchange.run_members(rw.exchange.ThreadGroup.make(2), member)
+        [[-1.0, -1.5], [-1.0, -1.5]]
+
     Args:
         optimizer: the optimizer of torch to wrap, on parameters of this process.
         exchange: how gradients are exchanged: an exchange, a compressor, or the name of one, bound at the first step.

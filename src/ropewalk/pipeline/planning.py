@@ -60,6 +60,15 @@ def plan(
 ) -> Plan:
     """Choose where to cut a model, how many replicas each stage gets, and on which devices each stage runs.
 
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> import ropewalk as rw
+        >>> model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
+        >>> plan = rw.pipeline.plan(model, torch.zeros(8, 64), devices=2, num_stages=2, micro_batches=4)
+        >>> len(plan.stages), plan.micro_batches
+        (2, 4)
+
     Args:
         model: a `torch.nn.Module` (or its graph, from `trace`), which is profiled first; or its `Profile`, for
             which no torch is needed.

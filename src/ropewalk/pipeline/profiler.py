@@ -26,7 +26,7 @@ from torch import nn
 
 from ropewalk.errors import ProfileInvalid
 from ropewalk.pipeline.operator_memory import Bytes, measure_bytes
-from ropewalk.pipeline.operator_runs import OperatorRuns, Times, tensors_of
+from ropewalk.pipeline.operator_runs import OperatorRuns, Times
 from ropewalk.pipeline.operators_apart import OperatorInputs, measure_apart
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.timing import spread_s, take_times, undisturbed_s
@@ -34,7 +34,7 @@ from ropewalk.pipeline.tracing.fake_tensors import is_numberless
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 from ropewalk.pipeline.tracing.tracer import trace
-from ropewalk.pipeline.tracing.trees import map_tensors
+from ropewalk.pipeline.tracing.trees import map_tensors, tensors_of
 from ropewalk.user_frames import user_frames_only
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,15 @@ def profile(
     Neither the model nor the state of the random generators changes. The model is measured in train mode: a model that
     is in evaluation mode as a whole is treated as if `train()` had been called (see `trace`). Torch uses its configured
     number of threads; a stage should later run with the same number.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> import ropewalk as rw
+        >>> model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
+        >>> profile = rw.pipeline.profile(model, torch.zeros(16, 64))  # a micro-batch of 16 samples
+        >>> [sum(operator.parameters.values()) for operator in profile.operators]  # of the input, and of the layers
+        [0, 16640, 0, 2080]
 
     Args:
         model: the model, or its graph from `trace`. Its parameters may be on the meta device; profiling then takes no

@@ -1,20 +1,5 @@
 """Topologies as people write them: `4x8@12GBps,1.25GBps`, or a TOML file.
 
-    # cluster.toml: two servers of four; the second has slower devices
-    levels = [
-        { count = 4, bandwidth = "12GBps", latency_s = 5e-6 },
-        { count = 2, bandwidth = "10Gbps" },
-    ]
-    [[kinds]]
-    name = "a100"
-    memory = "80GB"
-    devices = "0-3"
-    [[kinds]]
-    name = "v100"
-    speed = 0.4
-    memory = "16GB"
-    devices = "4-7"
-
 Levels are listed from the inside out: `4x8` is 4 devices in a server and 8 servers.
 """
 
@@ -128,7 +113,22 @@ class _TopologyFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def load_topology(path: str | Path) -> Topology:
-    """Read a topology from a TOML file; the module's docstring shows an example.
+    """Read a topology from a TOML file, with levels listed from the inside out.
+
+        # cluster.toml: two servers of four; the second has slower devices
+        levels = [
+            { count = 4, bandwidth = "12GBps", latency_s = 5e-6 },
+            { count = 2, bandwidth = "10Gbps" },
+        ]
+        [[kinds]]
+        name = "a100"
+        memory = "80GB"
+        devices = "0-3"
+        [[kinds]]
+        name = "v100"
+        speed = 0.4
+        memory = "16GB"
+        devices = "4-7"
 
     Args:
         path: path of the file.

@@ -13,6 +13,15 @@ def task_seed() -> int:
     It depends on the `seed` of the map (by default the number of the map in its pool) and on the index of the task.
     Different tasks get independent numbers.
 
+    Example:
+        >>> import random
+        >>> import ropewalk as rw
+        >>> def draw(_):
+        ...     return random.Random(rw.task_seed()).randint(0, 999)
+        >>> with rw.Pool(2) as pool:
+        ...     pool.map(draw, range(3), seed=7) == pool.map(draw, range(3), seed=7)
+        True
+
     Returns:
         An integer from 0 to 2**64 - 1.
 

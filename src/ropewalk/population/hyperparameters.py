@@ -93,7 +93,15 @@ class Uniform:
 
 @dataclass(frozen=True)
 class LogUniform:
-    """A positive number between two bounds whose logarithm is uniformly distributed: learning rates, weight decay."""
+    """A positive number between two bounds whose logarithm is uniformly distributed: learning rates, weight decay.
+
+    Example:
+        >>> import numpy as np
+        >>> from ropewalk.search import LogUniform
+        >>> rates = [LogUniform(1e-4, 1e-2).draw(np.random.default_rng(seed)) for seed in range(1000)]
+        >>> round(sum(rate < 1e-3 for rate in rates) / 1000, 1)  # as many below the geometric mean as above it
+        0.5
+    """
 
     low: float
     high: float

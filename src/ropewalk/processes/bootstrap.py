@@ -153,8 +153,8 @@ def _arrange(request: ForkRequest, fds: list[int]) -> None:
     sys.path[:] = start.path
     if start.cpu_numbers:
         os.sched_setaffinity(0, start.cpu_numbers)
-    if start.memory_limit_bytes:
-        limit_this_process(start.memory_limit_bytes)
+    if start.bounded and start.memory_bytes:
+        limit_this_process(start.memory_bytes)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # forked children would draw the same numbers
     with contextlib.suppress(OSError):  # then the tasks of this process cannot be taken back

@@ -67,6 +67,17 @@ class _Group:
 class Program:
     """A graph of nodes. Passing a node's handle to another node makes an edge.
 
+    Example:
+        >>> import ropewalk as rw
+        >>> def work(counter):
+        ...     print(counter.append(5))
+        >>> program = rw.Program("counting")
+        >>> counter = program.add(rw.Service(list), name="counter")
+        >>> worker = program.add(rw.Worker(work, counter))
+        >>> program.launch("threads").wait()
+        None
+        True
+
     Args:
         name: shown in outputs, status and file names.
 

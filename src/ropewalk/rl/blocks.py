@@ -1,18 +1,4 @@
-"""`Block`: what some environments of one actor did in some consecutive steps. The unit of experience.
-
-T is the number of steps, N the number of environments; arrays are time-major. Columns:
-
-    observation [T+1, N, ...]   or "observation.<name>" for each entry of a dictionary; row T is what is acted on next
-    first       [T+1, N] bool   the observation is the first of an episode: recurrent state is reset before acting
-    action      [T, N, ...]
-    reward      [T, N] float32
-    terminated  [T, N] bool
-    truncated   [T, N] bool
-    mask        [T, N] bool     False where the step only began an episode (`ropewalk.rl.environments.environment`);
-                                such steps count in no mean and in no counter
-    <extra>     [T, N, ...]     what the policy returned beside the action, such as "log_prob"
-    state.<name> [N, ...]       recurrent state of the policy before step 0, before any reset by first[0]
-"""
+"""`Block`: what some environments of one actor did in some consecutive steps. The unit of experience."""
 
 from __future__ import annotations
 
@@ -46,8 +32,21 @@ class EpisodeEnd:
 class Block:
     """What the environments of one group did in consecutive steps.
 
+    T is the number of steps, N the number of environments; arrays are time-major. Columns:
+
+        observation [T+1, N, ...]   or "observation.<name>" for each entry of a dictionary; row T is acted on next
+        first       [T+1, N] bool   the observation is the first of an episode: recurrent state is reset before acting
+        action      [T, N, ...]
+        reward      [T, N] float32
+        terminated  [T, N] bool
+        truncated   [T, N] bool
+        mask        [T, N] bool     False where the step only began an episode (see `VectorEnvironment`); such steps
+                                    count in no mean and in no counter
+        <extra>     [T, N, ...]     what the policy returned beside the action, such as "log_prob"
+        state.<name> [N, ...]       recurrent state of the policy before step 0, before any reset by first[0]
+
     Attributes:
-        columns: arrays by name; see the module.
+        columns: arrays by name, as above.
         run_id: which life of which group: "2#0" is the first life of group 2. Blocks of one run id are consecutive.
         number: of this block within its run id, from 0.
         version: version of the weights that chose the actions.

@@ -61,6 +61,13 @@ class Evaluation:
 class Experiment:
     """What is trained, on what, and for how long.
 
+    Example:
+        >>> from ropewalk import rl
+        >>> experiment = rl.Experiment(rl.PPO(unroll=32, envs=4), rl.Gymnasium("CartPole-v1"), rl.MLP((16,)), steps=512)
+        >>> result = experiment.run(log="silent")
+        >>> result.counters.steps >= 512, len(result.evaluate(episodes=3))
+        (True, 3)
+
     Args:
         agent: the method and its settings, such as `rl.PPO()`.
         environment: makes one environment from a seed: `rl.Gymnasium("CartPole-v1")`, or any function that returns a

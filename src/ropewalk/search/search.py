@@ -72,6 +72,18 @@ class Search:
     A search that was interrupted, by Ctrl-C or by the death of its launcher, resumes when the same command is run
     again: no finished work is repeated, and trials continue from their checkpoints.
 
+    Example:
+        >>> from ropewalk.search import LogUniform, Search
+        >>> def train(run, rate):
+        ...     x = 5.0
+        ...     for step in run.steps(9):
+        ...         x -= rate * 2 * x
+        ...         run.log(loss=x * x)
+        >>> search = Search(train, {"rate": LogUniform(1e-3, 1)}, metric="loss", mode="min", trials=4, progress=False)
+        >>> results = search.run()
+        >>> len(results), results.best.best < 25
+        (4, True)
+
     Args:
         train: `train(run, **hyperparameters)`. It logs the metric with `run.log`, and returns None, or the metric, or a
             mapping of metrics, or a `Program` that is then run. Trials that may pause, or die, should call

@@ -399,6 +399,14 @@ def _bytes_of(parts: Sequence[Part]) -> Part:
 def Pipe(duplex: bool = True, *, session: Session | None = None) -> tuple[Connection, Connection]:
     """Make a pipe.
 
+    Example:
+        >>> import ropewalk as rw
+        >>> ours, theirs = rw.Pipe()
+        >>> process = rw.Process(target=theirs.send, args=({"loss": 0.5},))
+        >>> process.start()
+        >>> ours.recv()
+        {'loss': 0.5}
+
     Args:
         duplex: whether both ends send and receive; if not, the first one only receives and the second one only sends.
         session: the session of its run; by default that of this process.

@@ -156,6 +156,13 @@ class _Acquirable(Synchronizer):
 class Lock(_Acquirable):
     """A lock, which any thread may release. If its owner dies, it is released, and the next owner logs the death.
 
+    Example:
+        >>> import ropewalk as rw
+        >>> lock = rw.Lock()
+        >>> with lock:
+        ...     lock.acquire(block=False)
+        False
+
     Args:
         session: the session of its run; by default that of this process.
         ctx: a context whose session is used instead; a context of multiprocessing has no effect.

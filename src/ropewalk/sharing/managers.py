@@ -388,6 +388,16 @@ SyncManager.register("AsyncResult", create_method=False)
 def Manager(*, engine: str | None = None, session: Session | None = None) -> SyncManager:
     """Return a started `SyncManager`.
 
+    Example:
+        >>> import ropewalk as rw
+        >>> with rw.Manager() as manager:
+        ...     scores = manager.dict(best=0.5)
+        ...     process = rw.Process(target=scores.update, args=({"best": 0.75},))
+        ...     process.start()
+        ...     process.join()
+        ...     print(scores.copy())
+        {'best': 0.75}
+
     Args:
         engine: where its process runs; the setting `engine` by default.
         session: a session to share, instead.

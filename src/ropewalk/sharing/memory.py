@@ -261,6 +261,14 @@ def Value(typecode_or_type: Any, *args: Any, lock: Any = True, session: Session 
 
     `value += 1` reads and writes, each under the lock but not both: write `with value.get_lock(): value.value += 1`.
 
+    Example:
+        >>> import ropewalk as rw
+        >>> total = rw.Value("i", 40)
+        >>> with total.get_lock():
+        ...     total.value += 2
+        >>> total.value
+        42
+
     Args:
         typecode_or_type: a ctypes type, or a type code of `array.array`.
         args: arguments of its constructor; without any it is zeroed.
@@ -288,6 +296,13 @@ def Array(
     ctx: Any = None,
 ) -> Any:
     """Make an array of ctypes objects in shared memory with a lock around it.
+
+    Example:
+        >>> import ropewalk as rw
+        >>> rates = rw.Array("d", [0.1, 0.2, 0.3])  # float64
+        >>> rates[0] = 0.5
+        >>> rates[:]
+        [0.5, 0.2, 0.3]
 
     Args:
         typecode_or_type: the type of its elements: a ctypes type, or a type code of `array.array`.

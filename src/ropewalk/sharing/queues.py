@@ -44,6 +44,14 @@ if TYPE_CHECKING:
 class Queue(SharedObject):
     """A first in, first out queue; any process that it is passed to may put and get.
 
+    Example:
+        >>> import ropewalk as rw
+        >>> queue = rw.Queue()
+        >>> process = rw.Process(target=queue.put, args=("done",))
+        >>> process.start()
+        >>> queue.get()
+        'done'
+
     Args:
         maxsize: `put` waits while the queue holds this many items; 0 or less: never.
         session: the session of its run; by default that of this process.

@@ -52,6 +52,14 @@ def track(
     An exception that leaves `with` makes the run failed, with its traceback; Ctrl-C and SIGTERM make it stopped.
     If the script was started by `ropewalk runs continue` or `fork`, the run resumes, or begins with that checkpoint.
 
+    Example:
+        >>> import ropewalk as rw
+        >>> with rw.track("digits", config={"rate": 0.1}) as run:
+        ...     for step in run.steps(3):
+        ...         run.log(loss=run.config["rate"] / step)
+        >>> run.project
+        'digits'
+
     Args:
         project: a name that groups runs; None: that of the script.
         config: hyperparameters and other settings. Read them from `run.config`: `ropewalk runs fork --set` changes

@@ -73,6 +73,19 @@ class Trainer:
     it would have had without the failure (docs/theory.md, "Recovery"). A stage that has other replicas continues with
     those.
 
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> import ropewalk as rw
+        >>> model, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)), torch.randn(16, 4)
+        >>> with rw.Trainer(
+        ...     model, nn.MSELoss(), lambda p: torch.optim.Adam(p, 0.05), plan=2, micro_batches=4, inline=True
+        ... ) as trainer:  # without `inline`, as two processes
+        ...     steps = [trainer.step(x, x.sum(1, keepdim=True)) for _ in range(20)]
+        ...     trained = trainer.to_module()
+        >>> bool(steps[-1].metrics().loss < steps[0].metrics().loss)
+        True
+
     Args:
         model: a module in train mode; or its graph, from `ropewalk.pipeline.trace`; or a function without arguments
             that builds the module: then no process, this one included, ever holds more of it than its own stages.

@@ -38,8 +38,12 @@ COMPRESSORS: Family[type[Compressor]] = Family(
 def make_compressor(wanted: str | Compressor, **options: Any) -> Compressor:
     """Make a compressor from its name and options, or return an object that is a compressor already.
 
-        make_compressor("top_k", density=0.001)
-        make_compressor("error_feedback", inner="sign")
+    Example:
+        >>> from ropewalk.exchange import make_compressor
+        >>> make_compressor("top_k", density=0.001)
+        TopK(density=0.001, values='same')
+        >>> make_compressor("error_feedback", inner="sign")
+        ErrorFeedback(inner=Sign(vote=False))
 
     Args:
         wanted: the name of a compressor, or a compressor.

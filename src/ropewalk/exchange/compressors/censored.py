@@ -30,6 +30,9 @@ from ropewalk.exchange.message import Message
 class Censored(Compressor):
     """Sends the whole bucket, or nothing.
 
+    Chen et al., LAG, 2018 (https://arxiv.org/abs/1805.09965), section 2; CSGD, 2019
+    (https://arxiv.org/abs/1909.03631).
+
     Attributes:
         c: factor of the threshold that a change must exceed to be sent; 0 sends every change.
         history: number of rounds over which the squared norm of the applied update is averaged.

@@ -29,6 +29,8 @@ from ropewalk.exchange.message import Message
 class ErrorFeedback(Compressor):
     """Wraps another compressor and feeds back what that one leaves out.
 
+    Karimireddy et al., Error Feedback Fixes SignSGD, 2019 (https://arxiv.org/abs/1901.09847), algorithm 2.
+
     Attributes:
         inner: the wrapped compressor, in its form under error feedback. Compressors that leave nothing out, or keep
             errors themselves, are refused.

@@ -49,7 +49,10 @@ from ropewalk.exchange.wire.values import value_codec
 
 
 class GDSEC(GDSECOptions):
-    """Gradient descent with sparsification and error correction; see `GDSECOptions` for its options."""
+    """Gradient descent with sparsification and error correction; see `GDSECOptions` for its options.
+
+    Chen, Blum, Takáč and Sadler, 2022 (https://arxiv.org/abs/2202.02491).
+    """
 
     name = "gd_sec"
 

@@ -30,6 +30,8 @@ from ropewalk.exchange.message import Message
 class LowRank(Compressor):
     """Sends two thin factors of every matrix; dimensions after the first are flattened into one.
 
+    Vogels et al., PowerSGD, 2019 (https://arxiv.org/abs/1905.13727), algorithm 1.
+
     Attributes:
         rank: number of columns of the factors.
         seed: seed of the first Q.

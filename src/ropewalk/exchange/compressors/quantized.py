@@ -23,6 +23,8 @@ from ropewalk.exchange.wire.values import Levels
 class Quantized(Memoryless):
     """Sends a sign and a level for each component.
 
+    Alistarh et al., QSGD, 2017 (https://arxiv.org/abs/1610.02132), section 3.1.
+
     Attributes:
         levels: number of levels above zero; 2^b - 1 levels take b + 1 bits with their sign.
         group: number of components that share a norm; 0 for all of the bucket.

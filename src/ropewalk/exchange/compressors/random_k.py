@@ -28,6 +28,8 @@ from ropewalk.exchange.message import Message
 class RandomK(SummableMemoryless):
     """Sends the same random components on every member.
 
+    Stich et al., Sparsified SGD with Memory, 2018 (https://arxiv.org/abs/1809.07599), section 2.1.
+
     Attributes:
         density: fraction of each parameter's components that is sent, on average.
         unbiased: divide by the density, so that the expected value is the gradient. Under error feedback the division

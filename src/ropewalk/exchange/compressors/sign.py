@@ -29,6 +29,9 @@ from ropewalk.exchange.message import Message
 class Sign(Memoryless):
     """Sends signs, times the mean magnitude of their parameter.
 
+    Bernstein et al., signSGD, 2018 (https://arxiv.org/abs/1802.04434), algorithm 1; scaled as by Karimireddy et
+    al., 2019 (https://arxiv.org/abs/1901.09847), section 4.
+
     Attributes:
         vote: whether the receiver takes the sign that most members sent, times the mean of their magnitudes (signSGD
             with majority vote); otherwise it adds up what each member sent.

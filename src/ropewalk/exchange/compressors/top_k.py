@@ -29,6 +29,9 @@ _SAMPLE = 1 << 16
 class TopK(Memoryless):
     """Sends the largest components of each bucket, exactly as many as the density says, but never zeros.
 
+    Aji and Heafield, 2017 (https://arxiv.org/abs/1704.05021); Lin et al., Deep Gradient Compression, 2018
+    (https://arxiv.org/abs/1712.01887), section 3.
+
     Attributes:
         density: fraction of the components that is sent; at least one is.
         values: how values are encoded, such as "bfloat16" (see `wire.values`); "same" keeps the dtype.

@@ -52,6 +52,8 @@ Measured at the socket; it differs by a few bytes with the length of the worker'
 class ParameterServer(Exchange):
     """Averages gradients, or trains, through the shards of a parameter server.
 
+    Li et al., Scaling Distributed Machine Learning with the Parameter Server, OSDI 2014.
+
     With `optimizer`, the server owns the weights: `bind` begins with the server's (those of rank 0 if it has none), and
     `finish` writes the next ones into the parameters; gradients stay as they are, and the worker steps no optimizer.
 

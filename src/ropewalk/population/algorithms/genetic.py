@@ -46,6 +46,8 @@ class _ChampionRecord:
 class Genetic(Algorithm[int]):
     """Deep GA: truncation selection of seed chains, without crossover.
 
+    Such et al., Deep Neuroevolution, 2017 (https://arxiv.org/abs/1712.06567), section 3.
+
     The fitness function is called with a float32 array of shape (parameters,).
 
     Args:

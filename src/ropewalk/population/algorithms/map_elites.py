@@ -31,9 +31,21 @@ Floats = NDArray[np.floating]
 class MAPElites(Algorithm[Floats]):
     """Fills an archive of niches with elites.
 
+    Mouret and Clune, Illuminating search spaces by mapping elites, 2015 (https://arxiv.org/abs/1504.04909), figure
+    2.
+
     The fitness function returns `Outcome(fitness, behaviour)`, where the behaviour has one component for each range of
     the archive. Evaluations that failed (see `evaluate(failures=..., nan=...)`), or have a fitness of minus infinity,
     enter no niche.
+
+    Example:
+        >>> import numpy as np
+        >>> from ropewalk.population import GridArchive, MAPElites, Outcome, evaluate
+        >>> archive = GridArchive((4, 4), [(-1, 1), (-1, 1)])
+        >>> elites = MAPElites(np.zeros(2), archive, population=32, bounds=(-1, 1), seed=1)
+        >>> run = evaluate(elites, lambda x: Outcome(-float(x @ x), behaviour=x), None, generations=20)
+        >>> len(archive), archive.num_niches  # niches that were reached
+        (16, 16)
 
     Args:
         initial: a start solution, or its length (then it is zeros); float32 stays float32.

@@ -43,6 +43,9 @@ _METHODS = {"ns": (0.0, False), "nsr": (0.5, False), "nsra": (1.0, True)}
 class NoveltyES(Algorithm[int]):
     """Novelty-seeking evolution strategies. Fitness functions return `Outcome(fitness, behaviour=...)`.
 
+    Conti et al., Improving Exploration in Evolution Strategies for Deep Reinforcement Learning, 2018
+    (https://arxiv.org/abs/1712.06560).
+
     It is designed for generations: in steady state, and for stragglers, candidates that were asked for before the last
         step
     are skipped.

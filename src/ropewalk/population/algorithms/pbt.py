@@ -45,6 +45,9 @@ logger = logging.getLogger(__name__)
 class PBT(Algorithm[Interval]):
     """Population based training.
 
+    Jaderberg et al., Population Based Training of Neural Networks, 2017 (https://arxiv.org/abs/1711.09846),
+    algorithm 1.
+
     The fitness function trains: `train(member, trial)` continues from `member.state` for `member.interval` steps with
     `member.hyperparameters`, sets `member.state` to the result, and returns a score to maximise (or an `Outcome`; its
     `steps` count in place of the interval). The trial's seed is the same for an interval of a member in every run with

@@ -23,6 +23,9 @@ from ropewalk.population.outcome import Outcome
 class PBTReplay(Algorithm[Interval]):
     """One member that is trained with a schedule from `PBT.schedule()`. The training function is that of `PBT`.
 
+    Jaderberg et al., Population Based Training of Neural Networks, 2017 (https://arxiv.org/abs/1711.09846), section
+    4.4.
+
     Args:
         schedule: the hyperparameters, interval by interval.
         folder: as in `PBT`; not the folder of the run that found the schedule.

@@ -54,6 +54,8 @@ class RoundPhase(Enum):
 class POET(Algorithm[int]):
     """Paired open-ended trailblazer. The fitness function is `fitness(parameters, environment, trial)`.
 
+    Wang et al., Paired Open-Ended Trailblazer (POET), 2019 (https://arxiv.org/abs/1901.01753), algorithms 2 to 4.
+
     Its results are `pairs`, the active environments with their agents; `archive`, those that were replaced; and
     `lineage`, the descent of all environments.
 

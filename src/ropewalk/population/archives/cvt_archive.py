@@ -22,6 +22,9 @@ _CHUNK = 1 << 20  # distances computed at a time: 8 MiB
 class CVTArchive(EliteArchive):
     """An archive whose niches are the Voronoi cells of centroids, which k-means spreads evenly over the ranges.
 
+    Vassiliades et al., Using Centroidal Voronoi Tessellations to Scale Up MAP-Elites, 2016
+    (https://arxiv.org/abs/1610.05729), algorithms 2 and 3.
+
     The centroids are computed when they are first needed, and are part of the state.
 
     Args:

@@ -17,6 +17,9 @@ from ropewalk.population.archives.elite_archive import EliteArchive, Indices
 class GridArchive(EliteArchive):
     """Divides each component of a behaviour into equal parts; a niche is one part of each.
 
+    Mouret and Clune, Illuminating search spaces by mapping elites, 2015 (https://arxiv.org/abs/1504.04909), section
+    3.
+
     Args:
         shape: number of parts of each component.
         ranges: (low, high) of each component; values outside belong to the outermost part.

@@ -26,6 +26,20 @@ class Service(Node[T_co]):
     when it returns. Without `run`, or if `run` waits in `rw.wait_for_stop`, the service runs until the program stops,
     which happens when all nodes that end by themselves have completed.
 
+    Example:
+        >>> import ropewalk as rw
+        >>> class Counter:
+        ...     def __init__(self, start):
+        ...         self.total = start
+        ...     def add(self, n):
+        ...         self.total += n
+        ...         return self.total
+        >>> program = rw.Program("counting")
+        >>> counter = program.add(rw.Service(Counter, 40))
+        >>> with program.launch("threads") as running:
+        ...     running.client(counter).add(2)
+        42
+
     Args:
         cls: a class, or a function whose return annotation is the class.
         *args: positional arguments; handles among them, at any depth, arrive as clients.

@@ -18,6 +18,15 @@ class Worker(Node[Any]):
     The program is complete when all of its workers are. A worker's return value is dropped; a worker passes its results
     to services.
 
+    Example:
+        >>> import ropewalk as rw
+        >>> program = rw.Program("greeting")
+        >>> greeter = program.add(rw.Worker(print, "hello"), replicas=2)
+        >>> program.launch("threads").wait()
+        hello
+        hello
+        True
+
     Args:
         function: a function, or a class with a method `run`.
         *args: positional arguments; handles among them, at any depth, arrive as clients.

@@ -25,6 +25,8 @@ from ropewalk.rl.replay.batch import SampleInfo
 class A2C(OnPolicyAgent):
     """Settings of A2C. It is synchronous: each batch has one block from each group, made with the newest weights.
 
+    Mnih et al., Asynchronous Methods for Deep Reinforcement Learning, 2016 (https://arxiv.org/abs/1602.01783).
+
     Attributes:
         normalise_advantages: whether advantages have mean 0 and variance 1 in each batch.
     """

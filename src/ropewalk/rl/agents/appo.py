@@ -21,7 +21,11 @@ from ropewalk.rl.networks.distributions import ActionDistribution
 
 @dataclass(frozen=True, kw_only=True)
 class APPO(VTraceBounds, PPO):
-    """Settings of APPO: those of `PPO`, and those of `VTraceBounds`."""
+    """Settings of APPO: those of `PPO`, and those of `VTraceBounds`.
+
+    As in RLlib (Liang et al., 2018, https://arxiv.org/abs/1712.09381) and Sample Factory (Petrenko et al., 2020,
+    https://arxiv.org/abs/2006.11751).
+    """
 
     synchronous = False
 

@@ -45,6 +45,8 @@ _DEFAULT_OPTIMIZER = TorchAdam(1e-3)
 class BC(Agent):
     """Behaviour cloning, for `rl.train_offline`. Networks have no memory.
 
+    Pomerleau, ALVINN: An Autonomous Land Vehicle in a Neural Network, 1988.
+
     Attributes:
         optimizer: makes the optimizer.
         batch_size: transitions of a batch.

@@ -58,7 +58,10 @@ Distributional: TypeAlias = Literal["none", "c51", "quantile"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DQN(Agent):
-    """Settings of DQN; see the module for the papers and for the number of updates per step.
+    """Settings of DQN. There are `samples_per_insert / batch_size` updates for each step.
+
+    Mnih et al., Human-level control through deep reinforcement learning, 2015; its improvements are those of Hessel
+    et al., Rainbow, 2018 (https://arxiv.org/abs/1710.02298).
 
     The defaults suit small problems such as CartPole: an update after every 4 steps, and a copy of the target network
     after every 256. With batches of 64 or a learning rate that stays the same, the score of the greedy policy on

@@ -23,7 +23,10 @@ from ropewalk.rl.replay.batch import SampleInfo
 
 @dataclass(frozen=True, kw_only=True)
 class IMPALA(VTraceBounds, OnPolicyAgent):
-    """Settings of IMPALA; see `OnPolicyAgent` and `VTraceBounds`."""
+    """Settings of IMPALA; see `OnPolicyAgent` and `VTraceBounds`.
+
+    Espeholt et al., IMPALA: Scalable Distributed Deep-RL, 2018 (https://arxiv.org/abs/1802.01561).
+    """
 
     shares_torso = True
 

@@ -48,6 +48,15 @@ from ropewalk.rl.seeds import generator
 class PPO(OnPolicyAgent):
     """Settings of PPO. It is synchronous: each batch has one block from each group, made with the newest weights.
 
+    Schulman et al., Proximal Policy Optimization Algorithms, 2017 (https://arxiv.org/abs/1707.06347), equation 7,
+    with the details of Huang et al., The 37 Implementation Details of PPO, 2022.
+
+    Example:
+        >>> from ropewalk import rl
+        >>> agent = rl.PPO(unroll=128, envs=8, minibatches=4, epochs=10, optimizer=rl.TorchAdam(3e-4, eps=1e-5))
+        >>> agent.unroll * agent.envs // agent.minibatches  # steps of one gradient, with one group
+        256
+
     Attributes:
         epochs: how many times each batch is gone through.
         minibatches: gradient steps of an epoch. Networks with memory learn from whole environments, so they take at

@@ -35,7 +35,10 @@ from ropewalk.rl.schedules import LinearSchedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class R2D2(Agent):
-    """Settings of R2D2; see the module. The defaults are the paper's but for `unroll`, which it does not have.
+    """Settings of R2D2: DQN with a memory. The defaults are the paper's, except for `unroll`, which it does not have.
+
+    Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning, 2019
+    (https://openreview.net/forum?id=r1lyTjAqYX).
 
     Args:
         unroll: T, steps of a block; `period` must be a multiple of it.

@@ -14,6 +14,9 @@ from ropewalk.rl.schedules import LinearSchedule
 class Rainbow(DQN):
     """`DQN` with the switches and numbers of Rainbow's table 1; the arguments are those of `DQN`.
 
+    Hessel et al., Rainbow: Combining Improvements in Deep Reinforcement Learning, 2018
+    (https://arxiv.org/abs/1710.02298).
+
     The paper counts frames, of which an agent's step has four: it learns after 80,000 frames, every 4 steps, from 32
     transitions, and copies the target network every 32,000 frames, which are 2,000 updates. Give it a network for
     images, such as `rl.NatureCNN()`.

@@ -38,6 +38,9 @@ from ropewalk.rl.seeds import derived_seed
 class SAC(ContinuousAgent):
     """Soft actor-critic, for continuous actions with bounds.
 
+    Haarnoja et al., Soft Actor-Critic Algorithms and Applications, 2018 (https://arxiv.org/abs/1812.05905),
+    algorithm 1.
+
     Without a network it has that of the paper, two hidden layers of 256 with ReLU. Networks have no memory.
 
     Attributes:

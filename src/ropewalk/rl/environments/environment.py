@@ -1,15 +1,4 @@
-"""`VectorEnvironment`: several copies of an environment, stepped together.
-
-There is one convention for the ends of episodes, Gymnasium's NEXT_STEP: the step that ends an episode returns the last
-observation of that episode; the next step ignores the action, resets, and returns the first observation of the next
-episode with reward 0 and `mask` False. So the last observation of every episode, which a truncated episode is
-bootstrapped from, stands in the sequence of observations itself:
-
-    observation   x0   x1   x2 = last of its episode   y0        y1
-    action           a0   a1                       (ignored)  b0
-    mask             1    1                        0          1
-    terminated       0    1 (or truncated)         0          0
-"""
+"""`VectorEnvironment`: several copies of an environment, stepped together."""
 
 from __future__ import annotations
 
@@ -64,7 +53,17 @@ class EnvironmentHistory:
 
 
 class VectorEnvironment(ABC):
-    """Several copies of one environment, stepped together; see the module for the ends of episodes.
+    """Several copies of one environment, stepped together.
+
+    There is one convention for the ends of episodes, Gymnasium's NEXT_STEP: the step that ends an episode returns the
+    last observation of that episode; the next step ignores the action, resets, and returns the first observation of the
+    next episode with reward 0 and `mask` False. So the last observation of every episode, which a truncated episode is
+    bootstrapped from, stands in the sequence of observations itself:
+
+        observation   x0   x1   x2 = last of its episode   y0        y1
+        action           a0   a1                       (ignored)  b0
+        mask             1    1                        0          1
+        terminated       0    1 (or truncated)         0          0
 
     Attributes:
         spec: observations and actions of one of them.

@@ -20,6 +20,8 @@ from ropewalk.rl.networks.torso import FeedForwardTorso
 class ImpalaCNN:
     """Settings of the residual network for images of any size; called with a spec, it makes the torso.
 
+    Espeholt et al., IMPALA, 2018 (https://arxiv.org/abs/1802.01561), figure 3.
+
     Bytes are divided by 255. Channels are the shorter one of the first and the last axis of an observation.
 
     Args:

@@ -22,6 +22,8 @@ _LEAST = 36
 class NatureCNN:
     """Settings of the network for 84x84 images; called with a spec, it makes the torso.
 
+    Mnih et al., Human-level control through deep reinforcement learning, 2015.
+
     Bytes are divided by 255. Channels are the shorter one of the first and the last axis of an observation.
 
     Args:

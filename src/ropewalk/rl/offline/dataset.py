@@ -1,16 +1,4 @@
-"""`OfflineDataset`: recorded episodes, as arrays.
-
-The episodes are laid out as the steps of one environment, with the convention for ends of episodes that
-`ropewalk.rl.environments.environment` states: an episode of L steps has L + 1 rows, the last of which is masked. So a
-data set is a sequence of blocks, and what an agent's adder makes of blocks (n-step returns, sequences) it makes of a
-data set too.
-
-    observation   x0   x1   x2   y0   y1
-    action        a0   a1   -    b0   -
-    mask          1    1    0    1    0
-    terminated    0    1    0    0    0
-    truncated     0    0    0    1    0
-"""
+"""`OfflineDataset`: recorded episodes, as arrays."""
 
 from __future__ import annotations
 
@@ -45,7 +33,17 @@ class RecordedEpisode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OfflineDataset:
-    """Recorded episodes; see the module for the layout. Made by `from_episodes` or `from_transitions`.
+    """Recorded episodes. Made by `from_episodes` or `from_transitions`.
+
+    The episodes are laid out as the steps of one environment, with the convention for ends of episodes of
+    `VectorEnvironment`: an episode of L steps has L + 1 rows, the last of which is masked. So a data set is a sequence
+    of blocks, and what an agent's adder makes of blocks (n-step returns, sequences) it makes of a data set too.
+
+        observation   x0   x1   x2   y0   y1
+        action        a0   a1   -    b0   -
+        mask          1    1    0    1    0
+        terminated    0    1    0    0    0
+        truncated     0    0    0    1    0
 
     Attributes:
         spec: observations and actions.

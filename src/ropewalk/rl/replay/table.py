@@ -16,6 +16,18 @@ from ropewalk.rl.replay.selectors.selector import Selector
 class ReplayTable:
     """A table: which items it keeps, how they are sampled, and when. The items themselves are in a `ReplayTables`.
 
+    Example:
+        >>> from ropewalk import rl
+        >>> first_out, least_one = rl.Fifo(), rl.MinSize(1)
+        >>> table = rl.ReplayTable("steps", sampler=rl.Uniform(), remover=first_out, max_size=100, limiter=least_one)
+        >>> tables = rl.ReplayTables([table])
+        >>> with rl.TrajectoryWriter(tables, keep=1) as writer:
+        ...     for reward in (1.0, 2.0):
+        ...         cells = writer.append({"reward": reward})
+        ...         writer.create_item("steps", cells, priority=1.0)
+        >>> tables.info()["steps"].size
+        2
+
     Args:
         name: of the table, unique on its server.
         sampler: chooses the items that are sampled.

@@ -26,6 +26,8 @@ AdaptiveMode = Literal["conservative", "standard", "aggressive"]
 class AdaptiveASHA(ASHA):
     """Brackets of ASHA side by side, chosen by a mode.
 
+    As `adaptive_asha` of Determined (https://github.com/determined-ai/determined).
+
     Args:
         R: the most budget of a trial, in steps. As for `ASHA`, choose R = r * eta^k.
         r: the least budget.

@@ -33,8 +33,16 @@ from ropewalk.search.schedulers.side_by_side import SideBySide
 class ASHA(Scheduler):
     """Asynchronous successive halving by promotion: a trial pauses at the budget of each rung.
 
+    Li et al., A System for Massively Parallel Hyperparameter Tuning, 2018 (https://arxiv.org/abs/1810.05934),
+    algorithm 2.
+
     A trial that reaches the last rung is complete. Choose R = r * eta^k: otherwise the last rung has the largest
     of these budgets that is below R.
+
+    Example:
+        >>> from ropewalk.search import ASHA
+        >>> [rung.budget for rung in ASHA(R=81, eta=3).brackets[0].rungs]
+        [1, 3, 9, 27, 81]
 
     Args:
         R: the most budget of a trial, in steps.

@@ -42,6 +42,8 @@ from ropewalk.search.schedulers.scheduler import (
 class Hyperband(Scheduler):
     """Hyperband: a trial pauses at the budget of each rung, until the rung is complete.
 
+    Li et al., Hyperband, JMLR 18, 2018 (https://arxiv.org/abs/1603.06560), algorithm 1.
+
     Args:
         R: the most budget of a trial, in steps.
         r: the least.

@@ -54,6 +54,8 @@ class _Reports:
 class MedianStopping(Scheduler):
     """Stops trials that are worse than the median; needs no checkpoints and no budgets.
 
+    Golovin et al., Google Vizier: A Service for Black-Box Optimization, KDD 2017.
+
     Args:
         grace: steps before which no trial is stopped.
         min_others: number of other trials that must have got to a step, before one is stopped there.

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class PopulationTraining:
     """Population based training as the scheduler of a search: bad members copy good ones, and change hyperparameters.
 
+    Jaderberg et al., Population Based Training of Neural Networks, 2017 (https://arxiv.org/abs/1711.09846).
+
     It is `ropewalk.population.PBT` with the function of a search: each member is a trial, from the first step to the
     last one, and its hyperparameters change while it trains.
 

@@ -33,6 +33,9 @@ from ropewalk.search.schedulers.side_by_side import SideBySide
 class StoppingASHA(Scheduler):
     """Asynchronous successive halving by stopping: no trial pauses, and none is continued.
 
+    As in Ray Tune and Determined; the rungs are those of Li et al., 2018 (https://arxiv.org/abs/1810.05934),
+    algorithm 2.
+
     Args:
         R: the most steps of a trial, which is stopped there.
         r: the budget of rung 0 if `s` is 0.

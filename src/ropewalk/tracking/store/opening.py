@@ -32,6 +32,16 @@ _making = threading.Lock()
 def open_store(where: str | Path | None = None, *, create: bool = True) -> RunStore:
     """Open the store of this user's runs.
 
+    Example:
+        >>> import ropewalk as rw
+        >>> from ropewalk.tracking import open_store
+        >>> with rw.track("measured", system=False) as run:
+        ...     for step in run.steps(3):
+        ...         run.log(loss=1 / step)
+        >>> with open_store() as store:
+        ...     store.points(run.id, "loss").values.round(2)
+        array([1.  , 0.5 , 0.33])
+
     Args:
         where: path of a SQLite file, or a URL such as "postgresql://user@host/database"; None is the setting `store`:
             `ROPEWALK_STORE`, or ~/.local/share/ropewalk/runs.db.

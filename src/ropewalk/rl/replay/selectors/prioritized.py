@@ -27,6 +27,8 @@ _LEAST, _LARGEST = 1e-290, 1e290
 class Prioritized(Selector):
     """Choose an item with probability priority ** exponent / sum of these over the table.
 
+    Schaul et al., Prioritized Experience Replay, 2016 (https://arxiv.org/abs/1511.05952), equation 1.
+
     An item of priority 0 is not chosen, whatever the exponent, unless all priorities are 0: then all items are equally
     likely.
 
