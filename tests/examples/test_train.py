@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.needed_packages import needs
+
 LoadExample = Callable[[str], types.ModuleType]
 Output = Callable[..., str]
 
-for needed in ("torch", "sklearn"):
-    pytest.importorskip(needed)
+needs("torch", "sklearn")
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-for needed in ("torch", "sklearn"):
-    pytest.importorskip(needed)
+from tests.needed_packages import needs
+
+needs("torch", "sklearn")
 
 LoadExample = Callable[[str], types.ModuleType]
 

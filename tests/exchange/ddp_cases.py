@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -295,6 +294,8 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 def digits(rank: int, name: str) -> Any:
     """Accuracy on digits by exchange, with an optimizer, and what GD-SEC sent of a dense gradient's bytes."""
+    from sklearn.datasets import load_digits  # not where tests are collected: 0.8 s
+
     data: Any = load_digits()
     images, labels = torch.tensor(data.data, dtype=torch.float32) / 16, torch.tensor(data.target)
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 NUM_STEPS, SIZE, MICRO_BATCHES, RATE = 60, 128, 4, 0.01
@@ -30,6 +29,8 @@ class Digits(NamedTuple):
 
 def load() -> Digits:
     """All of it, always in the same order."""
+    from sklearn.datasets import load_digits  # not where tests are collected: 0.8 s
+
     pixels, labels = load_digits(return_X_y=True)
     x = torch.tensor(pixels, dtype=torch.float32).view(-1, 1, 8, 8) / 8 - 1
     y = torch.tensor(labels)

@@ -6,18 +6,24 @@ Features are scaled (digits to 0..1, the others to variance 1) and get a column 
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
-from sklearn import datasets  # pyright: ignore[reportMissingTypeStubs]
 from torch import Tensor
 
 from ropewalk.exchange.federated.problems import LogisticRegression, SoftmaxRegression, shard
 
 
+def data_set(name: str) -> Any:
+    """Load the features and the labels of one."""
+    from sklearn import datasets  # not where tests are collected: 0.8 s # pyright: ignore[reportMissingTypeStubs]
+
+    return getattr(datasets, f"load_{name}")(return_X_y=True)
+
+
 def digits() -> tuple[Tensor, Tensor]:
     """(1797, 65) and the digit of each."""
-    features, labels = cast(Any, datasets).load_digits(return_X_y=True)
+    features, labels = data_set("digits")
     return with_ones(torch.tensor(features, dtype=torch.float64) / 16), torch.tensor(labels)
 
 
@@ -34,7 +40,7 @@ def digits_softmax(num_workers: int = 10, ridge: float = 0.01, unlike: float = 0
 
 def breast_cancer(num_workers: int = 5, ridge: float = 0.01) -> LogisticRegression:
     """Benign or malignant: 31 weights."""
-    features, labels = cast(Any, datasets).load_breast_cancer(return_X_y=True)
+    features, labels = data_set("breast_cancer")
     rows = torch.tensor(features, dtype=torch.float64)
     rows = (rows - rows.mean(0)) / rows.std(0, correction=0)
     return LogisticRegression(shard(with_ones(rows), torch.tensor(labels).double() * 2 - 1, num_workers), ridge)
