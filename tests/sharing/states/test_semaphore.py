@@ -71,6 +71,10 @@ def test_a_permit_that_never_arrived_is_given_to_the_next(end: str) -> None:
     else:
         desk.die("a")
     assert desk.end(waiting) is True
+    desk.taken(waiting)
+    assert state.resting == (0, 0, 0), "nothing of the lost permit is kept"
+    desk.die("a")  # and no second one comes back
+    assert desk.ask(state, "get_value", B) == 0
 
 
 def test_values_that_cannot_be_are_refused() -> None:
