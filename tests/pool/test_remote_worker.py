@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +33,10 @@ class RecordedLink:
             raise LinkClosed("the other side has ended")
         self.sent += [*self.held, (message, parts, fds)]
         self.held = []
+
+    def send_if_open(self, message: Any, parts: Sequence[Any] = (), fds: Sequence[int] = ()) -> None:
+        with contextlib.suppress(LinkClosed):
+            self.send(message, parts, fds)
 
     def hold(self, message: Any, parts: Sequence[Any] = (), fds: Sequence[int] = ()) -> None:
         self.held.append((message, parts, fds))

@@ -41,3 +41,5 @@ class PretendLink:
 
     def send(self, message: Any) -> None:
         self.sent.append(message)
+
+    send_if_open = send

@@ -26,6 +26,8 @@ class Told:
     def send(self, message: msgspec.Struct) -> None:
         self.messages.append(message)
 
+    send_if_open = send
+
 
 def agent(name: str) -> AgentRecord:
     made = AgentRecord(name, Share(None, Resources()), Lease(1e9, time.monotonic()), Credentials.create("run", name))

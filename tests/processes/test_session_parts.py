@@ -69,6 +69,8 @@ class PretendLink:
         self.parts += [bytes(part) for part in parts or ()]
         self.when_sent()
 
+    send_if_open = send
+
 
 def agent(name: str = "agent-0", *, is_far: bool = False) -> Any:
     return SimpleNamespace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import signal
 from pathlib import Path
@@ -72,6 +73,10 @@ class PretendLink:
         if self.closed:
             raise LinkClosed("gone")
         self.sent.append((message, list(parts)))
+
+    def send_if_open(self, message: Any, parts: Any = ()) -> None:
+        with contextlib.suppress(LinkClosed):
+            self.send(message, parts)
 
     def close(self) -> None:
         self.closed = True

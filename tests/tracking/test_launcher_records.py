@@ -41,6 +41,8 @@ class Sent:
     def send(self, message: Any) -> None:
         self.sent.append(message)
 
+    send_if_open = send
+
 
 class Launcher:
     """A launcher with one pretended agent, whose processes "a" and "b" were given the runs "run-a" and "run-b"."""

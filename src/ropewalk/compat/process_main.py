@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from typing import Any, cast
 
 from ropewalk.compat import process as _loaded_once  # imported in the fork server, instead of in every process
 from ropewalk.compat.process_payload import PROCESS, BeginProcess, Loaded, Up, unpack
-from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.memory_limit import explaining
 from ropewalk.transport.address import parse_address
@@ -29,8 +27,7 @@ def main(context: ProcessContext) -> None:
     if received is None or not isinstance(received.message, BeginProcess):
         return  # the process was terminated before it connected
     process: Any = unpack(received)
-    with contextlib.suppress(LinkClosed):  # the owner is gone, and will not take shared objects back
-        link.send(Loaded())
+    link.send_if_open(Loaded())
     del received  # frees the arguments that the process object drops
     process.run = explaining(process.run)
     # The owner sends nothing more, so the link becomes readable when the owner is gone, like a sentinel.

@@ -28,7 +28,6 @@ import msgspec
 from ropewalk.atomic_files import write_new_file
 from ropewalk.control.target import ControlTarget
 from ropewalk.control.view import View
-from ropewalk.errors import LinkClosed
 from ropewalk.processes import bootstrap
 from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.link import Codec, Link, Received
@@ -415,5 +414,4 @@ _servers = _Servers()
 
 
 def _say(link: Link, answer: Answer) -> None:
-    with contextlib.suppress(LinkClosed):  # the client has left
-        link.send(answer)
+    link.send_if_open(answer)

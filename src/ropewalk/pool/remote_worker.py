@@ -120,8 +120,7 @@ class RemoteWorker:
     def send(self, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()) -> None:
         """Send a message, if the worker has a link."""
         if self.link:
-            with contextlib.suppress(LinkClosed):
-                self.link.send(message, parts, fds)
+            self.link.send_if_open(message, parts, fds)
 
     def _hold(self, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()) -> None:
         """Send a message together with the next one: one system call, and the worker wakes up once."""

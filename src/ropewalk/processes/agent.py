@@ -35,7 +35,7 @@ import msgspec
 from ropewalk import injection
 from ropewalk.engines.engine import DOOR_VARIABLE
 from ropewalk.engines.resources import usable_cpus
-from ropewalk.errors import LinkClosed, RopewalkError, TransportRefused
+from ropewalk.errors import RopewalkError, TransportRefused
 from ropewalk.processes.agent_children import AgentChildren
 from ropewalk.processes.blob_exchange import BlobExchange
 from ropewalk.processes.blob_shelf import BlobShelf
@@ -282,8 +282,7 @@ class HostAgent:
 
     def _tell(self, link: Link | None, message: msgspec.Struct) -> None:
         if link:
-            with contextlib.suppress(LinkClosed):  # the loop notices the end of the link by itself
-                link.send(message)
+            link.send_if_open(message)
 
     # Starting
 

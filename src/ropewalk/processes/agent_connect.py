@@ -9,7 +9,6 @@ that cannot reach each other connect through a relay, too: `relay_routing.py` de
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -163,8 +162,7 @@ class AgentConnector:
     def _answer(self, answer: MeetAt | NoWay) -> None:
         link = self._asked.pop(answer.ticket, None)
         if link:
-            with contextlib.suppress(LinkClosed):  # it stopped waiting
-                link.send(answer)
+            link.send_if_open(answer)
 
     def _open_relay(self, ticket: str) -> None:
         ip, port = self._board_at()
@@ -208,8 +206,7 @@ class AgentConnector:
 
     def _tell(self, message: msgspec.Struct) -> None:
         if self.launcher:
-            with contextlib.suppress(LinkClosed):  # the loop notices the end of the link by itself
-                self.launcher.send(message)
+            self.launcher.send_if_open(message)
 
     def close(self) -> None:
         """End all splices; the folder is removed with the agent."""

@@ -5,12 +5,10 @@ agent ─▶ has it the right to send this? ─▶ processes | services | tokens
 
 from __future__ import annotations
 
-import contextlib
 import re
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ropewalk.errors import LinkClosed
 from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.blob_directory import BlobDirectory
 from ropewalk.processes.host_services import HostServices
@@ -194,8 +192,7 @@ class AgentMessages:
 
         def tell(address: str, problem: str) -> None:
             if agent.link:
-                with contextlib.suppress(LinkClosed):
-                    agent.link.send(ServiceAt(need.ticket, address, problem))
+                agent.link.send_if_open(ServiceAt(need.ticket, address, problem))
 
         if _ENTRY.fullmatch(need.entry):
             self._services.ask(need.entry, agent, tell, need.unanswered)
@@ -216,5 +213,4 @@ class AgentMessages:
             except ValueError as error:
                 problem = str(error)
         if agent.link:
-            with contextlib.suppress(LinkClosed):
-                agent.link.send(TokenIs(need.ticket, token, problem))
+            agent.link.send_if_open(TokenIs(need.ticket, token, problem))

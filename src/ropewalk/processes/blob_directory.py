@@ -6,7 +6,6 @@ decides who fetches from whom, and this tells the agents, and serves those that 
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import threading
@@ -16,7 +15,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ropewalk.errors import LinkClosed
 from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.blob_exchange import send_piece
 from ropewalk.processes.fan_out import LAUNCHER_SOURCE, FanOut, Fetch, HostRoutes
@@ -238,5 +236,4 @@ def _send(
     agent: AgentRecord, message: msgspec.Struct, parts: Iterable[memoryview] = (), fds: Iterable[int] = ()
 ) -> None:
     if agent.link:
-        with contextlib.suppress(LinkClosed):
-            agent.link.send(message, list(parts), list(fds))
+        agent.link.send_if_open(message, list(parts), list(fds))

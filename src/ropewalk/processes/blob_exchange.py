@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ropewalk.errors import LinkClosed, TransportError
+from ropewalk.errors import TransportError
 from ropewalk.processes.blob_shelf import BlobShelf
 from ropewalk.processes.fan_out import LAUNCHER_SOURCE, FetchProblem
 from ropewalk.processes.messages import (
@@ -173,7 +173,7 @@ class BlobExchange:
         if arrival:
             os.close(arrival.fd)
             for reader, _ in arrival.waiting:
-                _send(reader, BlobAbsent(id))
+                reader.send_if_open(BlobAbsent(id))
 
     def piece(self, link: Link, received: Received) -> None:
         """Take some bytes of a blob."""
@@ -214,7 +214,7 @@ class BlobExchange:
         size = arrival.ref.size_bytes
         while arrival.num_asked < min(size, arrival.num_bytes + WINDOW_BYTES):
             length = min(PIECE_BYTES, size - arrival.num_asked)
-            _send(link, ReadBlob(arrival.ref.id, arrival.num_asked, length))
+            link.send_if_open(ReadBlob(arrival.ref.id, arrival.num_asked, length))
             arrival.num_asked += length
 
     def _complete(self, arrival: _Arrival) -> None:
@@ -350,7 +350,7 @@ class BlobExchange:
         if held and end <= held[1]:
             send_piece(link, held[0], question)
         elif arrival is None or end > arrival.ref.size_bytes or len(arrival.waiting) >= _MOST_WAITING:
-            _send(link, BlobAbsent(question.id))
+            link.send_if_open(BlobAbsent(question.id))
         elif end <= arrival.num_bytes:
             send_piece(link, arrival.fd, question)
         else:
@@ -374,10 +374,4 @@ class BlobExchange:
 def send_piece(link: Link, fd: int, question: ReadBlob) -> None:
     """Answer a question for bytes of a blob, from the memory file that holds it."""
     data = read_bytes(fd, question.offset, question.length)
-    with contextlib.suppress(LinkClosed):  # the loop notices the end of the link by itself
-        link.send(BlobPiece(question.id, question.offset), [data])
-
-
-def _send(link: Link, message: msgspec.Struct) -> None:
-    with contextlib.suppress(LinkClosed):
-        link.send(message)
+    link.send_if_open(BlobPiece(question.id, question.offset), [data])

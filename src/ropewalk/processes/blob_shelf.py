@@ -15,9 +15,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
-
-from ropewalk.errors import LinkClosed
 from ropewalk.processes.messages import BlobHere, Make, PutBlob
 from ropewalk.transport.blobs import BlobRef, pack, read_bytes
 from ropewalk.transport.link import Link, Received
@@ -84,8 +81,7 @@ class BlobShelf:
         if held is None:
             self._waiting.setdefault(id, []).append(link)
             return
-        with contextlib.suppress(LinkClosed):
-            link.send(BlobHere(held.ref), fds=[held.fd])
+        link.send_if_open(BlobHere(held.ref), fds=[held.fd])
 
     def when_here(self, id: str, then: Callable[[bytes], object]) -> None:
         """Call `then` with the first part of a blob, now or when it has arrived."""
@@ -108,7 +104,7 @@ class BlobShelf:
             self._making[id].append(link)
         else:
             self._making[id] = [link]
-            _tell(link, Make(id))
+            link.send_if_open(Make(id))
 
     def drop(self, owner: Link, id: str) -> None:
         """Note that an owner needs a blob no longer; may be called twice."""
@@ -135,15 +131,10 @@ class BlobShelf:
                 if not makers:
                     del self._making[id]
                 elif was_maker:
-                    _tell(makers[0], Make(id))
+                    makers[0].send_if_open(Make(id))
 
     def _free_if_unowned(self, id: str) -> None:
         held = self._blobs.get(id)
         if held and not held.owners:
             os.close(held.fd)
             del self._blobs[id]
-
-
-def _tell(link: Link, message: msgspec.Struct) -> None:
-    with contextlib.suppress(LinkClosed):  # the loop notices the end of the link by itself, and forgets it
-        link.send(message)

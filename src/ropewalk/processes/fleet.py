@@ -22,7 +22,7 @@ from typing import Protocol
 
 from ropewalk.engines.engine import Engine, HostSlots, Reach
 from ropewalk.engines.resources import HostCapacity, Resources
-from ropewalk.errors import EngineError, LinkClosed, StartFailed
+from ropewalk.errors import EngineError, StartFailed
 from ropewalk.escaping import escaped
 from ropewalk.processes.agent_bootstrap import AgentBootstrap
 from ropewalk.processes.agent_record import AgentRecord, Home
@@ -360,8 +360,7 @@ class Fleet:
         )
         self._ping(agent)  # before anything large is in transit
         if self._closed:  # it came up while the session was ending, which would wait for it
-            with contextlib.suppress(LinkClosed):
-                link.send(ShutdownMessage())
+            link.send_if_open(ShutdownMessage())
 
     def _heard(self, agent: AgentRecord, received: Received) -> None:
         agent.lease.heard(time.monotonic())
@@ -384,8 +383,7 @@ class Fleet:
     def _ping(self, agent: AgentRecord) -> None:
         agent.pinged = agent.pinged or time.monotonic()
         if agent.link:
-            with contextlib.suppress(LinkClosed):
-                agent.link.send(Ping())
+            agent.link.send_if_open(Ping())
 
     def _answered(self, agent: AgentRecord) -> None:
         if agent.pinged is None or self._here:
@@ -448,8 +446,7 @@ class Fleet:
         """Give back an agent that is not needed any more."""
         agent.draining = agent.draining or "it is given back"
         if agent.link:
-            with contextlib.suppress(LinkClosed):
-                agent.link.send(ShutdownMessage())
+            agent.link.send_if_open(ShutdownMessage())
 
     def _link_lost(self, agent: AgentRecord, link: Link, why: str) -> None:
         if agent.link is link:
@@ -513,8 +510,7 @@ class Fleet:
         self._closed = self._desk.closed = True
         for agent in list(self.agents.values()):
             if agent.link:
-                with contextlib.suppress(LinkClosed):
-                    agent.link.send(ShutdownMessage())
+                agent.link.send_if_open(ShutdownMessage())
         agents = [agent for agent in list(self.agents.values()) if agent.job]
         never_up = [agent.job for agent in agents if agent.link is None]
         self._desk.close(self._home.run_id, [agent.job for agent in agents], never_up)

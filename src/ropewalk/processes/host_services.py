@@ -12,7 +12,6 @@ next service.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ropewalk.errors import LinkClosed, StartFailed
+from ropewalk.errors import StartFailed
 from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.deaths import record_of
@@ -134,8 +133,7 @@ class HostServices:
         """Tell all services of retired processes."""
         for service in self._services.values():
             if service.address and service.link:
-                with contextlib.suppress(LinkClosed):
-                    service.link.send(news)
+                service.link.send_if_open(news)
 
     def agent_is_up(self) -> None:
         """Start services that may run on any agent, now that one is up."""

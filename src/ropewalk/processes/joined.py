@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 
 from ropewalk.engines.resources import Resources
-from ropewalk.errors import EngineError, LinkClosed, StartFailed
+from ropewalk.errors import EngineError, StartFailed
 from ropewalk.processes import bootstrap
 from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.bootstrap import ProcessContext
@@ -94,8 +93,7 @@ class JoinedAgent:
     def close(self) -> None:
         """Have our processes ended; the agent itself goes on."""
         if self._agent.link:
-            with contextlib.suppress(LinkClosed):
-                self._agent.link.send(ShutdownMessage())
+            self._agent.link.send_if_open(ShutdownMessage())
 
     def kill(self) -> None:
         """Do nothing: the agent itself goes on."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from ropewalk.errors import LinkClosed
 from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.messages import Output, OutputSeen
 from ropewalk.processes.output import Console, output_file_name
@@ -66,8 +64,7 @@ class OutputRelay:
 
         def shown() -> None:
             if agent.link:
-                with contextlib.suppress(LinkClosed):
-                    agent.link.send(OutputSeen(output.size_bytes))
+                agent.link.send_if_open(OutputSeen(output.size_bytes))
 
         if self._keep_in and spec:
             self._console.keep(output.text, self._keep_in / output_file_name(spec.name))

@@ -533,8 +533,7 @@ class ProcessManager:
     def _tell_agent_of(self, id: str, message: msgspec.Struct) -> None:
         process = self._processes.get(id)
         if process and process.agent and process.agent.link:
-            with contextlib.suppress(LinkClosed):
-                process.agent.link.send(message)
+            process.agent.link.send_if_open(message)
 
 
 _numbers = itertools.count(1)

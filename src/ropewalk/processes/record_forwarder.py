@@ -20,7 +20,6 @@ import os
 from collections.abc import Mapping
 from functools import partial
 
-from ropewalk.errors import LinkClosed
 from ropewalk.processes.hosted_process import HostedProcess
 from ropewalk.processes.messages import Records, RecordsFlushed
 from ropewalk.transport.link import Link
@@ -88,8 +87,7 @@ class RecordForwarder:
         for process, (receiver, _) in self._receivers.items():
             if receiver is link:
                 self._read_to_the_end(process)
-        with contextlib.suppress(LinkClosed):
-            link.send(RecordsFlushed(number))
+        link.send_if_open(RecordsFlushed(number))
 
     def forget(self, link: Link) -> None:
         """Forget a session that is gone."""
@@ -136,5 +134,4 @@ class RecordForwarder:
     def _send(self, process: HostedProcess, data: bytes, *, is_last: bool = False) -> None:
         link, id = self._receivers[process]
         self._under_way[link] = self._under_way.get(link, 0) + len(data)
-        with contextlib.suppress(LinkClosed):  # the loop notices the end of the link by itself
-            link.send(Records(id, process.start.id, data, is_last))
+        link.send_if_open(Records(id, process.start.id, data, is_last))

@@ -5,7 +5,6 @@ agent ──Records──▶ RecordRelay ──RecordBatch──▶ the first li
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import time
@@ -126,8 +125,7 @@ class RecordRelay:
 
         def seen() -> None:
             if agent.link and records.data:
-                with contextlib.suppress(LinkClosed):
-                    agent.link.send(RecordsSeen(len(records.data)))
+                agent.link.send_if_open(RecordsSeen(len(records.data)))
 
         batch = RecordBatch(
             process=records.id,

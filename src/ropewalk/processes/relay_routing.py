@@ -9,7 +9,6 @@ Only connections are joined here. Their bytes are TLS from end to end, or travel
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import queue
 import threading
@@ -298,5 +297,4 @@ def _way(source: AgentRecord, target: AgentRecord, relay: AgentRecord | None) ->
 
 def _tell(agent: AgentRecord, message: msgspec.Struct) -> None:
     if agent.link:
-        with contextlib.suppress(LinkClosed):
-            agent.link.send(message)
+        agent.link.send_if_open(message)

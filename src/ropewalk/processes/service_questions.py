@@ -8,12 +8,10 @@ The ticket of a question says which process asked. The agent itself makes tokens
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 
 import msgspec
 
-from ropewalk.errors import LinkClosed
 from ropewalk.processes.hosted_process import HostedProcess
 from ropewalk.processes.messages import NeedService, NeedToken, ServiceAt, TokenIs
 from ropewalk.transport.link import Link
@@ -59,18 +57,13 @@ class ServiceQuestions:
             if host_of(need.address) == self._own_name:
                 fingerprint = certificate.fingerprint if certificate else ""
                 token = token_for(self._service_key, need.address, link.peer, fingerprint)
-                _tell(link, TokenIs(need.ticket, token))
+                link.send_if_open(TokenIs(need.ticket, token))
             elif self._asking.setdefault(need.ticket, link) is link:
                 self._tell_launcher(msgspec.structs.replace(need, id=link.peer))
         except ValueError as error:
-            _tell(link, TokenIs(need.ticket, "", str(error)))
+            link.send_if_open(TokenIs(need.ticket, "", str(error)))
 
     def answered(self, answer: ServiceAt | TokenIs) -> None:
         """Pass on the launcher's answer to the process that asked."""
         if link := self._asking.pop(answer.ticket, None):
-            _tell(link, answer)
-
-
-def _tell(link: Link, message: msgspec.Struct) -> None:
-    with contextlib.suppress(LinkClosed):  # the loop notices the end of the link by itself
-        link.send(message)
+            link.send_if_open(answer)

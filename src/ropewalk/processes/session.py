@@ -33,7 +33,7 @@ from ropewalk import interpreter_ahead
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine, Reach
 from ropewalk.engines.resources import usable_cpus
-from ropewalk.errors import CodeRefused, EngineError, LinkClosed, PoolClosed, SettingsError, StartFailed, TransportError
+from ropewalk.errors import CodeRefused, EngineError, PoolClosed, SettingsError, StartFailed, TransportError
 from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.processes import bootstrap, environment, open_sessions
 from ropewalk.processes.agent_messages import AgentMessages
@@ -458,8 +458,7 @@ class Session:
     def _tell_agents(self, news: Retired) -> None:
         for agent in self._agents():
             if agent.link:
-                with contextlib.suppress(LinkClosed):
-                    agent.link.send(news)
+                agent.link.send_if_open(news)
 
     # Ending
 

@@ -6,7 +6,6 @@ Both kinds handle the same messages; threads omit what only processes have (sign
 from __future__ import annotations
 
 import abc
-import contextlib
 import os
 import shutil
 import signal
@@ -23,7 +22,6 @@ import msgspec
 from ropewalk.calls.payloads import Handover
 from ropewalk.control.left_folders import FolderClaim, sweep
 from ropewalk.engines.resources import Resources
-from ropewalk.errors import LinkClosed
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.messages import Exited, NotStarted, Sample, TaskReport
 from ropewalk.processes.owner import ProcessSpec
@@ -208,8 +206,7 @@ class ProcessHosting(Hosting):
     def tell(self, name: UnitName, message: msgspec.Struct, parts: Sequence[Part] = ()) -> None:
         link = self._links.get(name)
         if link:
-            with contextlib.suppress(LinkClosed):  # the end of the link is reported in a moment
-                link.send(message, parts)
+            link.send_if_open(message, parts)
         elif isinstance(message, StopUnit):
             self._unwanted.add(name)
             self.signal(name, signal.SIGKILL)
@@ -271,8 +268,7 @@ class ProcessHosting(Hosting):
             if bundle.blob and bundle.constant:
                 self._blobs.add(bundle.blob.id)
                 self._session.blobs.provide(id, bundle.blob, bundle.constant.fd)
-        with contextlib.suppress(LinkClosed):
-            link.send(launch.start, [part for bundle in launch.bundles for part in bundle.parts])
+        link.send_if_open(launch.start, [part for bundle in launch.bundles for part in bundle.parts])
 
     def on_message(self, id: str, received: Received) -> None:
         name = self._names.get(id)

@@ -44,8 +44,7 @@ def main(context: ProcessContext) -> None:
     start = received.message
 
     def say(message: msgspec.Struct, parts: Sequence[Part] = ()) -> None:
-        with contextlib.suppress(LinkClosed):  # the loop notices the end of the link
-            link.send(message, parts)
+        link.send_if_open(message, parts)
 
     socket_name = f"n{os.getpid()}.sock"
     host = NodeHost(

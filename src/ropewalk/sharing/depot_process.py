@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from ropewalk.calls.messages import CALLS
 from ropewalk.calls.server import CallServer
-from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.host_services import SERVICE, ServiceUp
 from ropewalk.processes.messages import Retired
@@ -115,7 +113,6 @@ def main(context: ProcessContext) -> None:
 
     hall.loop.call_soon(lambda: hall.loop.add_link(link, hear, lambda _why: hall.loop.stop()))
     hall.loop.call_soon(look)
-    with contextlib.suppress(LinkClosed):  # the loop notices by itself
-        link.send(ServiceUp(hall.address))
+    link.send_if_open(ServiceUp(hall.address))
     hall.loop.start("ropewalk-depot")
     hall.loop.ended.wait()

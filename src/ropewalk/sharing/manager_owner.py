@@ -6,7 +6,6 @@ start ─▶ requested ──ManagerReady──▶ up ── StopManager, SIGTER
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import signal
@@ -16,7 +15,7 @@ from typing import Any
 
 from ropewalk.control.lone_processes import process_has_ended, show_processes
 from ropewalk.engines.resources import Resources
-from ropewalk.errors import InitializerFailed, LinkClosed, StartFailed
+from ropewalk.errors import InitializerFailed, StartFailed
 from ropewalk.processes import bootstrap
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.fleet import default_resources
@@ -148,8 +147,7 @@ class ManagerProcess:
         if not self.is_alive():
             return
         if self._link:
-            with contextlib.suppress(LinkClosed):  # it has just ended
-                self._link.send(StopManager())
+            self._link.send_if_open(StopManager())
         for end in (self.terminate, self.kill):
             self.join(timeout_s)
             if self.is_alive():
@@ -164,8 +162,7 @@ class ManagerProcess:
 
     def _tell(self, news: Retired) -> None:
         if self._link:
-            with contextlib.suppress(LinkClosed):  # its end is reported soon
-                self._link.send(news)
+            self._link.send_if_open(news)
 
     def _end_with(self, number: int) -> None:
         if self.is_alive() and self._owner_pid == os.getpid():
@@ -178,8 +175,7 @@ class ManagerProcess:
         self._host = self.session.processes.host_of(id) or self._host
         parts: Sequence[Part] = self._parts
         self._parts = []
-        with contextlib.suppress(LinkClosed):  # its end is reported soon
-            link.send(self._begin, parts)
+        link.send_if_open(self._begin, parts)
         self._hear_no_more = self.session.retirements.listen(self._tell)
 
     def on_message(self, id: str, received: Received) -> None:

@@ -65,8 +65,7 @@ def main(context: ProcessContext) -> None:
                 hall.loop.stop()  # the starter sends nothing else then
 
     hall.loop.call_soon(lambda: hall.loop.add_link(link, hear, lambda _why: hall.loop.stop()))
-    with contextlib.suppress(LinkClosed):  # the loop notices by itself
-        link.send(ManagerReady(os.getpid(), hall.address))
+    link.send_if_open(ManagerReady(os.getpid(), hall.address))
     hall.loop.start("ropewalk-manager")
     hall.loop.ended.wait()
 

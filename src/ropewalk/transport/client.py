@@ -115,8 +115,7 @@ def _greet(stream: Stream, address: str, dialling: Dialling, codec: Codec, deadl
         on_error.callback(link.close)
         try:
             greeting = dialling.answer(_said(link, address, deadline))
-            with contextlib.suppress(LinkClosed):  # the server may have said why before it hung up
-                link.send(greeting)
+            link.send_if_open(greeting)  # a server that has hung up may have said why before
             dialling.check(_said(link, address, deadline))
         except TransportRefused:
             raise

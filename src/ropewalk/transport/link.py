@@ -150,6 +150,11 @@ class Link:
             elif self._unsent or not self.stream.flush():
                 self.want_write()
 
+    def send_if_open(self, message: Any, parts: Sequence[Part] = (), fds: Sequence[int] = ()) -> None:
+        """Send one message, or drop it if the peer is gone: the loop notices the end of the link by itself."""
+        with contextlib.suppress(LinkClosed):
+            self.send(message, parts, fds)
+
     def hold(self, message: Any, parts: Sequence[Part] = (), fds: Sequence[int] = (), *, copies: bool = False) -> int:
         """Hold one message, to be sent with the next one or at `flush`, which must follow. Returns how many are held.
 

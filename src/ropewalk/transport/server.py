@@ -138,8 +138,7 @@ class Listener(abc.ABC):
         stranger.admission = ServerHandshake(self._run_id, self._members, self._ends_of(stranger))
         stranger.link = Link(stranger.stream, CODEC, "a process that has not said who it is", STRANGER)
         stranger.link.want_write = lambda: None  # our message fits; the loop must not wait even if it does not
-        with contextlib.suppress(LinkClosed):  # the peer has gone, which the next read finds
-            stranger.link.send(stranger.admission.challenge)
+        stranger.link.send_if_open(stranger.admission.challenge)
         self._loop.watch(stranger.stream.fileno(), lambda: self._hear(stranger))
         self._hear(stranger)  # a stream may hold bytes that came with its own handshake
 
@@ -199,8 +198,7 @@ class Listener(abc.ABC):
 
     def _welcome(self, stranger: Stranger, link: Link, process_id: str, welcome: Welcome) -> None:
         self._release(stranger)
-        with contextlib.suppress(LinkClosed):  # a peer that left at once is noticed by the code that serves the link
-            link.send(welcome)
+        link.send_if_open(welcome)
         link.want_write = None
         link.relabel(self._codec, MEMBER)
         link.peer = process_id
