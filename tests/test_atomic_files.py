@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,6 +172,33 @@ def test_a_full_disk_leaves_the_old_file_and_room_for_a_smaller_one(tmp_path: Pa
     assert child.returncode == 0
     assert output == f"{errno.EFBIG}\n{errno.EFBIG}\n['file'] b'old'\n"
     assert held(tmp_path) == {"file": b"small"}
+
+
+@pytest.mark.parametrize("write", [replace_file, write_new_file, lambda path, parts: write_locked_file(path, *parts)])
+def test_an_error_of_a_full_disk_names_the_file_and_the_bytes(small_disk: Path, write: Any) -> None:
+    # The kernel says neither: a report, or the last checkpoint of an experiment, said "No space left on device".
+    file = small_disk / "file"
+    with pytest.raises(OSError) as caught:
+        write(file, [bytes(2 << 20)])
+    free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+    assert caught.value.errno == errno.ENOSPC and held(small_disk) == {}
+    assert str(caught.value) == (
+        f"[Errno 28] No space left on device (the {free:,} bytes that are free there are too few): {str(file)!r}"
+    )
+
+
+def test_an_error_of_a_file_that_is_too_large_names_the_limit(tmp_path: Path) -> None:
+    child = in_child(
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
+        "try: replace_file(folder / 'file', [bytes(1_400_000)])\n"
+        "except OSError as error: print(error)\n",
+        tmp_path,
+    )
+    output, _ = child.communicate()
+    assert output == (
+        "[Errno 27] File too large (this process may write files of at most 1,000,000 bytes): "
+        f"{str(tmp_path / 'file')!r}\n"
+    )
 
 
 def test_a_file_that_cannot_be_closed_to_others_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

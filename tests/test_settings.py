@@ -315,6 +315,16 @@ def test_a_runtime_folder_that_is_gone_is_not_used(tmp_path: Path) -> None:
     assert settings.load({}, {"XDG_RUNTIME_DIR": str(tmp_path)}, []).run_folder == tmp_path
 
 
+@needs_root
+def test_a_runtime_folder_of_another_user_is_not_used(tmp_path: Path) -> None:
+    # `su` and `sudo -E` keep the variable, and root may write there: each pool ended in a SettingsError.
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", MALLORY, MALLORY)
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path / "theirs"), "TMPDIR": str(tmp_path)}
+    assert settings.load({}, environ, []).run_folder == tmp_path
+    assert settings.load({}, {"TMPDIR": str(tmp_path / "theirs")}, []).run_folder == Path("/tmp")
+
+
 def test_settings_are_a_frozen_value_that_travels() -> None:
     loaded = settings.load({"engine": "slurm"}, {}, [])
     copy = pickle.loads(pickle.dumps(loaded))

@@ -92,6 +92,12 @@ with program.launch() as running:
     running.wait()
 """
 
+_BOTTOM = """
+const ends = Array.from(document.querySelectorAll(".panel"), (panel) => panel.getBoundingClientRect().bottom);
+const seen = ends.filter((end) => end <= innerHeight);
+return ends.length > seen.length ? Math.max(0, ...seen) + 10 : 0;"""
+"""Where the last panel ends of which the whole is seen, in pixels with a margin; 0 if that is so of all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scene:
@@ -151,7 +157,7 @@ def example(name: str, *arguments: str) -> None:
 
 
 SCENES = (
-    Scene("program", here, ("agents.py",), "agents", 25.0, 1240),
+    Scene("program", here, ("agents.py",), "agents", 25.0, 1440),
     Scene("pool", here, ("evolution.py",), "evolution", 20.0, 1240, seen_s=28.0),
     Scene("now", lambda _: "/", ("evolution.py",), "evolution", 8.0, 620),
     Scene("trainer", here, ("train_gpt.py", "--steps", "100000"), "trainer", 30.0, 1500),
@@ -222,13 +228,19 @@ def _take(scene: Scene, base: str, driver: Any) -> None:
             time.sleep(scene.seen_s)
             target = FOLDER / f"{scene.name}{'' if theme == 'light' else '-dark'}.png"
             driver.save_screenshot(str(target))
-            _compress(target)
+            _finish(target, driver.execute_script(_BOTTOM))
 
 
-def _compress(file: Path) -> None:
-    """Keep the 256 colours that cover a picture best: a third of the bytes, and no colour is 16 of 255 off."""
+def _finish(file: Path, bottom: float) -> None:
+    """Cut a picture off after a panel, and keep 256 colours: a third of the bytes, and none is 16 of 255 off.
+
+    Args:
+        file: that is changed.
+        bottom: the row of pixels after which it is cut off; 0: nowhere.
+    """
     with Image.open(file) as whole:
-        small = whole.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        part = whole.convert("RGB").crop((0, 0, whole.width, min(whole.height, int(bottom) or whole.height)))
+        small = part.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     small.save(file, optimize=True)
 
 

@@ -25,10 +25,11 @@ import fcntl
 import functools
 import os
 import re
+import resource
 import shutil
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from io import BufferedWriter
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +44,7 @@ _NAME_ATTEMPTS = 16
 """How many random names are tried; one is nearly always enough."""
 _OLD_S = 24 * 3600.0
 """Seconds after which a staged file from another kernel counts as abandoned."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -97,9 +99,11 @@ def write_new_file(
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(path)  # free the space: the disk may be full
+        if told := _no_room(error, Path(path)):
+            raise told from error
         raise
     return size_bytes
 
@@ -142,8 +146,10 @@ def write_locked_file(path: Path, content: bytes) -> StagedFile:
             raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK), str(path))
         staged.file.write(content)
         staged.commit()
-    except BaseException:
+    except BaseException as error:
         staged.close()
+        if told := _no_room(error, path):
+            raise told from error
         raise
     return staged
 
@@ -191,6 +197,8 @@ class StagedFile:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+        if told := _no_room(error, self.path):
+            raise told from error
 
     def commit(self, *, previous: Path | None = None) -> None:
         """Move the file to `path`. It stays open, and locked, until `close`.
@@ -220,6 +228,46 @@ class StagedFile:
                 os.unlink(self.staged)  # before it is closed: frees the space if the disk is full
         with contextlib.suppress(OSError):
             self.file.close()
+
+
+@contextlib.contextmanager
+def told_of_room(path: Path, file: BufferedWriter) -> Generator[None]:
+    """Let the error of a write for which there is no room name the file and the bytes, which the kernel leaves out.
+
+    Args:
+        path: path of the file, for people.
+        file: what is written to; it lies in the same folder, perhaps under another name.
+    """
+    try:
+        yield
+    except OSError as error:
+        held_bytes = os.fstat(file.fileno()).st_blocks * 512  # the unit of POSIX, whatever blocks the disk has
+        if told := _no_room(error, path, held_bytes):
+            raise told from error
+        raise
+
+
+def _no_room(error: BaseException | None, path: Path, held_bytes: int = 0) -> OSError | None:
+    """Return the error of a write for which there was no room, with the file and the bytes.
+
+    Args:
+        error: what was raised.
+        path: path of the file.
+        held_bytes: what was written of it and is still there, so that it counts as free.
+
+    Returns:
+        None if it is another error, or names a file already.
+    """
+    if not isinstance(error, OSError) or error.errno not in _NO_ROOM or error.filename is not None:
+        return None
+    reason = error.strerror or os.strerror(error.errno)
+    if error.errno == errno.ENOSPC:
+        with contextlib.suppress(OSError):
+            disk = os.statvfs(path.parent)
+            reason += f" (the {disk.f_bavail * disk.f_frsize + held_bytes:,} bytes that are free there are too few)"
+    elif error.errno == errno.EFBIG:
+        reason += f" (this process may write files of at most {resource.getrlimit(resource.RLIMIT_FSIZE)[0]:,} bytes)"
+    return OSError(error.errno, reason, str(path))
 
 
 def _remove_left_files(path: Path) -> None:

@@ -30,7 +30,7 @@ from ropewalk.near_names import instead_of
 from ropewalk.quantities import parse_duration, parse_memory
 from ropewalk.setting_rules import SettingOrigin
 from ropewalk.surroundings import engine_here
-from ropewalk.trusted_files import check_trusted, read_trusted
+from ropewalk.trusted_files import check_trusted, owns_folders, read_trusted
 
 PREFIX = "ROPEWALK_"
 
@@ -331,11 +331,19 @@ def state_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _temporary_folder(environ: Mapping[str, str]) -> Path:
-    # `su` and `sudo` keep XDG_RUNTIME_DIR, which then names a folder that is missing or belongs to another user.
-    for candidate in (environ.get("XDG_RUNTIME_DIR"), environ.get("TMPDIR")):
-        if candidate and os.path.isdir(candidate) and os.access(candidate, os.W_OK | os.X_OK):
-            return Path(candidate)
-    return Path("/tmp")
+    named = (environ.get("XDG_RUNTIME_DIR"), environ.get("TMPDIR"))
+    return next((Path(folder) for folder in named if folder and _may_hold_ours(folder)), Path("/tmp"))
+
+
+def _may_hold_ours(folder: str) -> bool:
+    """Return whether a folder is there, and is this user's or root's: `su` and `sudo -E` keep those of another user.
+
+    Root may write to these as well, and must not: their owner can replace what is in them.
+    """
+    try:
+        return owns_folders(os.stat(folder).st_uid) and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
+    except OSError:
+        return False
 
 
 # --- every setting, and its rule --------------------------------------------------------------------------------------

@@ -359,7 +359,6 @@ def test_no_wake_up_is_lost_among_all_ways_of_waiting(tmp_path: Path, monkeypatc
     # Threads that wait hand the reading of the link to each other and to the loop and back. A thread that is forgotten
     # in this looks up after a second; here it does not, and hangs.
     monkeypatch.setattr(rpc_connection, "_LOOK_UP_S", 3600.0)
-    monkeypatch.setattr(rpc_connection, "_LOOK_UP_MS", 3_600_000)
     with far(tmp_path) as (_, _end, client):
         client.empty()
         counts = [0] * 8

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import typer
 
 from ropewalk.cli import runs_life
 from ropewalk.errors import RunUnsuitable
+from ropewalk.process_start import start_ticks
 from ropewalk.tracking import RunStore, open_store
 from ropewalk.tracking.checkpoints import CheckpointFolder
 from ropewalk.tracking.facts import this_process
@@ -174,7 +174,7 @@ def test_a_process_that_does_not_answer_is_killed(store: RunStore, capsys: pytes
     with subprocess.Popen(SLEEP, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline()
         here = this_process()
-        owner = OwnerIs(here.host, process.pid, psutil.Process(process.pid).create_time(), here.boot)
+        owner = OwnerIs(here.host, process.pid, start_ticks(process.pid), here.boot)
         run = make(store, "kill", owner=owner)
         runs_life.kill(run)
     assert process.returncode == -signal.SIGKILL
@@ -188,7 +188,7 @@ def test_another_process_with_the_number_of_the_owner_is_left_alone(store: RunSt
     with subprocess.Popen(SLEEP, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline()
         here = this_process()
-        run = make(store, "reused", owner=OwnerIs(here.host, process.pid, 5.0, here.boot))
+        run = make(store, "reused", owner=OwnerIs(here.host, process.pid, 5, here.boot))
         assert exit_code(runs_life.kill, run) in (1, 2)
         assert process.poll() is None
         process.kill()

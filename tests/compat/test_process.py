@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from ropewalk.compat.context import set_forkserver_preload
-from ropewalk.compat.process import Process, active_children, current_process, parent_process
+from ropewalk.compat.process import Process, ProcessSource, active_children, current_process, parent_process
 from ropewalk.errors import NotPicklable, StartFailed
 from ropewalk.pool.pool import Pool
 from ropewalk.processes.open_sessions import close_all
@@ -349,20 +349,11 @@ def test_objects_of_multiprocessing_are_refused_with_ours(name: str) -> None:
 
 
 def test_a_failure_to_start_is_said_at_once_and_raised_by_who_asks(caplog: pytest.LogCaptureFixture) -> None:
-    class Small(Process):
-        _source: Any = None
-
     with Session(settings=current_settings(max_processes=1)) as session:
 
-        class Source:
-            def lease(self) -> Session:
-                session.lease()
-                return session
+        class Small(Process):
+            _source = ProcessSource(session=session)
 
-            def __reduce__(self) -> tuple[type[object], tuple[()]]:
-                return object, ()
-
-        Small._source = Source()
         first, second = Small(target=time.sleep, args=(60,)), Small(target=time.sleep, args=(60,), name="second")
         first.start()
         assert first.pid

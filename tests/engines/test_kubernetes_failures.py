@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import json
+import os
+import random
 import re
 import subprocess
 import sys
@@ -22,6 +25,7 @@ from ropewalk.errors import EngineError
 from tests.lab.kubernetes import NAMESPACE, Cluster
 from tests.lab.kubernetes_store import Refused
 from tests.lab.plugin import require_packages
+from tests.other_users import MALLORY, as_user, needs_root
 from tests.patience import PATIENCE_S
 
 SLEEP = JobSpec([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"])
@@ -151,6 +155,32 @@ def test_a_kubeconfig_that_cannot_be_used(text: str | None, words: str, tmp_path
     assert words in said and "kubectl config get-contexts" in said
 
 
+@needs_root
+@pytest.mark.parametrize("how", ["option", "second of KUBECONFIG", "home of another user"])
+def test_a_kubeconfig_of_another_user_runs_no_command(
+    how: str, everybodys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may name a command that gets credentials, and `sudo -E` keeps the HOME of somebody else."""
+    require_packages("kubernetes")
+    ran = tmp_path / "ran"
+    command = {"apiVersion": "client.authentication.k8s.io/v1", "command": "touch", "args": [str(ran)]}
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"exec": command | {"interactiveMode": "Never"}}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "c",
+    }
+    planted, own = everybodys / ".kube/config", tmp_path / "config"
+    own.write_text("{}")
+    as_user(MALLORY, lambda: (planted.parent.mkdir(), planted.write_text(json.dumps(config)))[1])
+    monkeypatch.setenv("HOME", str(everybodys if how == "home of another user" else tmp_path))
+    monkeypatch.setenv("KUBECONFIG", f"{own}{os.pathsep}{planted}" if how == "second of KUBECONFIG" else "")
+    given = {"kubeconfig": str(planted)} if how == "option" else {}
+    said = refusal(KubernetesEngine({"image": "i", **given}))
+    assert f"{planted} is not used" in said and f"user {MALLORY}" in said, said
+    assert not ran.exists()
+
+
 def test_a_context_that_the_kubeconfig_does_not_have(kubernetes: Cluster) -> None:
     said = refusal(KubernetesEngine(kubernetes.options(context="production")))
     assert "production" in said and "get-contexts" in said
@@ -194,6 +224,21 @@ def test_a_standard_input_that_no_secret_can_hold(kubernetes: Cluster, engine: K
     said = refusal(engine, JobSpec(["a"], stdin=bytes(MOST_STDIN_BYTES + 1)))
     assert str(MOST_STDIN_BYTES) in said and str(MOST_STDIN_BYTES + 1) in said
     assert not kubernetes.pods()
+
+
+def test_a_standard_input_of_several_secrets_arrives_whole_and_they_go_with_the_job(
+    kubernetes: Cluster, engine: KubernetesEngine
+) -> None:
+    # As the code of a submitted script; more than one Secret holds was refused.
+    stdin = random.Random(0).randbytes(5 * 2**19)
+    code = "import hashlib, sys, time; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest(), flush=True); "
+    job = JobSpec([sys.executable, "-c", code + "time.sleep(600)"], stdin=stdin)
+    (id,) = engine.submit(job, 1, "large", "a")
+    wait_for(lambda: hashlib.sha256(stdin).hexdigest() in engine.logs(id), "the digest of the input")
+    assert sorted(kubernetes.secrets()) == [f"{id}-00", f"{id}-01", f"{id}-02"]
+    engine.cancel([id])
+    assert engine.poll([id])[id].state is JobState.ENDED
+    assert not kubernetes.secrets()
 
 
 def test_an_image_that_is_not_there_is_told_by_the_state(kubernetes: Cluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from typing import Any
 
 import pytest
@@ -105,10 +106,26 @@ def test_stdin_is_in_the_secret_and_nowhere_in_the_pod() -> None:
     made = pod()
     encoded = base64.b64encode(SECRET.encode()).decode()
     assert SECRET not in json.dumps(made) and encoded not in json.dumps(made)
-    secret = manifests.secret(made["metadata"]["name"], LABELS, SECRET.encode(), "uid-1")
+    (secret,) = manifests.secrets(made["metadata"]["name"], LABELS, SECRET.encode(), "uid-1")
     validate(secret)
     assert secret["data"] == {"stdin": encoded}
     assert secret["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
+
+
+@pytest.mark.parametrize(("size", "count"), [(2**20, 1), (2**20 + 1, 2), (3 * 2**20, 3), (32 * 2**20, 32)])
+def test_a_large_stdin_is_in_as_many_secrets_as_it_takes(size: int, count: int) -> None:
+    require_packages("kubernetes_validate")
+    stdin = random.Random(size).randbytes(size)
+    made = pod(JobSpec(["python3"], stdin=stdin))
+    validate(made)
+    secrets = manifests.secrets("p", LABELS, stdin, "uid-1")
+    data = [base64.b64decode(secret["data"]["stdin"]) for secret in secrets]
+    assert b"".join(data) == stdin and len(data) == count and max(map(len, data)) <= 2**20
+    names = [secret["metadata"]["name"] for secret in secrets]
+    assert names == manifests.secret_names("p", size) == sorted(names), "they are joined by name"
+    (volume,) = (volume for volume in made["spec"]["volumes"] if volume["name"] == "stdin")
+    sources = volume["projected"]["sources"] if count > 1 else [{"secret": {"name": volume["secret"]["secretName"]}}]
+    assert [source["secret"]["name"] for source in sources] == manifests.secret_names(made["metadata"]["name"], size)
 
 
 def test_a_job_without_stdin_needs_no_shell_and_no_secret() -> None:

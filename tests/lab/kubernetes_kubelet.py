@@ -13,7 +13,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -316,19 +316,16 @@ class Kubelet:
     def _files(self, pod: Object) -> dict[str, bytes] | None:
         """What is mounted into the pod, once its Secrets are there; None if it was deleted meanwhile."""
         files: dict[str, bytes] = {}
-        mounts = {mount["name"]: mount["mountPath"] for mount in pod["spec"]["containers"][0].get("volumeMounts", [])}
-        for volume in pod["spec"].get("volumes", []):
-            if "secret" not in volume:
-                continue
+        for mount, name, renamed in _secrets(pod):
             while not self._stopping and self._exists(pod) and not self._is_being_deleted(pod):
-                key = "secrets", pod["metadata"]["namespace"], volume["secret"]["secretName"]
+                key = "secrets", pod["metadata"]["namespace"], name
                 with self.store.changed:
                     found = self.store.objects.get(key)
                     if found is None:
                         self.store.changed.wait(0.5)
                         continue
-                for name, value in found["data"].items():
-                    files[f"{mounts[volume['name']]}/{name}"] = base64.b64decode(value)
+                for file, value in found["data"].items():
+                    files[f"{mount}/{renamed.get(file, file)}"] = base64.b64decode(value)
                 break
             else:
                 self._until_deleted(pod)
@@ -442,6 +439,17 @@ def _is_disliked(spec: Object, node: str) -> bool:
 def _set_state(pod: Object, state: Object) -> None:
     container = pod["spec"]["containers"][0]
     pod["status"]["containerStatuses"] = [{"name": container["name"], "image": container["image"], "state": state}]
+
+
+def _secrets(pod: Object) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Where each Secret of a pod is mounted, its name, and the files that have another name there than in it."""
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["spec"]["containers"][0].get("volumeMounts", [])}
+    for volume in pod["spec"].get("volumes", []):
+        if "secret" in volume:
+            yield mounts[volume["name"]], volume["secret"]["secretName"], {}
+        for source in volume.get("projected", {}).get("sources", []):
+            renamed = {item["key"]: item["path"] for item in source["secret"].get("items", [])}
+            yield mounts[volume["name"]], source["secret"]["name"], renamed
 
 
 def _user(pod: Object) -> int | None:

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 
 import ropewalk as rw
 from ropewalk.page.source import Launchers
-from tests.lab.browser import Browser, ServedPage
+from tests.lab.browser import Browser, ServedPage, served_page
 
 SCRIPT = """
 import ropewalk as rw, sys, time
@@ -86,6 +87,25 @@ def test_stopped_launcher_is_told_from_an_end_and_shown_again_when_it_goes_on(
     finally:
         launcher[0].send_signal(signal.SIGCONT)
     browser.until(lambda: "has not answered" not in browser.text, "an answer after SIGCONT")
+
+
+def test_tab_of_a_page_that_was_started_again_says_where_to_go(browser: Browser):
+    with served_page() as page:
+        port = str(urlparse(page.url).port)
+        browser.open(page.url)
+        browser.wait_for("Now", "Doctor")
+        browser.until(lambda: browser.script("return window.did_handshake"), "a socket")
+        page.process.kill()
+        page.process.wait()
+        browser.wait_for("Connection lost")
+    with served_page("--port", port) as again:
+        browser.wait_for("another one is at its place", "Open the address that it printed")
+        browser.leave()
+        assert all("403" in said or "ERR_CONNECTION_REFUSED" in said for said in browser.left_problems)
+        browser.left_problems.clear()
+        browser.open(again.url)
+        browser.wait_for("Now", "Doctor")
+        browser.leave()
 
 
 def press(browser: Browser, word: str) -> None:

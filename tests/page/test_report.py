@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import ropewalk as rw
 from ropewalk.control.view import EventView, ProcessView, View
@@ -74,6 +75,18 @@ def test_panels_are_asked_for_when_they_are_known(tmp_path: Path) -> None:
     target = Target()
     report(tmp_path / "run.html", target)
     assert target.asked == [{}, {"tasks": 0, "stream": 0}]
+
+
+def test_what_a_process_on_a_busy_host_answers_late_is_waited_for(tmp_path: Path) -> None:
+    class Late(Target):
+        def view(self, panels: Mapping[str, int]) -> View:
+            whole = super().view(panels)
+            known = {} if len(self.asked) < 4 else whole.panels
+            return replace(whole, panels=known)
+
+    target = Late()
+    report(tmp_path / "run.html", target)
+    assert target.asked == [{}, *[{"tasks": 0, "stream": 0}] * 3]
 
 
 def test_a_block_is_recorded_and_written_at_its_end(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from ropewalk.pipeline.operator_runs import tensors_of
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.split_backward import WeightQueue, deferred_weights
+from ropewalk.pipeline.tracing.trees import tensors_of
 
 #: Seconds of this thread alone: other work on the machine does not count.
 CLOCK = time.thread_time

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import ProfileInvalid
-from ropewalk.pipeline.graph_text import read_graph_text, read_stage_ids, write_graph_text
+from ropewalk.pipeline.graph_text import read_graph_text, write_graph_text
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.testing.model_profiles import MODEL_PROFILES
 from tests.profiles import shipped, text_of
@@ -45,11 +45,12 @@ def test_an_operator_that_reads_another_is_no_input_whatever_its_name() -> None:
     assert not read_graph_text(text).by_id["node3"].is_input
 
 
-def test_stage_ids_are_read_and_written() -> None:
-    stages = read_stage_ids(TEXT)
-    assert stages == {"node2": 0, "node3": 1}
-    assert read_stage_ids(write_graph_text(read_graph_text(TEXT), stages)) == stages
-    assert read_stage_ids(write_graph_text(read_graph_text(TEXT))) == {}
+def test_the_stages_of_operators_are_written() -> None:
+    profile = read_graph_text(TEXT)
+    written = write_graph_text(profile, {"node2": 0, "node3": 1})
+    ends = [line.split(" -- ")[3:] for line in written.splitlines() if not line.startswith("\t")]
+    assert ends == [[], ["stage_id=0"], ["stage_id=1"]]
+    assert "stage_id" not in write_graph_text(profile) and read_graph_text(written) == profile
 
 
 @pytest.mark.parametrize("model", [*MODEL_PROFILES, *shipped("alexnet", "vgg16", "resnet50", "gnmt", "inception_v3")])

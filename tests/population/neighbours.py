@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import contextlib
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
 
 import psutil
 import pytest
@@ -33,20 +33,24 @@ class Neighbours(LocalEngine):
         return ["127.0.0.1"]
 
 
-def session_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> rw.Session:
+@contextlib.contextmanager
+def session_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> Generator[rw.Session]:
+    """Open a session of two hosts, whose files go with it: those of a host that is lost stay, as after any SIGKILL.
+
+    Also those of an agent that is to replace a lost one, and is killed while it starts because the session has ended.
+    """
     monkeypatch.setitem(ENGINES, "neighbours", f"{__name__}:Neighbours")
     # These hosts are lost by a signal, which is heard at once, and never by silence, which may be a busy machine's.
     monkeypatch.setenv("ROPEWALK_LEASE_S", "30")
     monkeypatch.setenv("ROPEWALK_CODE", "shared")  # what is under test is here: no bundle of it for each agent
-    return rw.Session("neighbours", hosts=2)
+    with tempfile.TemporaryDirectory(prefix="hosts-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        with rw.Session("neighbours", hosts=2) as session:
+            yield session
 
 
 def lose_host(agent: psutil.Process) -> None:
-    """Kill an agent, with which all its processes die, and clear away what it had in files: its host is gone."""
+    """Kill an agent, with which all its processes die."""
     there = agent.children(recursive=True)
-    folders = {Path(str(connection.laddr)).parent for connection in agent.net_connections("unix")}
     agent.kill()
     psutil.wait_procs(there, timeout=PATIENCE_S)
-    for folder in folders:
-        if folder.name.startswith("ropewalk-"):
-            shutil.rmtree(folder)

@@ -10,7 +10,7 @@ from ropewalk.version import VERSION
 
 
 def test_a_python_without_ropewalk_is_told_how_to_get_it() -> None:
-    command = [sys.executable, "-S", "-I", "-m", "ropewalk.processes.agent"]  # without installed packages
+    command = [sys.executable, "-S", "-I", "-m", "ropewalk.processes.agent_main"]  # without installed packages
     said = subprocess.run(command, capture_output=True, text=True).stderr
     assert f"pip install ropewalk=={VERSION}" in remedy_for(said) and "`python`" in remedy_for(said)
 

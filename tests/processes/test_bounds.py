@@ -45,16 +45,23 @@ def bounds() -> Bounds:
         ({"cpus": 64}, "Process-1 asks for 64 CPUs (requires(cpus=...)), and n1 has 4; ask for less, or use an engine"),
         ({"cpus": 5}, "asks for 5 CPUs (requires(cpus=...)), and n1 has 4;"),
         ({"gpus": 3}, "asks for 3 GPUs (requires(gpus=...)), and n1 has 2 (by its driver, or CUDA_VISIBLE_DEVICES);"),
-        ({"memory_limit_bytes": 9 * GIB}, "asks for 9.0 GiB of memory (requires(memory=...)), and n1 has 8.0 GiB; ask"),
+        ({"memory_bytes": 9 * GIB}, "asks for 9.0 GiB of memory (requires(memory=...)), and n1 has 8.0 GiB; ask"),
     ],
 )
 def test_more_than_a_host_has_is_refused_with_both_numbers(bounds: Bounds, asked: dict[str, Any], words: str) -> None:
     assert words in bounds.refusal(start(**asked))
     refusal = bounds.refusal(start(bounded=False, **asked))
-    assert ("gpus" in asked) == bool(refusal), "it only asked; but GPUs are divided among all who ask for some"
+    assert ("cpus" not in asked) == bool(refusal), "CPUs can be shared by more than there are; GPUs and memory cannot"
 
 
-@pytest.mark.parametrize("asked", [{"cpus": 4, "gpus": 2, "memory_limit_bytes": 8 * GIB}, {"cpus": 4.5}, {"cpus": 0.1}])
+def test_a_limit_that_the_kernel_has_rounded_to_pages_holds_what_it_was_made_for() -> None:
+    # A container for one process of 1 GB has a limit of 999,997,440 bytes.
+    bounds = Bounds("n1", Cpus(()), Gpus({}, NONE, NONE), num_cpus=1, memory_bytes=10**9 // 4096 * 4096)
+    assert bounds.refusal(start(memory_bytes=10**9)) == ""
+    assert "asks for 954 MiB of memory" in bounds.refusal(start(memory_bytes=10**9 + 2**17))
+
+
+@pytest.mark.parametrize("asked", [{"cpus": 4, "gpus": 2, "memory_bytes": 8 * GIB}, {"cpus": 4.5}, {"cpus": 0.1}])
 def test_all_that_a_host_has_is_not_too_much(bounds: Bounds, asked: dict[str, Any]) -> None:
     assert bounds.refusal(start(**asked)) == ""
 

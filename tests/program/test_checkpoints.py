@@ -256,6 +256,7 @@ def test_a_full_disk_leaves_the_checkpoint_from_before_and_says_so(tmp_path: Pat
     )
     output, _ = child.communicate()
     assert child.returncode == 0
-    assert "File too large" in output and "store/0 was not saved" in output
+    assert "File too large (this process may write files of at most 1,000,000 bytes)" in output
+    assert "store.0.checkpoint" in output and "store/0 was not saved" in output
     assert sorted(os.listdir(tmp_path)) == ["store.0.checkpoint", "store.0.previous"]
     assert state_of(tmp_path) == "small"

@@ -345,7 +345,8 @@ def test_a_full_disk_is_told_in_words_also_by_a_child_and_is_no_reason_to_copy(t
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)
     (note,) = kept.notes
-    assert "File too large" in note and not kept.state._costs.copies(1)
+    assert "File too large (this process may write files of at most 1,000 bytes)" in note and str(tmp_path) in note
+    assert not kept.state._costs.copies(1)
     kept.save()
     again = Kept(tmp_path)
     again.state.restore()

@@ -161,6 +161,38 @@ def test_each_caller_of_a_service_counts_the_calls_that_it_makes() -> None:
         until(lambda: running.view({"graph": 0}), lambda view: calls(view) == {"actor": 8, "critic": 4})
 
 
+class Fragile:
+    """Calls a service ten times in each life, and dies after the first one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def run(self) -> None:
+        for number in range(10):
+            self._store.add(number)
+        rw.wait_for_stop(PATIENCE_S)
+
+    def die(self) -> None:
+        os.abort()
+
+
+def test_the_calls_of_a_caller_are_those_of_all_its_lives() -> None:
+    program = rw.Program("lives")
+    store = program.add(rw.Service(Store), name="store")
+    program.add(rw.Service(Fragile, store), name="actor", restart="always")
+
+    def calls(view: View) -> int:
+        return view.panels["graph"]["edges"][0]["calls"]
+
+    with program.launch() as running:
+        until(lambda: running.view({"graph": 0}), lambda view: calls(view) == 10)
+        with pytest.raises(rw.RopewalkError):
+            running.client("actor").die()
+        seen: list[int] = []
+        until(lambda: seen.append(calls(running.view({"graph": 0}))) or seen[-1], lambda now: now == 20)
+        assert seen == sorted(seen), "a restart takes nothing away"
+
+
 def states_of_threads(pid: int) -> set[str]:
     return {path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")}
 

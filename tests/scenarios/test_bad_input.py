@@ -16,7 +16,9 @@ import psutil
 import pytest
 
 import ropewalk
-from ropewalk.errors import NotPicklable, PoolClosed, TaskCancelled
+from ropewalk.engines.resources import usable_memory
+from ropewalk.errors import NotPicklable, PoolClosed, ProcessLimit, TaskCancelled
+from ropewalk.quantities import shown_size
 from tests.scenarios.tasks import (
     megabyte,
     note,
@@ -72,6 +74,14 @@ def test_a_number_of_workers_that_is_no_int_is_refused(processes: Any) -> None:
 def test_options_that_cannot_work_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error, match=next(iter(options))):
         ropewalk.Pool(1, **options)
+
+
+@pytest.mark.parametrize("resources", [ropewalk.Resources(memory="900TB"), ropewalk.Resources(cpus=0.1, memory=2**60)])
+def test_memory_that_no_host_has_is_refused_with_both_numbers(resources: ropewalk.Resources) -> None:
+    # It was accepted, as though it had been reserved.
+    has = re.escape(shown_size(usable_memory()))
+    with ropewalk.Pool(1, resources=resources) as pool, pytest.raises(ProcessLimit, match=f"memory=.*has {has}"):
+        pool.map(square, range(2))
 
 
 def test_arguments_of_calls_that_cannot_work_are_refused_and_leave_the_pool_usable() -> None:

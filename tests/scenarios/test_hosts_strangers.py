@@ -303,7 +303,7 @@ def test_an_agent_of_another_version_is_refused_with_what_to_change(lab: Lab, tm
     change, said, advice = OTHER_AGENTS[what]
     with cluster_of(lab, tmp_path, 2) as cluster:
         other = tmp_path / "other-python"
-        run_agent = "import runpy; runpy.run_module('ropewalk.processes.agent', run_name='__main__')"
+        run_agent = "import runpy; runpy.run_module('ropewalk.processes.agent_main', run_name='__main__')"
         other.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{change}; {run_agent}"\n')
         other.chmod(0o700)
         script = cluster.launch(

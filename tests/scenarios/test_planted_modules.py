@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import ropewalk
-from ropewalk.engines.interpreters import import_environment
+from ropewalk.interpreters import import_environment
 from tests.other_users import MALLORY, as_user
 
 #: Everything that an interpreter of ours imports first; those of Python's library stand for all of them.

@@ -263,7 +263,9 @@ def test_a_killed_worker_without_a_restart_rule_fails_the_program(tmp_path: Path
 
 def _agent_of(pid: int) -> int:
     """The agent above a node's process."""
-    return next(above.pid for above in psutil.Process(pid).parents() if "ropewalk.processes.agent" in above.cmdline())
+    return next(
+        above.pid for above in psutil.Process(pid).parents() if "ropewalk.processes.agent_main" in above.cmdline()
+    )
 
 
 def test_nodes_that_go_with_their_agent_are_started_again_by_a_new_one() -> None:

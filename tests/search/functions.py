@@ -34,10 +34,11 @@ def slow_climb(run: Any, x: float) -> None:
 
 
 def endless_climb(run: Any, x: float) -> None:
-    """As `slow_climb`, until it is asked to stop."""
-    for _ in run.steps(1_000_000):
+    """As `slow_climb`, until it is asked to stop; to pause it needs a checkpoint."""
+    for step in run.steps(1_000_000):
         time.sleep(0.05)
         run.log(score=x)
+        run.checkpoint({"step": step})
 
 
 def ends_or_goes_on(run: Any, x: float) -> None:

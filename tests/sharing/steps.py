@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from types import FrameType, ModuleType
 from typing import Any
 
+import ropewalk as rw
 from ropewalk.sharing import lock_rings, permit_ring, queue_memory, queue_ring, resting_calls, shared_record
 from ropewalk.transport import process_mutex
 
@@ -23,6 +24,16 @@ STEPS_OF = {
     )
 }
 """The modules at whose lines processes are killed; all others change nothing that is shared."""
+
+
+def in_small_process(check: Callable[..., None], *args: object) -> None:
+    """Make a check that forks at every step, in a worker of the session that the module of the test shares.
+
+    The process of the tests has imported everything that any of them needs: a fork of it takes 40 ms of CPU time. One
+    of the worker, which has imported the module of the test, takes 5.
+    """
+    with rw.Pool(1) as pool:
+        pool.apply(check, args)
 
 
 def killed_at_step(call: Callable[[], object], step: int) -> bool:

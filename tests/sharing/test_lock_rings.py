@@ -19,11 +19,14 @@ from ropewalk.sharing.shared_record import SharedRecord
 from ropewalk.sharing.states.recorded import LOCK, RECURSIVE_LOCK, RecordedStates, WaiterTable
 from ropewalk.sharing.states.waiting import WaiterKey
 from tests.sharing.steps import (
+    in_small_process,
     interrupted_at,
     is_usable_after_its_owner_died,
     killed_at_step,
     steps_that_leave_it_locked,
 )
+
+pytestmark = pytest.mark.usefixtures("shared_session")
 
 ELSEWHERE = 100
 """From this number on, calls are those of other hosts, which the depot makes."""
@@ -476,10 +479,13 @@ def changes(record: SharedRecord, calls: dict[str, LockCall]) -> dict[str, Calla
 
 
 @pytest.mark.parametrize("what", ["claim", "release", "wait", "notify", "take", "withdraw"])
-def test_a_process_that_is_killed_at_any_step_leaves_the_lock_as_before_or_after_its_change(
-    arena: DepotArena, what: str
-) -> None:
-    """As the others find it when the depot has told the states that it is gone."""
+def test_a_process_that_is_killed_at_any_step_leaves_the_lock_as_before_or_after_its_change(what: str) -> None:
+    in_small_process(is_left_as_before_or_after_the_change, what)
+
+
+def is_left_as_before_or_after_the_change(what: str) -> None:
+    """As the others find it when the depot has told the states that the process is gone."""
+    arena = DepotArena()
     process = 2 if what == "take" else 5 if what == "withdraw" else 1
 
     def after(num_steps: int | None) -> tuple[object, bool]:

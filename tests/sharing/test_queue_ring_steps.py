@@ -11,16 +11,25 @@ from ropewalk.sharing import queue_memory, queue_ring
 from ropewalk.sharing.arena import DepotArena
 from ropewalk.sharing.queue_memory import GET, JOIN, PUT, QueueRing
 from ropewalk.sharing.queue_ring import WAITS, Hand, RingCall
-from tests.sharing.small_queue import a_ring, contents
+from tests.sharing.small_queue import SMALL_CELLS, a_ring, contents
 from tests.sharing.small_queue import small_memory as small_memory
 from tests.sharing.steps import (
+    in_small_process,
     interrupted_at,
     is_usable_after_its_owner_died,
     killed_at_step,
     steps_that_leave_it_locked,
 )
 
+pytestmark = pytest.mark.usefixtures("shared_session")
+
 MODULES = queue_memory, queue_ring
+
+
+def an_arena_for_small_queues() -> DepotArena:
+    """Return that of a process that makes nothing but one check."""
+    QueueRing.num_cells = SMALL_CELLS
+    return DepotArena()
 
 
 def begun(arena: DepotArena) -> tuple[QueueRing, dict[str, RingCall]]:
@@ -100,10 +109,13 @@ def test_a_withdrawal_that_is_interrupted_half_way_counts_as_a_change(
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_process_that_is_killed_at_any_step_leaves_the_queue_as_before_or_after_its_change(
-    arena: DepotArena, what: str
-) -> None:
+def test_a_process_that_is_killed_at_any_step_leaves_the_queue_as_before_or_after_its_change(what: str) -> None:
+    in_small_process(is_left_as_before_or_after_the_change, what)
+
+
+def is_left_as_before_or_after_the_change(what: str) -> None:
     """As the others find it when the depot has dropped the calls of the process."""
+    arena = an_arena_for_small_queues()
     process = {"first": 1, "second": 2, "withdraw": 3}.get(what, 5)
 
     def after(num_steps: int | None) -> tuple[object, bool]:
@@ -132,19 +144,25 @@ def test_a_process_that_is_killed_at_any_step_leaves_the_queue_as_before_or_afte
     assert before != done or what in ("wait", "join", "withdraw")
 
 
-@pytest.mark.parametrize(
-    ("num_taken", "change"),
-    [
-        (0, lambda ring: queue_ring.get(ring, [None])),
-        (3, lambda ring: queue_ring.put(ring, b"more", 1)),
-        (3, lambda ring: queue_ring.put(ring, b"goes round to the", 1)),
-        (4, lambda ring: queue_ring.put(ring, b"begins anew", 1)),
-        (4, lambda ring: queue_ring.finish(ring)),
-    ],
-)
-def test_a_process_that_is_killed_where_no_call_waits_leaves_the_queue_as_before_or_after_its_change(
-    arena: DepotArena, num_taken: int, change: Callable[[QueueRing], object]
-) -> None:
+WITHOUT_CALLS: dict[str, tuple[int, Callable[[QueueRing], object]]] = {
+    "get": (0, lambda ring: queue_ring.get(ring, [None])),
+    "put": (3, lambda ring: queue_ring.put(ring, b"more", 1)),
+    "put what goes round": (3, lambda ring: queue_ring.put(ring, b"goes round to the", 1)),
+    "put what begins anew": (4, lambda ring: queue_ring.put(ring, b"begins anew", 1)),
+    "finish": (4, lambda ring: queue_ring.finish(ring)),
+}
+"""How many of four items were taken before, and what is done then."""
+
+
+@pytest.mark.parametrize("what", WITHOUT_CALLS)
+def test_a_process_that_is_killed_where_no_call_waits_leaves_the_queue_as_before_or_after_its_change(what: str) -> None:
+    in_small_process(is_left_as_before_or_after_where_no_call_waits, what)
+
+
+def is_left_as_before_or_after_where_no_call_waits(what: str) -> None:
+    arena = an_arena_for_small_queues()
+    num_taken, change = WITHOUT_CALLS[what]
+
     def after(num_steps: int | None) -> tuple[object, bool]:
         ring = a_ring(arena)
         for item in (b"1", b"2", b"3", b"4"):
@@ -238,6 +256,28 @@ def test_a_call_that_begins_to_wait_is_woken_by_a_handler_that_comes_at_any_mome
         was_made = interrupted_at(MODULES, step, begin, handle)
         if was_made:
             assert made in ([0, 0], [WAITS if what == JOIN else call.word, WAITS])
+    assert step > 2
+
+
+def test_a_get_is_made_anew_where_a_handler_takes_its_item_while_it_looks_which_call_to_wake(arena: DepotArena) -> None:
+    """No call of `get` waits, and two of `put` do: each item is taken once, and each of the two is woken once."""
+    step, was_made = 0, True
+    while was_made:
+        step += 1
+        ring, taken = a_ring(arena, 2), list[tuple[Hand, int]]()
+        for item in (b"1", b"2"):
+            assert queue_ring.put(ring, item, 1) == 0
+        calls = [RingCall(process, 0, PUT) for process in (1, 2)]
+        assert [queue_ring.put(ring, b"next", 1, call) for call in calls] == [WAITS] * 2
+
+        def take(ring: QueueRing = ring, taken: list[tuple[Hand, int]] = taken) -> None:
+            hand: Hand = [None]
+            woken = queue_ring.get(ring, hand)
+            taken.append((hand, woken))
+
+        was_made = interrupted_at(MODULES, step, take, take)
+        if was_made:
+            assert sorted(taken, key=str) == [([(b"1", 1)], calls[0].word), ([(b"2", 1)], calls[1].word)]
     assert step > 2
 
 

@@ -16,7 +16,9 @@ from ropewalk.sharing.permit_ring import PermitCall
 from ropewalk.sharing.shared_record import SharedRecord
 from ropewalk.sharing.states.recorded import EVENT, LOCK, RECURSIVE_LOCK, SEMAPHORE
 from ropewalk.transport.process_mutex import layout, lock, unlock
-from tests.sharing.steps import killed_at_step
+from tests.sharing.steps import in_small_process, killed_at_step
+
+pytestmark = pytest.mark.usefixtures("shared_session")
 
 WAITS, OTHER = (7, 0, 1), (8, 0, 1)
 
@@ -91,7 +93,12 @@ CASES: dict[str, tuple[int, Callable[[SharedRecord], object], Callable[[SharedRe
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_process_that_is_killed_at_any_step_has_changed_all_or_nothing(arena: DepotArena, case: str) -> None:
+def test_a_process_that_is_killed_at_any_step_has_changed_all_or_nothing(case: str) -> None:
+    in_small_process(is_changed_as_a_whole_or_not, case)
+
+
+def is_changed_as_a_whole_or_not(case: str) -> None:
+    arena = DepotArena()
     kind, prepare, change_of = CASES[case]
     record = record_of(arena, kind)
     prepare(record)

@@ -239,7 +239,7 @@ def test_what_a_run_cannot_do_is_answered(store: RunStore) -> None:
 
 def test_a_killed_run_goes_on_and_its_first_attempt_is_lost(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     here = run_facts.this_process()
-    gone = OwnerIs(here.host, 2**22 + 1, 5.0, here.boot)
+    gone = OwnerIs(here.host, 2**22 + 1, 5, here.boot)
     created = RunCreated("digits", "first", "script", 1.0, {}, {}, folder=str(store.folder / "a1"))
     records = [created, gone, StateIs("running", 2.0), AttemptBegan(1, here.host, gone.pid, 2.0)]
     store.apply([RunRecord("a1", record) for record in records])

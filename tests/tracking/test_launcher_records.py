@@ -96,7 +96,7 @@ def test_records_of_each_process_come_whole_though_batches_end_anywhere(launcher
         (written("run-b", note("x")), "a on n1 wrote to the run 'run-b', which it was not given; this was refused"),
         (written("run\n\x1b[2J", note("x")), r"to the run 'run\n\x1b[2J', which it was not given"),
         (written("run-a", CREATED), "wrote RunCreated, which only its launcher may"),
-        (written("run-a", OwnerIs("n1", 1, 1.0, "boot")), "wrote OwnerIs, which only its launcher may"),
+        (written("run-a", OwnerIs("n1", 1, 1, "boot")), "wrote OwnerIs, which only its launcher may"),
         (written("run-a", Metrics("", ["loss"], [], 1, 1.0)), "wrote 1 names of metrics with 0 values"),
     ],
     ids=["of others", "forged", "RunCreated", "OwnerIs", "uneven"],
@@ -154,7 +154,7 @@ def test_a_listener_that_fails_takes_nothing_and_harms_no_other(
     def fail(batch: RecordBatch) -> bool:
         raise LookupError("nothing known")
 
-    launcher.relay._handlers = (fail, *launcher.relay._handlers)
+    launcher.relay._here._handlers = (fail, *launcher.relay._here)
     launcher.take("a", written("run-a", note("x")))
     assert launcher.sink.records == [note("x")] and "could not be handled" in caplog.text
 

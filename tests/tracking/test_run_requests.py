@@ -29,7 +29,7 @@ def test_only_a_running_one_can_be_asked(store: Any) -> None:
 
 def test_a_lost_one_can_be_killed_where_its_process_is(store: Any) -> None:
     here = own_process()
-    begin(store, "a", OwnerIs(here.host, 2**22 + 1, 2.0, here.boot), StateIs("running", 2.0))  # above all process ids
+    begin(store, "a", OwnerIs(here.host, 2**22 + 1, 2, here.boot), StateIs("running", 2.0))  # above all process ids
     assert store.run("a").state == "lost" and not is_here(store.run("a"))
     with pytest.raises(
         RunUnsuitable, match="lost: the process that wrote it is gone; only a running one can be killed"
@@ -49,7 +49,7 @@ def test_an_answer_is_found_and_told(store: Any) -> None:
 
 def test_who_asks_a_process_that_dies_is_told(store: Any) -> None:
     here = own_process()
-    begin(store, "a", OwnerIs(here.host, 2**22 + 1, 2.0, here.boot), StateIs("running", 2.0))  # above all process ids
+    begin(store, "a", OwnerIs(here.host, 2**22 + 1, 2, here.boot), StateIs("running", 2.0))  # above all process ids
     answered = answer_to(store, store.request("a", "stop"), 0.01)
     assert answered is not None and not answered.ok
     assert answered.answer == "its process died before it answered; ropewalk runs continue goes on with the run"

@@ -14,6 +14,7 @@ from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribu
 from ropewalk.training.link_sums import LinkSums
 from ropewalk.training.links import ProcessLinks
 from ropewalk.training.near_links import NearLinks
+from tests.transport.claimed_slots import num_claimed
 
 #: Stages 0 and 3 share workers, of which there are two; stage 2 has three replicas.
 PLAN = Plan(
@@ -151,5 +152,5 @@ def test_memory_of_a_sum_is_given_back_when_it_was_taken() -> None:
     for links in everybody.links.values():
         near = links._transports["memory"]
         assert isinstance(near, NearLinks)
-        assert not near.memory.num_claimed()
+        assert not num_claimed(near.memory)
     everybody.close()

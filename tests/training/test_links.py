@@ -27,6 +27,7 @@ from ropewalk.training.links import Endpoint, ProcessLinks
 from ropewalk.training.near_links import NearLinks
 from ropewalk.transport.slots import SlotMemory
 from tests.forked_process import ForkedProcess
+from tests.transport.claimed_slots import num_claimed
 
 #: Stages 0 and 2 share a worker; stage 1 has two replicas.
 PLAN = Plan(
@@ -240,7 +241,7 @@ def fuzz(actions: Sequence[tuple[str, int, Any]]) -> None:
         for which, tags in enumerate(sent):
             for tag, expected in tags:
                 assert torch.equal(received(ends[ways[which][1]], tag).tree[0], expected)
-        assert not any(num_claimed(end) for end in ends), "every slot is free again"
+        assert not any(num_claimed_by(end) for end in ends), "every slot is free again"
 
 
 def memory(links: ProcessLinks) -> SlotMemory:
@@ -249,8 +250,8 @@ def memory(links: ProcessLinks) -> SlotMemory:
     return near.memory
 
 
-def num_claimed(links: ProcessLinks) -> int:
-    return memory(links).num_claimed()
+def num_claimed_by(links: ProcessLinks) -> int:
+    return num_claimed(memory(links))
 
 
 @settings(max_examples=50, deadline=None)
@@ -348,7 +349,7 @@ def test_sending_to_a_peer_that_is_gone_says_so_and_takes_no_memory() -> None:
         for number in range(0, 2000, 2):
             first.send(Tag("a", 0, 1, number), LinkMessage(torch.ones(10_000)))
         assert first.lost == {LEFT: "its process is gone"}
-        assert num_claimed(first) <= 1
+        assert num_claimed_by(first) <= 1
         assert not first.wait(0.01)
 
 
@@ -385,7 +386,7 @@ def test_processes_send_each_other_what_they_have() -> None:
             tensor = torch.rand(size)
             first.send(Tag("a", 0, 1, 2 * number), LinkMessage(tensor))
             assert torch.equal(received(first, Tag("a", 1, 0, 2 * number)).tree[0], tensor)
-        assert num_claimed(first) <= 1, "all but the last were given back"
+        assert num_claimed_by(first) <= 1, "all but the last were given back"
 
 
 def pour(links: ProcessLinks) -> None:

@@ -392,11 +392,17 @@ class Interrupted(Pieces):
 def test_an_interrupted_read_tells_whether_it_has_taken_bytes(after: bool) -> None:
     stream = Interrupted([encode_head(b"header", (), 0)], after=after)
     reader = FrameReader(stream, MEMBER)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            reader.next(wait=True)
-        assert reader.has_begun == after
-        stream.after = after = False  # nothing more comes, and what was taken before is no longer known
+    with pytest.raises(KeyboardInterrupt):
+        reader.next(wait=True)
+    assert reader.has_begun == after
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+def test_nothing_of_the_next_frame_has_begun_once_a_frame_is_returned(frames: int) -> None:
+    reader = FrameReader(Pieces([frames * encode_head(b"header", (), 0)]), MEMBER)
+    for left in reversed(range(frames)):
+        assert reader.next(wait=True)
+        assert reader.has_begun == (left > 0)
 
 
 def test_frames_of_any_size_may_follow_a_large_one() -> None:

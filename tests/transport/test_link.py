@@ -291,6 +291,58 @@ def test_close_from_another_thread_ends_a_receive_that_waits(pair: Pair) -> None
             assert waiting.result(PATIENCE_S) is None
 
 
+class NotedLooking:
+    """Looks once if it is to pay, and notes each look and sleep."""
+
+    def __init__(self) -> None:
+        self.pays = False
+        self.noted: list[str] = []
+
+    def look(self, found: Callable[[], Any]) -> Any:
+        what = found()
+        self.noted.append("seen" if what else "looked in vain")
+        return what
+
+    def slept(self, seconds: float) -> None:
+        assert seconds > 0
+        self.noted.append("slept")
+
+
+def test_a_receive_looks_if_looks_pay_and_notes_each_sleep() -> None:
+    with made("unix") as (ours, theirs), threads(ours, theirs) as submit:
+        looking = ours.__dict__["_looking"] = NotedLooking()
+
+        def receive() -> list[str]:
+            looking.noted = []
+            assert ours.receive()
+            return looking.noted
+
+        theirs.send(Note(1))
+        assert receive() == ["slept"]
+        looking.pays = True
+        theirs.send(Note(2))
+        assert receive() == ["seen"]
+        received = submit(receive)
+        while looking.noted != ["looked in vain"]:
+            os.sched_yield()
+        theirs.send(Note(3))
+        assert received.result(PATIENCE_S) == ["looked in vain", "slept"]
+        theirs.hold(Note(4))
+        theirs.send(Note(5))
+        assert receive() == ["seen"]
+        assert receive() == [], "it came together with the one before, so that the kernel has nothing to announce"
+
+
+def test_a_wait_ends_when_something_comes_or_when_its_time_is_over_or_when_the_link_is_closed() -> None:
+    with made("unix") as (ours, theirs):
+        assert not ours.wait(0.001)
+        theirs.send(Note(1))
+        assert ours.wait(PATIENCE_S)
+        assert ours.wait(PATIENCE_S), "a wait takes nothing"
+        ours.close()
+        assert ours.wait(PATIENCE_S)
+
+
 def test_a_closed_link_says_so_and_closes_twice(pair: Pair) -> None:
     ours, _ = pair
     ours.close()

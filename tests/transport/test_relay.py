@@ -79,7 +79,7 @@ class Exchange:
         return on_loop(self.loop, call)
 
     def num_splices(self) -> int:
-        return on_loop(self.loop, self.board.num_splices)
+        return on_loop(self.loop, lambda: len(self.board._splices))
 
     def raw(self, kind: str = "tcp") -> socket.socket:
         """A connection that has said nothing yet."""
@@ -634,9 +634,9 @@ def test_a_flood_of_strangers_does_not_keep_a_pair_from_meeting(exchange: Exchan
         with a.result() as one, b.result() as other:
             one.sendall(b"through the crowd")
             assert other.recv(100) == b"through the crowd"
-        assert exchange.board.num_undecided <= MAX_UNDECIDED
+        assert len(exchange.board._guests) <= MAX_UNDECIDED
         assert exchange.board.num_refused >= 100
-    wait_until(lambda: exchange.board.num_undecided == 0, "those who closed are forgotten")
+    wait_until(lambda: len(exchange.board._guests) == 0, "those who closed are forgotten")
 
 
 def test_a_stranger_that_says_nothing_or_too_little_is_cut_off_in_time(
@@ -728,7 +728,7 @@ def test_closing_ends_everything_at_once_and_may_be_repeated(exchange: Exchange)
     ticket = exchange.expect()
     waiting = exchange.join(ticket)
     stranger = exchange.raw()
-    wait_until(lambda: exchange.board.num_undecided == 1, "the stranger is seen")
+    wait_until(lambda: len(exchange.board._guests) == 1, "the stranger is seen")
     wait_until(lambda: exchange._waits(ticket), "the side waits")
     for _ in range(2):
         exchange.ask(exchange.board.close)
@@ -770,7 +770,7 @@ def test_no_descriptor_is_left_of_those_who_came_and_went(exchange: Exchange) ->
             exchange.join(new_ticket()).result()
         exchange.raw().close()
         wait_until(
-            lambda: not exchange.num_splices() and not exchange.board._lingering and not exchange.board.num_undecided,
+            lambda: not exchange.num_splices() and not exchange.board._lingering and not exchange.board._guests,
             "all have gone",
         )
 

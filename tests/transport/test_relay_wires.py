@@ -47,7 +47,7 @@ def relayed(
 
 
 def num_splices(board: Relay) -> int:
-    return on_loop(board._loop, board.num_splices)
+    return on_loop(board._loop, lambda: len(board._splices))
 
 
 def send_digest(sock: socket.socket, num_bytes: int) -> str:

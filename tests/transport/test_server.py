@@ -102,7 +102,7 @@ def test_a_member_gets_in_and_is_known_by_its_name(server: Server) -> None:
     assert server.answers(link)
     assert server.up == ["worker-1"]
     assert server.links["worker-1"].peer == "worker-1"
-    assert server.listener.num_undecided == 0
+    assert len(server.listener._strangers) == 0
     link.close()
     wait_until(lambda: server.gone == ["worker-1"], "the loop hears of the end")
 
@@ -218,7 +218,7 @@ def test_a_greeting_that_does_not_fit_is_refused_with_the_reason(
     assert "begins with a greeting" in refusal(server, good, lambda _: Refused("no, you"))
     assert server.up == []
     assert server.listener.num_refused == 7
-    wait_until(lambda: server.listener.num_undecided == 0, "refused connections are let go")
+    wait_until(lambda: len(server.listener._strangers) == 0, "refused connections are let go")
 
 
 def test_the_dialler_hears_why_it_was_refused(server: Server) -> None:
@@ -383,13 +383,13 @@ def test_three_hundred_undecided_connections_do_not_keep_a_member_waiting(
         assert server.answers(early)
         late = server.dial(server.member("late"))
         assert server.answers(late)
-        assert server.listener.num_undecided <= server_module.MAX_UNDECIDED, (
+        assert len(server.listener._strangers) <= server_module.MAX_UNDECIDED, (
             "whoever came before `late` is counted by now"
         )
-        assert server.listener.num_undecided > 100, "others than the oldest may still speak"
+        assert len(server.listener._strangers) > 100, "others than the oldest may still speak"
         late.close()
     early.close()
-    wait_until(lambda: server.listener.num_undecided == 0, "connections that closed are forgotten")
+    wait_until(lambda: len(server.listener._strangers) == 0, "connections that closed are forgotten")
 
 
 def test_a_slow_loris_is_cut_off_in_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:  # S5
@@ -448,7 +448,7 @@ def test_a_flood_behind_a_refusal_is_not_kept(unix_server: Server) -> None:
         for _ in range(1000):
             sock.sendall(bytes(100_000))
     sock.close()
-    wait_until(lambda: unix_server.listener.num_undecided == 0, "it is let go")
+    wait_until(lambda: len(unix_server.listener._strangers) == 0, "it is let go")
     link = unix_server.dial(unix_server.member("worker"))
     assert unix_server.answers(link)
     link.close()
@@ -464,7 +464,7 @@ def test_descriptors_of_strangers_are_closed(unix_server: Server) -> None:
             socket.send_fds(sock, [b"rw"], [0, 1, 2])
         for sock in strangers:
             assert b"descriptors" in everything_from(sock)
-    wait_until(lambda: unix_server.listener.num_undecided == 0, "they are let go")
+    wait_until(lambda: len(unix_server.listener._strangers) == 0, "they are let go")
     wait_until(lambda: psutil.Process().num_fds() == before, "their descriptors are closed")
     link.close()
 
@@ -617,7 +617,7 @@ def test_an_owner_that_raises_does_not_leave_the_link_open(
 
 def test_a_forked_child_lets_go_of_everything(server: Server) -> None:
     sock = server.raw()
-    wait_until(lambda: server.listener.num_undecided == 1, "the connection is there")
+    wait_until(lambda: len(server.listener._strangers) == 1, "the connection is there")
     pid = os.fork()
     if pid == 0:
         server.listener.forget()
@@ -634,7 +634,7 @@ def test_threads_of_handshakes_end_with_the_listener(tls_server: Server) -> None
     with contextlib.ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(tls_server.raw())
-        wait_until(lambda: tls_server.listener.num_undecided == 20, "all are there")
+        wait_until(lambda: len(tls_server.listener._strangers) == 20, "all are there")
         on_loop(tls_server.loop, lambda: tls_server.listener.close() or True)
         wait_until(
             lambda: not [t for t in threading.enumerate() if t.name == "ropewalk-tls-handshake"], "no thread is left"

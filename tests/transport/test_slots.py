@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ropewalk.errors import PeerLost
 from ropewalk.transport.slots import ALIGN, Announced, Doorbell, DoorbellHandle, OpenFile, PeerSlots, SlotMemory
 from tests.forked_process import ForkedProcess
+from tests.transport.claimed_slots import num_claimed
 
 
 class Pair:
@@ -75,9 +76,9 @@ def test_a_slot_is_claimed_again_when_nobody_refers_to_its_message(pair: Pair) -
     pair.send(b"a" * 2000)
     (memory,) = pair.receive()
     part = memory[:10]
-    assert pair.memory.num_claimed() == 1
+    assert num_claimed(pair.memory) == 1
     del memory
-    assert pair.memory.num_claimed() == 0, "a part of a view is another view; tensors hold the one that `open` gave"
+    assert num_claimed(pair.memory) == 0, "a part of a view is another view; tensors hold the one that `open` gave"
     del part
     address = pair.memory.claim(2000).address
     assert ctypes.string_at(address, 1) == b"a"  # the same memory
@@ -134,7 +135,7 @@ def test_messages_in_use_never_overlap(steps: list[tuple[int, int]]) -> None:
         if forget < len(held):
             del held[forget]
         assert all(bytes(memory) == bytes([number]) * size for number, size, memory in held)
-        assert pair.memory.num_claimed() == pair.peer.num_in_use == len(held)
+        assert num_claimed(pair.memory) == len(pair.peer._in_use) == len(held)
     pair.close()
     assert all(bytes(memory) == bytes([number]) * size for number, size, memory in held), "also after closing"
 

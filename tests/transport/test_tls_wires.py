@@ -231,9 +231,9 @@ def test_a_stranger_that_is_cut_off_keeps_no_place(lab: Lab, monkeypatch: pytest
         address = at.listener.address
         assert address
         with far.connect(address.ip, address.port):
-            wait_until(lambda: at.listener.num_undecided == 1)
+            wait_until(lambda: len(at.listener._strangers) == 1)
             lab.cut(far)
-            wait_until(lambda: at.listener.num_undecided == 0)
+            wait_until(lambda: len(at.listener._strangers) == 0)
         lab.heal(far)
         at.dial(far).close()
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import select
 import threading
 import time
 from collections import deque
@@ -50,7 +49,6 @@ from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferre
 from ropewalk.transport.ack_page import NUM_LOTS, AckLease, AckPage
 from ropewalk.transport.barriers import can_fence
 from ropewalk.transport.link import Link, Received
-from ropewalk.transport.looking import Looking
 from ropewalk.transport.loop import Loop, Timer
 
 MAX_IN_FLIGHT = 1024
@@ -62,7 +60,6 @@ _ARMED_S = 0.02
 """Interval in seconds at which the loop looks while it is armed; after the same time without such calls it disarms."""
 _LOOK_UP_S = 1.0
 """Interval in seconds at which a waiting thread checks whether the link was closed here."""
-_LOOK_UP_MS = 1000
 _MOST_HELD = 16
 """Maximum number of small calls sent together: the server can begin with these while the next ones are made."""
 _NOBODY = -1
@@ -111,8 +108,6 @@ class RpcConnection:
         self._free_lots = list(range(NUM_LOTS))
         self.posting: Batcher = Batcher(self, loop)
         """Items for which no thread waits."""
-        self._poll = self._new_poll()
-        self._looks = Looking()
         loop.call_soon(lambda: loop.add_link(link, self._hear, self._end, self))
 
     @property
@@ -152,7 +147,7 @@ class RpcConnection:
         """
         if self.posting.has_some:
             self.posting.send()
-        role, link, looking, received, pending = self._role, self.link, self._looks, None, None
+        role, link, received, pending = self._role, self.link, None, None
         if self._pending or self._armed or role._is_owned():
             raise Busy
         number = message.number = next(self._numbers)
@@ -169,17 +164,14 @@ class RpcConnection:
             sent, torn = True, False
             self._loop.hand_over()  # a method here may wait for another service: the loop must not wait with it
             while received is None and not self._settled and not self._read_on:
-                slept_from = 0.0 if looking.pays and looking.look(self._poll_now) else time.monotonic()
-                if slept_from and not blocks:
+                if not blocks and not link.look():
                     with interrupts_allowed:  # if they are deferred at all
-                        self._poll.poll(_LOOK_UP_MS)  # most interrupts arrive here
+                        link.wait(_LOOK_UP_S)  # most interrupts arrive here
                 if self._read_on:
                     break
                 torn = True
                 received = self._read_until(number, wait=blocks)
                 torn = False
-                if slept_from:
-                    looking.slept(time.monotonic() - slept_from)
             if received is None:  # futures of others can be settled, which must not wait for this answer
                 pending = self._read_on or self._stand_in(number)
             self._release()
@@ -470,7 +462,7 @@ class RpcConnection:
             if not self.link.may_hold_more:
                 left_s = _LOOK_UP_S if due is None else max(0.0, min(due - time.monotonic(), _LOOK_UP_S))
                 with interrupts_allowed:
-                    ready = self._looks.poll(self._poll.poll, 1000 * left_s)
+                    ready = self.link.wait(left_s)
                 if not ready:
                     if self.link.closed:
                         self._end("the link was closed here")
@@ -485,24 +477,12 @@ class RpcConnection:
         outer = self._read_for_it or self._read_on
         if outer is None:
             outer = self._read_on = self._stand_in(self._asked)
-        poll, self._poll = self._poll, self._new_poll()  # a poll object in use cannot be used again
-        try:
-            in_time = self._read_for(pending, due)
-        finally:
-            self._poll = poll
+        in_time = self._read_for(pending, due)
         self._settle_all()
         if outer.answered or outer.arrived:  # the thread sleeps for this, and a further answer wakes it
             with contextlib.suppress(Lost):
                 self.begin_now(Call(0, _NOBODY, "", False, None, (), (), 0), PackedValue(()), Dropped(self.where))
         return in_time
-
-    def _poll_now(self) -> list[tuple[int, int]]:
-        return self._poll.poll(0)
-
-    def _new_poll(self) -> select.poll:
-        poll = select.poll()
-        poll.register(self.link.stream.fileno(), select.POLLIN)
-        return poll
 
     def _read_some(self) -> None:
         """With the role: read all messages that have arrived."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import HostSlots, JobSpec, Reach
-from ropewalk.engines.interpreters import module_command
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
+from ropewalk.interpreters import module_command
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.project_files import find_project, list_files
 from ropewalk.processes.sizing import Share, described, shares, shares_of_places, too_many
@@ -55,7 +55,7 @@ def describe_jobs(chosen: Settings, num_processes: int | None, script: Path | No
             most = chosen.hosts or engine.most_jobs()
             wanted = shares(waiting, per_job, [], hosts=chosen.hosts, most=most, now=0)
         spec = JobSpec(
-            command=module_command(engine.python, "ropewalk.processes.agent"),
+            command=module_command(engine.python, "ropewalk.processes.agent_main"),
             resources=wanted[0].resources,
             time_limit_s=chosen.time_limit_s,
             place=wanted[0].place,

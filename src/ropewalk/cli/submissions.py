@@ -31,10 +31,11 @@ from typing import Any, TypeVar
 import msgspec
 import psutil
 
-from ropewalk.atomic_files import replace_file
+from ropewalk.atomic_files import boot_id, replace_file
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import JobState, JobStatus
 from ropewalk.errors import RopewalkError
+from ropewalk.process_start import start_ticks
 from ropewalk.settings import state_folder
 from ropewalk.trusted_files import make_private_folder, read_trusted
 
@@ -76,8 +77,15 @@ class RunProcess(msgspec.Struct, frozen=True):
     """The process of a run on this machine."""
 
     pid: int
-    started: float
-    """When it started, as the system reports it: distinguishes it from another process with the same number."""
+    start_ticks: int
+    """When it started, in clock ticks since the boot: distinguishes it from another process with the same number."""
+    boot: str
+    """Boot id of the kernel that has counted both."""
+
+    @classmethod
+    def of(cls, pid: int) -> RunProcess:
+        """Return the record of a process; its start is 0 if it has ended."""
+        return cls(pid, start_ticks(pid), boot_id())
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -238,14 +246,14 @@ def process_of(run: Submission) -> psutil.Process | None:
     if run.host != platform.node():
         return None
     known = (_read(folder_of(run.id), name, RunProcess) for name in ("process.json", "launcher.json"))
-    return next(filter(None, map(_alive, filter(None, known))), None)
+    return next(filter(None, map(living, filter(None, known))), None)
 
 
-def _alive(facts: RunProcess) -> psutil.Process | None:
+def living(facts: RunProcess) -> psutil.Process | None:
+    """Return the process of a record, if it is alive."""
     with contextlib.suppress(psutil.Error):
-        process = psutil.Process(facts.pid)
-        # The clock from which the kernel counts may be adjusted between two readings.
-        if abs(process.create_time() - facts.started) < 2.0 and process.status() != psutil.STATUS_ZOMBIE:
+        process = psutil.Process(facts.pid)  # before the look at its start: psutil knows it by that, too
+        if facts == RunProcess.of(facts.pid):
             return process
     return None
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import psutil
 import typer
 
 from ropewalk.cli import placing
@@ -26,8 +25,8 @@ from ropewalk.cli.run import bounds_or_refuse, show_dry_run
 from ropewalk.cli.submissions import RunProcess, RunSpec, Submission, forget_old, make_folder, write
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import JobSpec, Reach
-from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.errors import RopewalkError
+from ropewalk.interpreters import import_environment, module_command
 from ropewalk.processes.code_bundle import find_project, make_bundle
 from ropewalk.program.script_code import NotAProgram, load_file
 from ropewalk.settings import PREFIX, Settings
@@ -144,7 +143,7 @@ def _start(errand: RunSpec, folder: Path) -> None:
             stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             env={**os.environ, **import_environment(), "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
-    write(folder, "process.json", RunProcess(process.pid, psutil.Process(process.pid).create_time()))
+    write(folder, "process.json", RunProcess.of(process.pid))
     assert process.stdin
     with process.stdin:
         process.stdin.write(msgspec.json.encode(errand) + b"\n")

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
-import psutil
 
 from ropewalk.cli.launcher_restarts import LauncherProcess
 from ropewalk.cli.submissions import RunEnd, RunProcess, RunSpec, write
@@ -52,9 +51,8 @@ def main(stdin: BinaryIO) -> int:
 
 def _note_launcher(state_folder: str, pid: int) -> None:
     if state_folder:
-        with contextlib.suppress(psutil.Error, OSError):  # it has ended already; or the disk is full
-            facts = RunProcess(pid, psutil.Process(pid).create_time())
-            write(Path(state_folder), "launcher.json", facts)
+        with contextlib.suppress(OSError):  # the disk is full
+            write(Path(state_folder), "launcher.json", RunProcess.of(pid))
 
 
 @contextlib.contextmanager

@@ -8,6 +8,9 @@ It is a subclass of the standard library's class, which keeps the list of childr
 `current_process`, calls `run` and converts its end into an exit code. So `multiprocessing.active_children` and similar
 functions see these processes, and the standard library's cleanup at the end of the program includes them.
 
+What starts processes is imported by the first `start`, while the agent's interpreter starts (`interpreter_ahead.py`);
+a process that starts no others does not import it.
+
 In addition, the target may be a lambda or a function of `__main__` without a guard, `failure` tells how a process
 failed, and no process outlives the process that started it.
 """
@@ -23,26 +26,21 @@ from collections.abc import Callable
 from multiprocessing import util
 from multiprocessing.process import BaseProcess
 from types import FrameType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from ropewalk.compat.process_payload import PROCESS, PackedProcess
-from ropewalk.compat.process_popen import Popen
-from ropewalk.compat.requires import resources_of
 from ropewalk.errors import StartFailed
-from ropewalk.processes import bootstrap, interrupts
-from ropewalk.processes.fleet import default_resources
+from ropewalk.processes import interrupts
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.open_sessions import before_closing
-from ropewalk.processes.owner import ProcessSpec
-from ropewalk.processes.session import Session
-from ropewalk.processes.shared_sessions import default_session, leased
-from ropewalk.settings import Settings
+
+if TYPE_CHECKING:
+    from ropewalk.compat.process_popen import Popen
+    from ropewalk.processes.session import Session
+    from ropewalk.settings import Settings
 
 active_children: Callable[[], list[BaseProcess]] = multiprocessing.active_children
 current_process: Callable[[], BaseProcess] = multiprocessing.current_process
 parent_process: Callable[[], BaseProcess | None] = multiprocessing.parent_process
-
-_ENTRY = "ropewalk.compat.process_main:main"
 
 
 class ProcessSource:
@@ -62,11 +60,22 @@ class ProcessSource:
 
     def session(self) -> Session:
         """Return the current session."""
+        from ropewalk.processes.shared_sessions import default_session
+
         return self._session or default_session(settings=self._settings)
 
     def lease(self) -> Session:
         """Return the session with a lease on it; see `Session.lease`."""
+        from ropewalk.processes.shared_sessions import leased
+
         return leased(self._session, settings=self._settings)
+
+    def begin_ahead(self) -> None:
+        """Start what a first session needs anyway, before it is imported."""
+        from ropewalk import interpreter_ahead
+
+        if self._session is None:
+            interpreter_ahead.begin(settings=self._settings)
 
 
 class Process(BaseProcess):
@@ -99,6 +108,10 @@ class Process(BaseProcess):
     def _Popen(process: BaseProcess) -> Popen:
         """Start a process; `start` calls this."""
         ours = cast(Process, process)
+        ours._source.begin_ahead()
+        from ropewalk.compat.process_payload import PackedProcess
+        from ropewalk.compat.process_popen import Popen, spec_of
+
         packed = PackedProcess(ours)
         _hook_interrupts()
         with interrupts_deferred:
@@ -108,32 +121,11 @@ class Process(BaseProcess):
                 packed.give_up()
                 raise
             _hook_exit()
-            return Popen(ours.name, ours._spec(session), packed, session)
+            return Popen(ours.name, spec_of(ours, session, ours._preload), packed, session)
 
     @staticmethod
     def _after_fork() -> None:
         """Do nothing: the process was not forked from its parent, and must keep the objects unpickled in it."""
-
-    def _spec(self, session: Session) -> ProcessSpec:
-        facts = cast(Any, self)  # the standard library's private attributes
-        # A default name ends with the number; a process started in a worker counts from 1 again, after the worker's
-        # name.
-        number = facts._identity[-1]
-        group = self.name.removesuffix(f"-{number}").removesuffix(f":{number}")
-        inside = bootstrap.current if len(facts._identity) == 1 else None
-        resources = resources_of(facts._target, type(self).run, type(self))
-        return ProcessSpec(
-            group=f"{inside.name}/{group}" if inside else group,
-            rank=number,
-            entry=_ENTRY,
-            codec=PROCESS,
-            resources=resources or default_resources(session.settings),
-            bounded=resources is not None,
-            preload=self._preload,
-            plain_output=True,
-            kind="process",
-            limits_threads=resources is not None,
-        )
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the process has ended, or `timeout` seconds have passed.
@@ -203,6 +195,8 @@ def cpu_count(session: Session | None = None) -> int:
     Args:
         session: the session whose hosts count; None is the shared session of this process.
     """
+    from ropewalk.processes.shared_sessions import default_session
+
     session = session or default_session()
     shares = [agent.share for agent in session.hosts()]
     return int(sum(share.resources.cpus for share in shares if share.slots)) or session.default_size

@@ -16,11 +16,16 @@ import os
 import signal
 import threading
 import weakref
+from multiprocessing.process import BaseProcess
+from typing import Any, cast
 
-from ropewalk.compat.process_payload import Loaded, PackedProcess, Up
+from ropewalk.compat.process_payload import PROCESS, Loaded, PackedProcess, Up
+from ropewalk.compat.requires import resources_of
 from ropewalk.control.lone_processes import process_has_ended, show_processes
 from ropewalk.errors import LinkClosed, PoolClosed, StartFailed
+from ropewalk.processes import bootstrap
 from ropewalk.processes.deaths import record_of
+from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.messages import Exited, NotStarted, TaskReport
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.session import Session
@@ -29,6 +34,7 @@ from ropewalk.transport.link import Link, Received
 
 logger = logging.getLogger(__name__)
 
+_ENTRY = "ropewalk.compat.process_main:main"
 _LOOK_S = 0.001
 """Polling interval in seconds for a process that connects before its agent has reported its start."""
 
@@ -229,3 +235,25 @@ class Popen:
         self._known.set()
         self._ended.set()
         self._session.release()
+
+
+def spec_of(process: BaseProcess, session: Session, preload: tuple[str, ...]) -> ProcessSpec:
+    """Return what to start for a process object."""
+    facts = cast(Any, process)  # the standard library's private attributes
+    # A default name ends with the number; a process started in a worker counts from 1 again, after the worker's name.
+    number = facts._identity[-1]
+    group = process.name.removesuffix(f"-{number}").removesuffix(f":{number}")
+    inside = bootstrap.current if len(facts._identity) == 1 else None
+    resources = resources_of(facts._target, type(process).run, type(process))
+    return ProcessSpec(
+        group=f"{inside.name}/{group}" if inside else group,
+        rank=number,
+        entry=_ENTRY,
+        codec=PROCESS,
+        resources=resources or default_resources(session.settings),
+        bounded=resources is not None,
+        preload=preload,
+        plain_output=True,
+        kind="process",
+        limits_threads=resources is not None,
+    )

@@ -27,6 +27,7 @@ from ropewalk.errors import FrameError, LinkClosed, RopewalkError
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
+from ropewalk.transport.kernel import is_running
 from ropewalk.transport.link import Link
 
 ANSWER_S = 5.0
@@ -233,7 +234,6 @@ def _read(file: Path) -> Launcher | None:
                 return None
             announcement = msgspec.json.decode(opened.read(_MAX_FILE_BYTES), type=Announcement)
         parse_address(announcement.address)
-        os.kill(announcement.pid, 0)
     except (OSError, ValueError, RecursionError):  # a message that does not decode is a ValueError
         return None
-    return Launcher(file, announcement)
+    return Launcher(file, announcement) if is_running(announcement.pid) else None

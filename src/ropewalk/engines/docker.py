@@ -30,8 +30,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from ropewalk import settings
 from ropewalk.engines import docker_container as containers
 from ropewalk.engines.docker_check import findings
@@ -42,6 +40,7 @@ from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.side_by_side import side_by_side
 from ropewalk.errors import EngineError
+from ropewalk.process_start import start_ticks
 
 _LOG_LINES = 1000
 _LOG_TAIL_BYTES = 64 * 1024
@@ -373,7 +372,7 @@ class DockerEngine(Engine):
 
 def this_process() -> str:
     """Return a name of this process for `is_gone`: its machine, PID namespace, number and start."""
-    return f"{_place()}/{os.getpid()}/{psutil.Process().create_time():.2f}"
+    return f"{_place()}/{os.getpid()}/{start_ticks(os.getpid())}"
 
 
 def is_gone(launcher: str) -> bool:
@@ -382,10 +381,7 @@ def is_gone(launcher: str) -> bool:
     pid, _, started = rest.partition("/")
     if place != _place() or not pid.isdecimal():
         return False
-    try:
-        return f"{psutil.Process(int(pid)).create_time():.2f}" != started
-    except psutil.NoSuchProcess:
-        return True
+    return str(start_ticks(int(pid))) != started
 
 
 def _place() -> str:

@@ -1,6 +1,6 @@
 """The shell script of a batch job: it hands over the credentials and then becomes the agent.
 
-    folder/0.stdin (0600) ── opened, then removed ──▶ standard input ──▶ exec python -m ropewalk.processes.agent
+    folder/0.stdin (0600) ── opened, then removed ──▶ standard input ──▶ exec python -m ropewalk.processes.agent_main
 
 As the agent takes the place of the shell, signals for the batch shell reach the agent itself, and its exit code is the
 job's. A job that its batch system starts a second time finds no credentials and ends: a restart is always a fresh

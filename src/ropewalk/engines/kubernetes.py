@@ -11,6 +11,7 @@ names of both follow from the run, the request and a number, so that repeating a
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime
 import functools
@@ -68,6 +69,8 @@ class KubernetesEngine(Engine):
         self._watches: dict[str, PodWatch] = {}
         self._cancelled: dict[str, str] = {}
         """The output of jobs that we have ended, by id: it is gone with their pods."""
+        self._secrets: dict[str, list[str]] = {}
+        """The names of the Secrets of our own jobs, by id."""
         self._judge = RoomJudge(lambda: self._api.list_nodes(), self.options.unschedulable_s)
 
     @functools.cached_property
@@ -78,8 +81,9 @@ class KubernetesEngine(Engine):
         names = [manifests.job_name(run_id, request_id, index) for index in range(count)]
         if len(spec.stdin) > manifests.MOST_STDIN_BYTES:
             raise EngineError(
-                f"a job's standard input of {len(spec.stdin)} bytes does not fit into a Kubernetes Secret, which "
-                f"holds {manifests.MOST_STDIN_BYTES}; send large data when the job is up"
+                f"a job's standard input of {len(spec.stdin)} bytes is more than the {manifests.MOST_STDIN_BYTES} that "
+                "are put into Kubernetes Secrets; if it is the code of a submitted script, leave large files out of it "
+                "with .ropewalkignore, or put it into the image or on a shared file system, and submit with code=shared"
             )
         watch = self._watch(run_id)
         if not self._requests and not self.options.keep_pods:
@@ -167,9 +171,10 @@ class KubernetesEngine(Engine):
     def render(self, spec: JobSpec) -> str:
         name, labels = "ropewalk-run-request-0", manifests.labels("run", "request", self._user)
         objects = [manifests.pod(self.options, spec, name, labels, "run")]
-        if spec.stdin:
-            secret = manifests.secret(name, labels, b"", "uid-of-the-pod")
-            secret["data"] = {key: f"<{len(spec.stdin)} bytes, not shown>" for key in secret["data"]}
+        for secret in manifests.secrets(name, labels, spec.stdin, "uid-of-the-pod"):
+            secret["data"] = {
+                key: f"<{len(base64.b64decode(part))} bytes, not shown>" for key, part in secret["data"].items()
+            }
             objects.append(secret)
         return _yaml(objects)
 
@@ -204,7 +209,7 @@ class KubernetesEngine(Engine):
             ended = [id for id in ours if (known := self._known.get(id)) and not known.is_gone and is_over(known.pod)]
             with contextlib.suppress(ApiError):  # leftover pods do no harm
                 if self.options.keep_pods:  # for inspection; their credentials are not needed any more
-                    side_by_side(self._delete_secret, ended)
+                    side_by_side(self._delete_secrets, ended)
                 else:
                     for id in side_by_side(self._delete_now, ended):
                         self._known[id].is_gone = True
@@ -223,11 +228,11 @@ class KubernetesEngine(Engine):
             pod = next((each for each in pods if each["metadata"]["name"] == name), None)
             if pod is None:
                 raise
-        if spec.stdin:
-            # Created after the pod, which waits for it: a Secret with an owner is never left over.
-            secret = manifests.secret(name, labels, spec.stdin, pod["metadata"]["uid"])
+        self._secrets[name] = manifests.secret_names(name, len(spec.stdin))
+        # Created after the pod, which waits for them: a Secret with an owner is never left over.
+        for secret in manifests.secrets(name, labels, spec.stdin, pod["metadata"]["uid"]):
             try:
-                retrying(lambda: self._api.create_secret(secret))
+                retrying(functools.partial(self._api.create_secret, secret))
             except ApiError as error:
                 if error.reason != "AlreadyExists":
                     raise
@@ -256,10 +261,12 @@ class KubernetesEngine(Engine):
 
     def _delete(self, id: str, grace_s: int) -> str:
         retrying(lambda: self._api.delete_pod(id, grace_s))
-        return self._delete_secret(id)
+        return self._delete_secrets(id)
 
-    def _delete_secret(self, id: str) -> str:
-        retrying(lambda: self._api.delete_secret(id))
+    def _delete_secrets(self, id: str) -> str:
+        """Delete the Secrets of a pod now; of jobs of another launcher the cluster deletes those that have a number."""
+        for name in self._secrets.get(id, [id]):
+            retrying(functools.partial(self._api.delete_secret, name))
         return id
 
     def _delete_now(self, id: str) -> str:

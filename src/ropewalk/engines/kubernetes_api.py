@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ropewalk.errors import EngineError
+from ropewalk.trusted_files import check_trusted
 
 Manifest = dict[str, Any]
 """An object of the API, as JSON writes it."""
@@ -227,6 +228,7 @@ class KubernetesApi:
         file = self._kubeconfig or (default if os.path.exists(default) else "")
         try:
             if file or self._context:
+                _check_configuration(file or default)
                 self._config.load_kube_config(
                     file or default,
                     context=self._context or None,
@@ -370,6 +372,23 @@ def _refusal(error: Any) -> ApiError:
         reason=reason or str(error.reason or ""),
         retry_after_s=float(wait) if wait.isdecimal() else None,
     )
+
+
+def _check_configuration(files: str) -> None:
+    """Refuse a configuration that other users could have written: it may name a command that gets credentials.
+
+    Args:
+        files: one file or several, as in KUBECONFIG.
+
+    Raises:
+        FileNotTrusted: another user could have written one of them.
+    """
+    for file in files.split(os.pathsep):
+        if file:
+            with contextlib.suppress(
+                FileNotFoundError, NotADirectoryError
+            ):  # the client reports it, or uses the others
+                check_trusted(file)
 
 
 def _no_configuration(file: str, context: str, error: Exception) -> str:

@@ -24,11 +24,16 @@ from ropewalk.errors import EngineError
 MANAGED_BY = "app.kubernetes.io/managed-by"
 RUN, REQUEST, USER = "ropewalk/run", "ropewalk/request", "ropewalk/user"
 CONTAINER = "agent"
-MOST_STDIN_BYTES = 1 << 20
+MOST_SECRET_BYTES = 1 << 20
 """The most bytes that a Secret may hold."""
+MOST_STDIN_BYTES = 32 * MOST_SECRET_BYTES
+"""The most bytes of a standard input, in as many Secrets as it takes: they lie in the store of the cluster itself."""
 
 _STDIN = "stdin"
 _STDIN_FOLDER = "/run/ropewalk"
+_ONE_FILE = 'exec "$@" < "$0"'
+# With a pipe, signals would go to the shell. The file in memory is gone before the command runs.
+_MANY_FILES = 'umask 077; cat "$0"-* > /dev/shm/in && exec < /dev/shm/in && rm /dev/shm/in && exec "$@"'
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,38}[a-z0-9])?")
 
 
@@ -142,20 +147,34 @@ def _container(options: KubernetesOptions, spec: JobSpec, run_id: str, mounts: l
     return container
 
 
-def secret(name: str, labels: dict[str, str], stdin: bytes, owner_uid: str) -> Manifest:
-    """Return the Secret with a job's standard input; the cluster deletes it with the pod that owns it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "type": "Opaque",
-        "metadata": {
-            "name": name,
-            "labels": labels,
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": owner_uid}],
-        },
-        "immutable": True,
-        "data": {_STDIN: base64.b64encode(stdin).decode("ascii")},
-    }
+def secrets(name: str, labels: dict[str, str], stdin: bytes, owner_uid: str) -> list[Manifest]:
+    """Return the Secrets with a job's standard input; the cluster deletes them with the pod that owns them.
+
+    They are as many as `secret_names` says, and none if there is no input.
+    """
+    names = secret_names(name, len(stdin))
+    parts = (stdin[start : start + MOST_SECRET_BYTES] for start in range(0, len(stdin), MOST_SECRET_BYTES))
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "metadata": {
+                "name": each,
+                "labels": labels,
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": owner_uid}],
+            },
+            "immutable": True,
+            "data": {_STDIN: base64.b64encode(part).decode("ascii")},
+        }
+        for each, part in zip(names, parts, strict=True)
+    ]
+
+
+def secret_names(name: str, stdin_bytes: int) -> list[str]:
+    """Return the names of the Secrets that hold a job's standard input of this size, in order."""
+    count = math.ceil(stdin_bytes / MOST_SECRET_BYTES)
+    return [name] if count == 1 else [f"{name}-{number:02}" for number in range(count)]
 
 
 def literal(text: str) -> str:
@@ -167,7 +186,8 @@ def _command(spec: JobSpec) -> list[str]:
     if not spec.stdin:
         return list(spec.command)
     # $0 is the file. The shell becomes the command, so that signals and the exit code are the command's own.
-    return ["/bin/sh", "-c", 'exec "$@" < "$0"', f"{_STDIN_FOLDER}/{_STDIN}", *spec.command]
+    script = _ONE_FILE if len(spec.stdin) <= MOST_SECRET_BYTES else _MANY_FILES
+    return ["/bin/sh", "-c", script, f"{_STDIN_FOLDER}/{_STDIN}", *spec.command]
 
 
 def _resources(options: KubernetesOptions, spec: JobSpec) -> Manifest:
@@ -215,10 +235,19 @@ def _volumes(options: KubernetesOptions, spec: JobSpec, name: str) -> tuple[list
     if spec.stdin:
         # The image's own user is not known here, and all processes of the container run as it.
         mode = 0o444 if options.run_as_user is None else 0o440
-        volumes.append({"name": _STDIN, "secret": {"secretName": name, "defaultMode": mode}})
+        volumes.append({"name": _STDIN} | _stdin_source(secret_names(name, len(spec.stdin)), mode))
         mounts.append({"name": _STDIN, "mountPath": _STDIN_FOLDER, "readOnly": True})
     for number, text in enumerate(options.volumes):
         source, mount = volume(number, text)
         volumes.append(source)
         mounts.append(mount)
     return volumes, mounts
+
+
+def _stdin_source(names: list[str], mode: int) -> Manifest:
+    """Return the files of a standard input: `stdin`, or `stdin-00`, `stdin-01`, ... if it takes several Secrets."""
+    if len(names) == 1:
+        return {"secret": {"secretName": names[0], "defaultMode": mode}}
+    files = [{"key": _STDIN, "path": f"{_STDIN}-{number:02}"} for number in range(len(names))]
+    sources = [{"secret": {"name": name, "items": [file]}} for name, file in zip(names, files, strict=True)]
+    return {"projected": {"defaultMode": mode, "sources": sources}}

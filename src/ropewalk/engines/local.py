@@ -32,11 +32,9 @@ from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, Jo
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
+from ropewalk.interpreter_ahead import MARK_VARIABLE, RUN_VARIABLE, StartedJob, start_job, take
 from ropewalk.quantities import shown_size
-from ropewalk.surroundings import working_folder
 
-_MARK = "ROPEWALK_JOB"
-"""A variable that all descendants of a job inherit; its value names the job."""
 _LOG_TAIL_BYTES = 64 * 1024
 _PIPE_BYTES = 16 * 1024
 """Bytes that an empty pipe certainly accepts without a reader."""
@@ -50,7 +48,7 @@ class LocalOptions:
 
 
 class LocalEngine(Engine):
-    """Starts jobs with `subprocess`; every job leads its own session, away from the terminal's signals."""
+    """Starts jobs with `subprocess`, or takes the one that began ahead of its session."""
 
     name = "local"
     reach = Reach.HERE
@@ -144,15 +142,13 @@ class LocalEngine(Engine):
 class _LocalJob:
     """A child process, its log, and the process group that it leads."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], log: IO[bytes], run_id: str, mark: str, limit_s: float | None
-    ) -> None:
-        self.process = process
+    def __init__(self, started: StartedJob, limit_s: float | None) -> None:
+        self.process = started.process
         self.deadline = math.inf if limit_s is None else time.monotonic() + limit_s
         self.reason = ""
-        self.mark = mark
-        self.log = log
-        self.run_id = run_id
+        self.mark = started.mark
+        self.log = started.log
+        self.run_id = started.run_id
 
     def exit_code(self) -> int | None:
         """Return the exit code of an ended job; None before."""
@@ -195,30 +191,18 @@ class _LocalJob:
 
 def _start(spec: JobSpec, run_id: str) -> _LocalJob:
     try:
-        # The log has no name: nothing is left when this process is killed.
-        log = tempfile.TemporaryFile(dir=spec.folder or None, prefix="job-")  # noqa: SIM115 - open for as long as the job
-    except OSError as error:
-        raise EngineError(f"cannot open a log for {spec.command[0]!r} in {spec.folder}: {error}") from error
-    mark = os.urandom(8).hex()
-    try:
-        process = subprocess.Popen(
-            list(spec.command),
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=os.environ | dict(spec.environment) | {"ROPEWALK_RUN_ID": run_id, _MARK: mark},
-            cwd=working_folder(),
-            start_new_session=True,
+        started = take(spec.command, spec.environment, run_id) or start_job(
+            spec.command, spec.environment, run_id, spec.folder or None
         )
-    except (OSError, ValueError) as error:  # ValueError: a null byte in a name or a value
-        log.close()
-        raise EngineError(f"cannot start {spec.command[0]!r}: {error}") from error
-    assert process.stdin
+    except (OSError, ValueError) as error:
+        raise EngineError(f"cannot start {spec.command[0]!r}, with its log in {spec.folder}: {error}") from error
+    stdin = started.process.stdin
+    assert stdin
     if len(spec.stdin) <= _PIPE_BYTES:
-        _feed(process.stdin, spec.stdin)
+        _feed(stdin, spec.stdin)
     else:  # a job that does not read must not hold up the engine
-        threading.Thread(target=_feed, args=(process.stdin, spec.stdin), name="ropewalk-stdin", daemon=True).start()
-    return _LocalJob(process, log, run_id, mark, spec.time_limit_s)
+        threading.Thread(target=_feed, args=(stdin, spec.stdin), name="ropewalk-stdin", daemon=True).start()
+    return _LocalJob(started, spec.time_limit_s)
 
 
 def _end_marked(mark: str) -> None:
@@ -227,7 +211,7 @@ def _end_marked(mark: str) -> None:
     A cluster manager uses a control group for this, which needs rights that a user may not have.
     """
     for pid, environment in _environments():
-        if f"{_MARK}={mark}".encode() in environment:
+        if f"{MARK_VARIABLE}={mark}".encode() in environment:
             with contextlib.suppress(OSError):  # the process is gone, or another user's
                 os.kill(pid, signal.SIGKILL)
 
@@ -240,7 +224,7 @@ def _marked() -> dict[str, str]:
         for each in environment:
             name, _, value = each.partition(b"=")
             variables[name] = value
-        mark, run = variables.get(_MARK.encode()), variables.get(b"ROPEWALK_RUN_ID")
+        mark, run = variables.get(MARK_VARIABLE.encode()), variables.get(RUN_VARIABLE.encode())
         if mark and run:
             found[mark.decode(errors="replace")] = run.decode(errors="replace")
     return found

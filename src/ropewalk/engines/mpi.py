@@ -27,11 +27,12 @@ from pathlib import Path
 from ropewalk.atomic_files import replace_file
 from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach, short_request
 from ropewalk.engines.host_addresses import resolve
-from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.engines.shared_folder import PREFIX, SharedFolder
 from ropewalk.errors import EngineError
+from ropewalk.interpreters import import_environment, module_command
+from ropewalk.process_start import start_ticks
 from ropewalk.trusted_files import open_own
 from ropewalk.version import VERSION
 
@@ -123,7 +124,7 @@ class MpiEngine(Engine):
             ) from None
         except OSError as error:
             raise EngineError(f"cannot start {self.options.mpiexec}: {error}") from error
-        facts = {"pid": process.pid, "born": _born(process.pid), "ranks": count}
+        facts = {"pid": process.pid, "born": start_ticks(process.pid), "ranks": count}
         replace_file(folder / "mpiexec.json", [json.dumps(facts).encode()])
         return process
 
@@ -164,7 +165,7 @@ class MpiEngine(Engine):
         process = self._started.get((folder.parent.name.removeprefix(PREFIX), folder.name))
         if process is not None:
             return process.poll() is None  # and reaps it, if it has ended
-        return _born(facts["pid"]) == facts["born"]
+        return start_ticks(facts["pid"]) == facts["born"]
 
     def _place(self, id: str) -> tuple[Path | None, int]:
         match = _ID.fullmatch(id)
@@ -293,15 +294,6 @@ def _read_facts(folder: Path) -> dict[str, int] | None:
             return json.loads(file.read())
     except (OSError, ValueError, RecursionError):
         return None
-
-
-def _born(pid: int) -> int:
-    """Return when a process started, in ticks since boot; 0 if it is gone. Its number and this name it uniquely."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] in "ZX" else int(fields[19])
 
 
 def _tail(path: Path, size: int) -> str:

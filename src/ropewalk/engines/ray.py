@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
-from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.engines.options import read_options
 from ropewalk.engines.ray_address import NO_RAY
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
+from ropewalk.interpreters import import_environment, module_command
 from ropewalk.near_names import check_choice
 
 _ANSWER_S = 15.0

@@ -25,6 +25,10 @@ _REFRESH_S = 1.0
 
 _HEAD = """
 <script>
+function ropewalkPreload(name) {  // a module that an element imports is known only once that element is made
+  var modules = JSON.parse(document.querySelector("script[type=importmap]").textContent).imports;
+  document.head.append(Object.assign(document.createElement("link"), {rel: "modulepreload", href: modules[name]}));
+}
 delete Object.prototype.__proto__;  // ECharts keeps texts as keys of objects: one that is called so would change all
 (function () {
   if (document.cookie.indexOf("ropewalk_theme=") < 0) {
@@ -40,6 +44,16 @@ function ropewalkTheme() {
 }
 </script>
 <style>
+@layer base {
+  *, ::before, ::after { border: 0 solid; }
+  a { color: inherit; text-decoration: inherit; }
+}
+@layer utilities {
+  .w-full { width: 100%; }
+  .items-center { align-items: center; }
+  .items-baseline { align-items: baseline; }
+  .justify-end { justify-content: flex-end; }
+}
 body { font-family: system-ui, sans-serif; font-size: 14px; }
 .mono { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 12px; white-space: pre-wrap; }
 .muted { opacity: 0.7; }
@@ -187,6 +201,17 @@ def _listen_to_keys() -> None:
     ui.add_body_html(
         """<script>
 document.addEventListener("visibilitychange", function () { emitEvent("rw_shown", !document.hidden); });
+document.addEventListener("DOMContentLoaded", function () {  // by now the socket is there
+  function ask() {  // a page that was started again has other tokens: this tab would try to reconnect for ever
+    fetch(location.href, {method: "HEAD", cache: "no-store"}).then(function (answer) {
+      if (answer.status !== 403) return;
+      var words = document.querySelectorAll("#popup span");
+      words[0].textContent = "The page that served this tab has ended, and another one is at its place.";
+      words[1].textContent = "Open the address that it printed where it was started.";
+    }, function () {});  // nobody listens: it may come back
+  }
+  window.socket.on("connect_error", ask);
+});
 (function () {
   var before = "";
   function zoomed(place, key) {  // a picture that can be zoomed by the mouse can be zoomed by keys

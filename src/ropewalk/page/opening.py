@@ -15,8 +15,8 @@ import sys
 
 import msgspec
 
-from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.errors import RopewalkError
+from ropewalk.interpreters import import_environment, module_command
 
 
 class PageFailed(RopewalkError):

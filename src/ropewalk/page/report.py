@@ -28,6 +28,7 @@ from ropewalk.page.watcher import LookResult, Source, Watcher
 
 _CLIENT = "report"
 _LOOK_S = 1.0
+_LATE_S, _AGAIN_S = 3.0, 0.2
 _GRAPH = "graph"
 
 
@@ -58,6 +59,17 @@ class ViewRecorder:
                 seen.panels[_GRAPH] = self._rates.add(seen.panels[_GRAPH], seen.view.at)
             self._watcher.want(_CLIENT, self._id, frozenset(seen.view.offers))
         return seen is not None
+
+    def look_at_all(self) -> None:
+        """Look until all panels that are offered have data, or for `_LATE_S`: on a busy host a process answers late."""
+        self.look()
+        end = time.monotonic() + _LATE_S
+        while self.look() and self._lacks_panels() and time.monotonic() < end:
+            time.sleep(_AGAIN_S)
+
+    def _lacks_panels(self) -> bool:
+        seen = self._watcher.seen(self._id)
+        return seen is not None and not seen.panels.keys() >= set(seen.view.offers)
 
     def start(self) -> None:
         """Record from now on, once a second, until `stop`."""
@@ -178,8 +190,7 @@ def report(path: str | os.PathLike[str], what: Any, *, store: str | Path | None 
         what, store = results(), store or getattr(what, "store", None)
     if callable(getattr(what, "view", None)) and not _is_search(what):
         recorder = ViewRecorder(_TargetSource(cast("Observable", what)))
-        recorder.look()
-        recorder.look()  # with the panels that the first look has told of
+        recorder.look_at_all()
     written = WrittenReport(Path(path), echarts, recorder.document if recorder else _stored(what, store), recorder)
     written.write()
     return written

@@ -137,7 +137,8 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(  # pyright: ignore[reportUnknownMemberType]
         app, title="Ropewalk", show_welcome_message=False, reconnect_timeout=30.0, language="en-US",
-        binding_refresh_interval=None, gzip_middleware_factory=lambda app: GZipMiddleware(app, compresslevel=1),
+        binding_refresh_interval=None, tailwind=False,  # its script took a sixth of what opening a page costs a browser
+        gzip_middleware_factory=lambda app: GZipMiddleware(app, compresslevel=1),
     )  # fmt: skip
     sockets = cast("Any", core.sio)  # python-socketio has no types
     tie_tabs_to_roles(

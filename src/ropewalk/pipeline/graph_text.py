@@ -38,7 +38,7 @@ _LARGEST = Decimal(
 def read_graph_text(text: str) -> Profile:
     """Read a profile in PipeDream's format.
 
-    Parameters are named after their operator: "node7.parameters".
+    Parameters are named after their operator: "node7.parameters". Stages of PipeDream's optimizer are not read.
 
     Args:
         text: the contents of a `graph.txt`.
@@ -47,19 +47,30 @@ def read_graph_text(text: str) -> Profile:
         ProfileInvalid: a line is malformed, or the lines together are not a profile; the message gives the line and
             the form that it needs.
     """
-    return _read(text)[0]
-
-
-def read_stage_ids(text: str) -> Mapping[str, int]:
-    """Read the `stage_id` of each operator whose line has one: the stages that PipeDream's optimizer chose.
-
-    Args:
-        text: the contents of a `graph.txt`.
-
-    Raises:
-        ProfileInvalid: as for `read_graph_text`.
-    """
-    return _read(text)[1]
+    operators: dict[str, Operator] = {}
+    edges: dict[int, tuple[str, str]] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        if line.startswith("\t"):
+            edges[number] = _edge(number, line)
+            continue
+        operator = _node(number, line)
+        if operator.id in operators:
+            raise ProfileInvalid(f"line {number}: the id {operator.id!r} occurs a second time; ids must differ")
+        operators[operator.id] = operator
+    for number, edge in edges.items():
+        for end in edge:
+            if end not in operators:
+                raise ProfileInvalid(
+                    f"line {number}: the edge {edge[0]!r} -> {edge[1]!r} names {end!r}, which no line describes"
+                )
+    readers = {target for _, target in edges.values()}
+    described = tuple(
+        _as_input(operator) if operator.description.startswith(_INPUT) and operator.id not in readers else operator
+        for operator in operators.values()
+    )
+    return Profile(described, tuple(edges.values()))
 
 
 def write_graph_text(profile: Profile, stage_of: Mapping[str, int] | None = None) -> str:
@@ -94,36 +105,6 @@ def write_graph_text(profile: Profile, stage_of: Mapping[str, int] | None = None
     return "\n".join(lines) + "\n"
 
 
-def _read(text: str) -> tuple[Profile, dict[str, int]]:
-    operators: dict[str, Operator] = {}
-    stages: dict[str, int] = {}
-    edges: dict[int, tuple[str, str]] = {}
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        if line.startswith("\t"):
-            edges[number] = _edge(number, line)
-            continue
-        operator, stage = _node(number, line)
-        if operator.id in operators:
-            raise ProfileInvalid(f"line {number}: the id {operator.id!r} occurs a second time; ids must differ")
-        operators[operator.id] = operator
-        if stage is not None:
-            stages[operator.id] = stage
-    for number, edge in edges.items():
-        for end in edge:
-            if end not in operators:
-                raise ProfileInvalid(
-                    f"line {number}: the edge {edge[0]!r} -> {edge[1]!r} names {end!r}, which no line describes"
-                )
-    readers = {target for _, target in edges.values()}
-    described = tuple(
-        _as_input(operator) if operator.description.startswith(_INPUT) and operator.id not in readers else operator
-        for operator in operators.values()
-    )
-    return Profile(described, tuple(edges.values())), stages
-
-
 def _as_input(operator: Operator) -> Operator:
     return Operator(
         operator.id, operator.description, output_bytes=operator.output_bytes, gradient_bytes=0, is_input=True
@@ -138,7 +119,7 @@ def _edge(number: int, line: str) -> tuple[str, str]:
             raise ProfileInvalid(f'line {number}: a line with a tab needs "source -- target" behind it, not {line!r}')
 
 
-def _node(number: int, line: str) -> tuple[Operator, int | None]:
+def _node(number: int, line: str) -> Operator:
     parts = line.strip().split(" -- ")
     if not 3 <= len(parts) <= 4 or not parts[0]:
         raise ProfileInvalid(f"line {number}: an operator needs {_NODE_FORM}, not {line!r}")
@@ -152,7 +133,9 @@ def _node(number: int, line: str) -> tuple[Operator, int | None]:
         _value(number, name, text, _list if name == "activation_size" else Decimal) for name, text in texts.items()
     )
     parameter_bytes = _bytes(number, _FIELDS[3], parameter)
-    operator = Operator(
+    if len(parts) == 4 and not re.fullmatch(r"stage_id=\d+", parts[3].strip(), re.ASCII):
+        raise ProfileInvalid(f'line {number}: "stage_id=" and a number of at least 0 was expected, not {parts[3]!r}')
+    return Operator(
         parts[0],
         parts[1],
         # Decimals, so that a file written by `write_graph_text` gives exactly the same seconds again.
@@ -161,14 +144,6 @@ def _node(number: int, line: str) -> tuple[Operator, int | None]:
         output_bytes=_bytes(number, _FIELDS[2], activation),
         parameters={f"{parts[0]}.parameters": parameter_bytes} if parameter_bytes else {},
     )
-    return operator, _stage(number, parts[3]) if len(parts) == 4 else None
-
-
-def _stage(number: int, text: str) -> int:
-    found = re.fullmatch(r"stage_id=(\d+)", text.strip(), re.ASCII)
-    if not found:
-        raise ProfileInvalid(f'line {number}: "stage_id=" and a number of at least 0 was expected, not {text!r}')
-    return int(found[1])
 
 
 def _value(number: int, name: str, text: str, parse: Callable[[str], Decimal]) -> Decimal:

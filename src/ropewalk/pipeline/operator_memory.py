@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from ropewalk.pipeline.operator_runs import OperatorRuns, tensors_of
+from ropewalk.pipeline.operator_runs import OperatorRuns
 from ropewalk.pipeline.profiles import SavedValue
 from ropewalk.pipeline.tracing.aliasing import storage_of
+from ropewalk.pipeline.tracing.trees import tensors_of
 
 
 @dataclass(slots=True)

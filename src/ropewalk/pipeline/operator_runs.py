@@ -25,7 +25,7 @@ from ropewalk.errors import ProfileInvalid
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.split_backward import deferred_weights
 from ropewalk.pipeline.tracing.stage_program import StageProgram
-from ropewalk.pipeline.tracing.trees import flatten
+from ropewalk.pipeline.tracing.trees import map_tensors, tensors_of
 from ropewalk.pipeline.tracing.weight_queue import DeferredCall, WeightQueue
 
 
@@ -256,17 +256,9 @@ class Nothing:
         return queue
 
 
-def tensors_of(tree: Any) -> list[Tensor]:
-    """Return the tensors of a tree, from left to right."""
-    return [leaf for leaf in flatten(tree)[0] if isinstance(leaf, Tensor)]
-
-
 def _cut_off(tree: Any) -> Any:
     """The tree with its tensors replaced by leaves of a new autograd graph."""
-    leaves, structure = flatten(tree)
-    return structure.unflatten(
-        [leaf.detach().requires_grad_(leaf.requires_grad) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-    )
+    return map_tensors(lambda tensor: tensor.detach().requires_grad_(tensor.requires_grad), tree)
 
 
 def _grad_and_add(

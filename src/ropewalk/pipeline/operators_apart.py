@@ -20,13 +20,13 @@ import torch
 from torch import Tensor, fx
 
 from ropewalk.pipeline.operator_memory import Bytes, measure_bytes
-from ropewalk.pipeline.operator_runs import OperatorRuns, Times, tensors_of
+from ropewalk.pipeline.operator_runs import OperatorRuns, Times
 from ropewalk.pipeline.timing import take_times
 from ropewalk.pipeline.tracing.bound_module import BoundModule
 from ropewalk.pipeline.tracing.fake_tensors import Fakes
 from ropewalk.pipeline.tracing.model_graph import ModelGraph, TracedOperator
 from ropewalk.pipeline.tracing.named_tensors import modules_of
-from ropewalk.pipeline.tracing.trees import Structure, flatten
+from ropewalk.pipeline.tracing.trees import Structure, flatten, map_tensors, tensors_of
 
 _OVERLOAD: Any = type(cast(Any, torch.ops.aten.add.Tensor))  # pyright: ignore[reportUnknownVariableType]
 
@@ -117,7 +117,7 @@ def _shapes(
     own = {**graph.buffers, **graph.parameters}
     with fakes.mode:
         tensors = {name: fakes.of(tensor) for name, tensor in own.items()}
-        given = {id: _mapped(fakes.of, value) for id, value in inputs.items()}
+        given = {id: map_tensors(fakes.of, value) for id, value in inputs.items()}
         runs = OperatorRuns(graph, given, tensors=tensors)
         bytes_of = measure_bytes(runs)
         values = {id: _Value.of(value) for id, value in given.items()}
@@ -126,11 +126,6 @@ def _shapes(
             results[id] = runs.forward(id, results)[1]
             values[id] = _Value.of(results[id])
     return values, {name: _Spec.of(tensor) for name, tensor in own.items()}, bytes_of
-
-
-def _mapped(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
-    leaves, structure = flatten(tree)
-    return structure.unflatten([change(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves])
 
 
 def _likeness(graph: ModelGraph, one: TracedOperator, values: Mapping[str, _Value], own: Mapping[str, _Spec]) -> Any:

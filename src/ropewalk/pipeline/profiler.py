@@ -26,7 +26,7 @@ from torch import nn
 
 from ropewalk.errors import ProfileInvalid
 from ropewalk.pipeline.operator_memory import Bytes, measure_bytes
-from ropewalk.pipeline.operator_runs import OperatorRuns, Times, tensors_of
+from ropewalk.pipeline.operator_runs import OperatorRuns, Times
 from ropewalk.pipeline.operators_apart import OperatorInputs, measure_apart
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.timing import spread_s, take_times, undisturbed_s
@@ -34,7 +34,7 @@ from ropewalk.pipeline.tracing.fake_tensors import is_numberless
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 from ropewalk.pipeline.tracing.tracer import trace
-from ropewalk.pipeline.tracing.trees import map_tensors
+from ropewalk.pipeline.tracing.trees import map_tensors, tensors_of
 from ropewalk.user_frames import user_frames_only
 
 logger = logging.getLogger(__name__)

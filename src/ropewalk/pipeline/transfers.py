@@ -129,11 +129,6 @@ class Play:
         for worker in turns:
             self._turn_to_next(worker)
 
-    @property
-    def num_kept(self) -> int:
-        """The number of entries in all tables."""
-        return sum(map(len, (self._next, self._waiting, self._met, self._ready, self._done, self._slots)))
-
     def state(self, num: int) -> Hashable:
         """Return the state that, with the turns, determines what follows: equal states go on equally.
 

@@ -10,6 +10,7 @@ from ropewalk.pool.remote_workers import RemoteWorkers
 from ropewalk.pool.scaling import Elasticity
 from ropewalk.pool.task_table import TaskTable
 from ropewalk.pool.worker_options import WorkerOptions
+from ropewalk.processes.regular_look import RegularLook
 from ropewalk.processes.session import Session
 
 _LOOK_S = 0.05
@@ -45,8 +46,7 @@ class PoolGrowth:
         self._table = table
         self._options = options
         self._history = history
-        self._lock = lock
-        self._is_looking = False
+        self._looks = RegularLook(session.loop, lock, _LOOK_S, self._look)
 
     @property
     def bounds(self) -> tuple[int, int] | None:
@@ -55,9 +55,8 @@ class PoolGrowth:
 
     def look_soon(self) -> None:
         """Look at the work from now on, until nothing changes any more without new work."""
-        if self._elasticity and not self._is_looking:
-            self._is_looking = True
-            self._session.loop.call_soon(self._look_later)
+        if self._elasticity:
+            self._looks.begin()
 
     def accepts_refusal(self, why: str) -> bool:
         """Grow no further, as there is no place for another worker; False if the pool cannot do with fewer workers."""
@@ -69,23 +68,16 @@ class PoolGrowth:
         self._history.note(f"{self._options.name} stays at {scaling.wanted} workers: {why}", "scale")
         return True
 
-    def _look_later(self) -> None:
-        self._session.loop.call_later(_LOOK_S, self._look)
-
-    def _look(self) -> None:
+    def _look(self) -> float | None:
         elasticity = self._elasticity
         assert elasticity
-        with self._lock:
-            self._is_looking = False
-            if self._workers.take_no_more:
-                return
-            wanted, needed = self._workers.scaling.wanted, self._table.num_parallel
-            per_agent = self._session.processes.per_agent(self._options.process.resources)
-            size = elasticity.look(time.monotonic(), wanted, needed, per_agent)
-            if size != wanted:
-                self._workers.resize(size)
-                verb = "grows" if size > wanted else "shrinks"
-                self._history.note(f"{self._options.name} {verb} from {wanted} to {size} workers", "scale")
-            if not elasticity.rests(size, needed):
-                self._is_looking = True
-                self._look_later()
+        if self._workers.take_no_more:
+            return None
+        wanted, needed = self._workers.scaling.wanted, self._table.num_parallel
+        per_agent = self._session.processes.per_agent(self._options.process.resources)
+        size = elasticity.look(time.monotonic(), wanted, needed, per_agent)
+        if size != wanted:
+            self._workers.resize(size)
+            verb = "grows" if size > wanted else "shrinks"
+            self._history.note(f"{self._options.name} {verb} from {wanted} to {size} workers", "scale")
+        return None if elasticity.rests(size, needed) else _LOOK_S

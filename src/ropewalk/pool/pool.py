@@ -19,35 +19,28 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ropewalk.control.server import ControlServer
-from ropewalk.control.view import View
-from ropewalk.engines.resources import Resources
+from ropewalk import interpreter_ahead
 from ropewalk.errors import PoolClosed, TaskCancelled
 from ropewalk.escaping import escaped
+from ropewalk.pool import parts
 from ropewalk.pool.callbacks import Callbacks
 from ropewalk.pool.chunking import default_chunksize
-from ropewalk.pool.constants import ConstantRef
-from ropewalk.pool.dispatcher import Dispatcher
-from ropewalk.pool.imap_feeders import ImapFeeders
-from ropewalk.pool.imap_results import IMapIterator, ImapJob
-from ropewalk.pool.job_submitter import JobSubmitter
-from ropewalk.pool.messages import POOL, CallKind
-from ropewalk.pool.packing import first_constant
 from ropewalk.pool.pool_size import PoolSize
-from ropewalk.pool.results import AsyncResult, MapResult, PoolJob
-from ropewalk.pool.status import PoolStatus, WorkerHandle
-from ropewalk.pool.viewing import PoolTarget
-from ropewalk.pool.worker_options import WorkerOptions, check_worker_arguments
-from ropewalk.processes import bootstrap
-from ropewalk.processes.fleet import default_resources
+from ropewalk.pool.worker_arguments import check_worker_arguments
 from ropewalk.processes.interrupts import interrupts_deferred
-from ropewalk.processes.owner import ProcessSpec
-from ropewalk.processes.session import Session
-from ropewalk.processes.shared_sessions import leased, session_of
-from ropewalk.transport.serialization import dumps_code
 from ropewalk.user_frames import user_frames_only
+
+if TYPE_CHECKING:
+    from ropewalk.control.server import ControlServer
+    from ropewalk.control.view import View
+    from ropewalk.engines.resources import Resources
+    from ropewalk.pool.constants import ConstantRef
+    from ropewalk.pool.imap_results import IMapIterator
+    from ropewalk.pool.results import AsyncResult, MapResult, PoolJob
+    from ropewalk.pool.status import PoolStatus, WorkerHandle
+    from ropewalk.processes.session import Session
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -135,39 +128,47 @@ class Pool:
         self._state = TERMINATE  # until it runs
         check_worker_arguments(initializer, maxtasksperchild, max_deaths, task_timeout_s, preload)
         size = PoolSize.of(processes, min_processes, max_processes, idle_s)
-        self._session = leased(session or (None if engine else session_of(context)), engine=engine)
-        outer = f"{bootstrap.current.name}/" if bootstrap.current else ""  # a pool inside a worker is named after it
+        if session is None and context is None:
+            interpreter_ahead.begin(engine)
+        self._session = parts.leased(session or (None if engine else parts.session_of(context)), engine=engine)
+        outer = (
+            f"{parts.bootstrap.current.name}/" if parts.bootstrap.current else ""
+        )  # a pool inside a worker is named after it
         self.name: str = escaped(name) if name else f"{outer}pool-{next(_pool_numbers)}"
         self._pid = os.getpid()
         self._callbacks = Callbacks()
         with self._released_on_error():
             num_workers, elasticity = size.start(self._session.default_size)
-            process = ProcessSpec(
+            process = parts.ProcessSpec(
                 group=self.name,
                 rank=0,
                 entry="ropewalk.pool.worker:main",
-                codec=POOL,
-                resources=resources or default_resources(self._session.settings),
+                codec=parts.POOL,
+                resources=resources or parts.default_resources(self._session.settings),
                 preload=tuple(preload),
                 environment=dict(environment or {}),
                 task_limit_s=task_timeout_s,
             )
-            options = WorkerOptions(
+            options = parts.WorkerOptions(
                 process=process,
-                initializer=first_constant(dumps_code(initializer, what="initializer")) if initializer else None,
-                arguments=first_constant(dumps_code(tuple(initargs), what="initargs")) if initializer else None,
+                initializer=parts.first_constant(parts.dumps_code(initializer, what="initializer"))
+                if initializer
+                else None,
+                arguments=parts.first_constant(parts.dumps_code(tuple(initargs), what="initargs"))
+                if initializer
+                else None,
                 units_per_worker=maxtasksperchild,
                 max_deaths=max_deaths,
                 at_most_once=at_most_once,
             )
         with interrupts_deferred:
             with self._released_on_error():
-                self._dispatcher = Dispatcher(self._session, options, num_workers, elasticity)
-                self._submitter = JobSubmitter(self._dispatcher, process.resources)
-                self._feeders = ImapFeeders(self.name, self._dispatcher)
+                self._dispatcher = parts.Dispatcher(self._session, options, num_workers, elasticity)
+                self._submitter = parts.JobSubmitter(self._dispatcher, process.resources)
+                self._feeders = parts.ImapFeeders(self.name, self._dispatcher)
             self._released = False
             self._state = RUN
-        self._target = PoolTarget(self, self._dispatcher, self._session)
+        self._target = parts.PoolTarget(self, self._dispatcher, self._session)
         self._control: ControlServer | None = None
         self._announce()
 
@@ -223,11 +224,11 @@ class Pool:
         Returns:
             The result of the call, which arrives later.
         """
-        job: AsyncResult[T] = AsyncResult(callback, error_callback, self._callbacks.put, self._session.loop)
+        job: AsyncResult[T] = parts.AsyncResult(callback, error_callback, self._callbacks.put, self._session.loop)
         job.avoids = frozenset(avoids)
         arguments = tuple(args)
         call = (arguments, dict(kwds)) if kwds else arguments
-        self.start_job(job, func, [(call,)], CallKind.APPLY if kwds else CallKind.APPLY_PLAIN, seed)
+        self.start_job(job, func, [(call,)], parts.CallKind.APPLY if kwds else parts.CallKind.APPLY_PLAIN, seed)
         return job
 
     # Many calls
@@ -256,7 +257,7 @@ class Pool:
         Raises:
             Exception: what the call with the lowest index raised, once all calls have ended.
         """
-        return self._wait(self._map(func, iterable, CallKind.ONE, chunksize, None, None, seed))
+        return self._wait(self._map(func, iterable, parts.CallKind.ONE, chunksize, None, None, seed))
 
     def map_async(
         self,
@@ -282,7 +283,7 @@ class Pool:
         Returns:
             The result, a list in the order of the items, which arrives later.
         """
-        return self._map(func, iterable, CallKind.ONE, chunksize, callback, error_callback, seed)
+        return self._map(func, iterable, parts.CallKind.ONE, chunksize, callback, error_callback, seed)
 
     @user_frames_only
     def starmap(
@@ -308,7 +309,7 @@ class Pool:
         Raises:
             Exception: what the call with the lowest index raised, once all calls have ended.
         """
-        return self._wait(self._map(func, iterable, CallKind.STAR, chunksize, None, None, seed))
+        return self._wait(self._map(func, iterable, parts.CallKind.STAR, chunksize, None, None, seed))
 
     def starmap_async(
         self,
@@ -334,7 +335,7 @@ class Pool:
         Returns:
             The result, a list in the order of the items, which arrives later.
         """
-        return self._map(func, iterable, CallKind.STAR, chunksize, callback, error_callback, seed)
+        return self._map(func, iterable, parts.CallKind.STAR, chunksize, callback, error_callback, seed)
 
     def imap(
         self,
@@ -389,11 +390,11 @@ class Pool:
             NotPicklable: a part of the value cannot be sent.
         """
         self._check_running()
-        constant = self._submitter.constant(dumps_code(value, what="value"))
+        constant = self._submitter.constant(parts.dumps_code(value, what="value"))
         # The reference may be dropped by the garbage collector anywhere, even while this thread holds the pool's lock:
         # act in the loop.
         loop, dispatcher = self._session.loop, self._dispatcher
-        return ConstantRef(constant, lambda: loop.call_soon(lambda: dispatcher.let_go(constant)))
+        return parts.ConstantRef(constant, lambda: loop.call_soon(lambda: dispatcher.let_go(constant)))
 
     # The pool itself
 
@@ -633,7 +634,7 @@ class Pool:
         if chunksize is None:
             chunksize = default_chunksize(len(items), self._dispatcher.most_workers)
         _check_chunksize(chunksize)
-        job: MapResult[T] = MapResult(len(items), callback, error_callback, self._callbacks.put)
+        job: MapResult[T] = parts.MapResult(len(items), callback, error_callback, self._callbacks.put)
         if items:
             cut: list[Sequence[Any]] = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
             if not isinstance(items, range):
@@ -648,8 +649,8 @@ class Pool:
         _check_chunksize(chunksize)
         num_workers = self._dispatcher.most_workers
         window = max(_WINDOW_ITEMS, 2 * num_workers * chunksize)
-        job = ImapJob(num_workers * chunksize, window, _WINDOW_BYTES, ordered=ordered)
-        package = self._submitter.package(job, func, CallKind.ONE, seed)
+        job = parts.ImapJob(num_workers * chunksize, window, _WINDOW_BYTES, ordered=ordered)
+        package = self._submitter.package(job, func, parts.CallKind.ONE, seed)
         self._feeders.start(job, package, iterable, chunksize, self._feeder_ended)
         # The iterator may be dropped by the garbage collector anywhere, even while this thread holds the pool's lock:
         # act in the loop.
@@ -659,7 +660,7 @@ class Pool:
         def on_dropped() -> None:
             loop.call_soon(lambda: (job.drop(), dispatcher.cancel(job, error)))
 
-        return IMapIterator(job, on_dropped)
+        return parts.IMapIterator(job, on_dropped)
 
     def _feeder_ended(self) -> None:
         if self._state == CLOSE:
@@ -681,7 +682,7 @@ class Pool:
     def _announce(self) -> None:
         """Let `ropewalk ps` and the page find the pool, if it lives for a while."""
         session = self._session
-        self._control = ControlServer(session.loop, session.folder, session.run_id, self._target)
+        self._control = parts.ControlServer(session.loop, session.folder, session.run_id, self._target)
         self._dispatcher.when_failed(self._control.close_soon)
         self._control.open_later(_ANNOUNCED_AFTER_S)
 

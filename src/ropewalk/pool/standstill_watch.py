@@ -12,6 +12,7 @@ from ropewalk.pool.history import PoolHistory
 from ropewalk.pool.remote_worker import RemoteWorker
 from ropewalk.pool.standstill import Standstill
 from ropewalk.pool.task_table import TaskTable
+from ropewalk.processes.regular_look import RegularLook
 from ropewalk.processes.session import Session
 from ropewalk.quantities import counted
 
@@ -46,29 +47,22 @@ class StandstillWatch:
         self._table = table
         self._workers = workers
         self._history = history
-        self._lock = lock
         self._standstill = Standstill()
-        self._is_on = False
+        self._looks = RegularLook(session.loop, lock, _LOOK_S, self._look)
 
     def begin(self) -> None:
         """Look from now on, until no tasks wait for a worker."""
-        if not self._is_on and self._table.num_pending:
-            self._is_on = True
-            self._session.loop.call_soon(self._look_later)
+        if self._table.num_pending:
+            self._looks.begin()
 
-    def _look_later(self) -> None:
-        self._session.loop.call_later(_LOOK_S, self._look)
-
-    def _look(self) -> None:
-        with self._lock:
-            self._is_on = self._table.num_pending > 0
-            stood_s = self._stood_s()
-            words = "" if stood_s is None else self._words(stood_s)
-        if words:
+    def _look(self) -> float | None:
+        stood_s = self._stood_s()
+        if stood_s is not None:
+            words = self._words(stood_s)
             self._history.note(words)
-            logger.warning("%s", escaped(words))
-        if self._is_on:
-            self._look_later()
+            # Without the lock, as a handler of the program may ask for the pool's status.
+            self._session.loop.call_soon(lambda: logger.warning("%s", escaped(words)))
+        return _LOOK_S if self._table.num_pending else None
 
     def _stood_s(self) -> float | None:
         table, processes = self._table, self._session.processes

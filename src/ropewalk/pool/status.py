@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from ropewalk.html_table import StateCell, html_box, html_failure, html_headline
 from ropewalk.quantities import shown_duration, shown_size
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.text_table import text_table
+from ropewalk.transport.kernel import is_running
 
 if TYPE_CHECKING:
     from ropewalk.processes.session import Session
@@ -118,8 +118,4 @@ class WorkerHandle:
         """Return whether the process is running."""
         if self._session.passport:  # the worker may be on another host, where this pid means another process
             return self._session.processes.pid_of(self.name) > 0
-        try:
-            os.kill(self.pid, 0)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return self.pid > 0
+        return is_running(self.pid)

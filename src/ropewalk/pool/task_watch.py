@@ -13,6 +13,7 @@ import threading
 import time
 
 from ropewalk.pool.task_table import TaskTable
+from ropewalk.processes.regular_look import RegularLook
 from ropewalk.processes.session import Session
 
 _WATCH_S = 0.005
@@ -33,14 +34,12 @@ class TaskWatch:
     def __init__(self, session: Session, table: TaskTable, lock: threading.Lock) -> None:
         self._session = session
         self._table = table
-        self._lock = lock
-        self._is_on = False
+        self._looks = RegularLook(session.loop, lock, _WATCH_S, self._look)
 
     def begin(self) -> None:
         """Watch from now on, while any worker holds several tasks."""
-        if not self._is_on and self._table.watchful:
-            self._is_on = True
-            self._session.loop.call_soon(self._look_later)
+        if self._table.watchful:
+            self._looks.begin()
 
     def recall(self) -> None:
         """Recall tasks from workers that have more than they can do soon, for idle ones."""
@@ -51,17 +50,10 @@ class TaskWatch:
         """Recall all tasks from a worker but the one it is in."""
         self._session.processes.recall(id, self._table.next_seq(id), everything=True)
 
-    def _look_later(self) -> None:
-        self._session.loop.call_later(_WATCH_S * max(1.0, self._table.num_deep / _WATCH_WORKERS), self._look)
-
-    def _look(self) -> None:
-        with self._lock:
-            self.recall()
-            for id in self._table.silent(time.monotonic()):
-                self._session.processes.peek(id)
-            for id in self._table.cancelled_behind():
-                self.recall_all(id)
-            if self._table.watchful:
-                self._look_later()
-            else:
-                self._is_on = False
+    def _look(self) -> float | None:
+        self.recall()
+        for id in self._table.silent(time.monotonic()):
+            self._session.processes.peek(id)
+        for id in self._table.cancelled_behind():
+            self.recall_all(id)
+        return _WATCH_S * max(1.0, self._table.num_deep / _WATCH_WORKERS) if self._table.watchful else None

@@ -9,9 +9,7 @@ after `FLUSH_NS`. There is no second thread: while a task runs, the agent reads 
 
 from __future__ import annotations
 
-import functools
 import os
-import select
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -63,7 +61,6 @@ from ropewalk.transport.client import dial, dial_owner
 from ropewalk.transport.failures import Failure, failure_of, not_sendable
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
-from ropewalk.transport.looking import Looking
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace
 from ropewalk.transport.serialization import dumps_result, loads
 
@@ -104,10 +101,6 @@ class PoolWorker:
         self._base = 0
         self._flushed_ns = 0
         self._is_set_up = False
-        self._looking = Looking()
-        poll = select.poll()
-        poll.register(link.stream.fileno(), select.POLLIN)
-        self._poll_now = functools.partial(poll.poll, 0)
 
     def run(self) -> None:
         """Run tasks until the pool sends `StopWorker` or is gone."""
@@ -146,12 +139,7 @@ class PoolWorker:
                 except BlockingIOError:
                     pass  # no complete message has arrived after all
             self._flush()
-        if self._link.may_hold_more or (self._looking.pays and self._looking.look(self._poll_now)):
-            return self._link.receive()
-        slept_from = time.monotonic()
-        received = self._link.receive()
-        self._looking.slept(time.monotonic() - slept_from)
-        return received
+        return self._link.receive()
 
     def _set_up(self, received: Received) -> bool:
         setup: Setup = received.message

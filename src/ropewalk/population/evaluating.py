@@ -16,7 +16,7 @@ from ropewalk.population.algorithms.external import adapt
 from ropewalk.population.checkpoint import CheckpointConfig
 from ropewalk.population.decisions import Decisions, Fail, read_decisions
 from ropewalk.population.evaluation import own, taking_trial
-from ropewalk.population.executors import ground_of
+from ropewalk.population.executors import executor_for
 from ropewalk.population.failures import FailurePolicy, Policy
 from ropewalk.population.observing import observe
 from ropewalk.population.pacing.generational import Generational
@@ -233,12 +233,12 @@ def evaluate(
     evaluation_seed = derive(run_seed, saved.begun_at) if saved.begun_at else run_seed
     in_bulk = isinstance(pacing, Generational) and stragglers.action == "wait"
     num_arguments = method.evaluator().num_arguments
-    ground = ground_of(pool, taking_trial(fitness, num_arguments), evaluation_seed, in_bulk=in_bulk)
+    executor = executor_for(pool, taking_trial(fitness, num_arguments), evaluation_seed, in_bulk=in_bulk)
     display = ProgressPrinter(type(method).__name__, generations, shown=progress)
     observer = _RunObserver(method, decisions, saved, display, report, generations, until)
     loop = EvaluationLoop(
         method,
-        ground,
+        executor,
         pacing,
         decisions,
         FailurePolicy(failures, nan),
@@ -257,14 +257,16 @@ def evaluate(
     observer.begin(watched, running)
     try:
         with watched, display, running.shown(pool, track if isinstance(track, ObservedRun) else None):
-            method.map = ground.map
+            method.map = executor.map
             if not is_over:
                 loop.run()
     finally:
         method.map = serial_map
-        ground.close()
+        executor.close()
         decisions.close()
-    return _run_of(method, loop, decisions, saved.failures, fitness=fitness_name, shares_process=ground.shares_process)
+    return _run_of(
+        method, loop, decisions, saved.failures, fitness=fitness_name, shares_process=executor.shares_process
+    )
 
 
 class _RunObserver:

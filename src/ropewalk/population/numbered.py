@@ -20,8 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.population.algorithm import Algorithm
+from ropewalk.population.identity import check_identity
+from ropewalk.population.noise_table import NoiseTable
 from ropewalk.population.outcome import Outcome
-from ropewalk.population.weighted_sum import Numbers
+from ropewalk.population.perturbed import Perturbed, usual_table
+from ropewalk.population.weighted_sum import Draws, Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +156,19 @@ class NumberedAlgorithm(Algorithm[int]):
         population: as in `Algorithm`.
         seed: as in `Algorithm`.
         max_age: maximum age of results, in steps since their parameters were current.
+        dim: number of parameters.
+        noise: the table from which their draws are taken; None for the usual one.
     """
 
     generation: int
 
-    def __init__(self, population: int, seed: int, max_age: int) -> None:
+    def __init__(self, population: int, seed: int, max_age: int, dim: int, noise: NoiseTable | None) -> None:
         super().__init__(population, seed)
         self._numbered = NumberedCandidates(population, max_age)
+        self._draws = Draws(noise if noise is not None else usual_table(dim), seed, dim)
+        self._draws.table.index(seed, 0, dim)  # raises if the table is too small
+        self._evaluator: Perturbed | None = None
+        self._figures: dict[str, float] = {}
 
     @abstractmethod
     def _learn(self, batch: EvaluatedBatch) -> None:
@@ -182,4 +191,24 @@ class NumberedAlgorithm(Algorithm[int]):
 
     def _step(self) -> None:
         self._learn(self._numbered.take())
+        self._evaluator = None
         self.generation += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "identity": self._identity(),
+            "generation": self.generation,
+            "numbered": self._numbered.state_dict(),
+            "figures": dict(self._figures),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_identity(state["identity"], self._identity())
+        self.generation = int(state["generation"])
+        self._numbered.load_state_dict(state["numbered"])
+        self._figures = dict(state["figures"])
+        self._evaluator = None
+
+    @abstractmethod
+    def _identity(self) -> dict[str, Any]:
+        """Return the facts that a state must match."""

@@ -51,7 +51,7 @@ class EvaluationLoop:
 
     Args:
         algorithm: the algorithm that is asked and told.
-        ground: the executor of the evaluations.
+        executor: the executor of the evaluations.
         pacing: decides what to do next.
         decisions: the log.
         policy: the policy for failures and NaN.
@@ -64,7 +64,7 @@ class EvaluationLoop:
     def __init__(
         self,
         algorithm: Algorithm[Any],
-        ground: EvaluationExecutor,
+        executor: EvaluationExecutor,
         pacing: Pacing,
         decisions: Decisions,
         policy: FailurePolicy,
@@ -75,7 +75,7 @@ class EvaluationLoop:
         failed: Callable[[Fail], object],
     ) -> None:
         self._algorithm = algorithm
-        self._ground = ground
+        self._executor = executor
         self._pacing = pacing
         self._decisions = decisions
         self._policy = policy
@@ -119,7 +119,7 @@ class EvaluationLoop:
     def _go_on(self) -> None:
         while self._replays or not self._algorithm.finished:
             generation = self._algorithm.generation
-            instruction = self._pacing.next(time.monotonic(), self._ground.num_workers)
+            instruction = self._pacing.next(time.monotonic(), self._executor.num_workers)
             match instruction:
                 case Ask(n):
                     with self.changing:
@@ -162,8 +162,8 @@ class EvaluationLoop:
         self._asked[number] = _Asked(evaluator, dict(enumerate(candidates)))
         if self._workers is not None:
             wanted = self._workers.workers_for(len(candidates))
-            if wanted != self._ground.num_workers:
-                self._ground.scale_to(wanted)
+            if wanted != self._executor.num_workers:
+                self._executor.scale_to(wanted)
         self._submit(evaluator, candidates, tickets, is_whole=True)
 
     def _submit(
@@ -173,11 +173,11 @@ class EvaluationLoop:
         number = tickets[0].ask
         hopeless = {ticket for ticket in tickets if ticket in self._known_failures or ticket in self._unwanted}
         if is_whole and not hopeless:
-            self._ground.submit(number, evaluator, candidates)
+            self._executor.submit(number, evaluator, candidates)
             return
         left = [(each, ticket) for each, ticket in zip(candidates, tickets, strict=True) if ticket not in hopeless]
         if left:
-            self._ground.submit(number, evaluator, [each for each, _ in left], [at.position for _, at in left])
+            self._executor.submit(number, evaluator, [each for each, _ in left], [at.position for _, at in left])
         for ticket in hopeless & self._known_failures.keys():
             self._file_failure(self._known_failures[ticket])
 
@@ -210,7 +210,7 @@ class EvaluationLoop:
             )
 
     def _drop(self, tickets: Sequence[Ticket]) -> None:
-        self._ground.drop([ticket for ticket in tickets if ticket not in self._unwanted])
+        self._executor.drop([ticket for ticket in tickets if ticket not in self._unwanted])
         for ticket in tickets:
             self._outcomes.pop(ticket, None)
         self._algorithm.drop([self._forget(ticket) for ticket in tickets])
@@ -233,7 +233,7 @@ class EvaluationLoop:
     # Arrivals
 
     def _collect(self, timeout_s: float | None) -> None:
-        for arrival in self._ground.collect(timeout_s):
+        for arrival in self._executor.collect(timeout_s):
             if arrival.is_test:
                 self._file_test(arrival)
             elif not self._is_wanted(arrival.ticket):
@@ -307,7 +307,7 @@ class EvaluationLoop:
         if incumbent is not None:
             self._row.testing = Testing(incumbent, test.episodes)
             evaluator = IncumbentEvaluator(self._algorithm.evaluator(), incumbent)
-            self._ground.submit(len(self.rows), evaluator, range(test.episodes))
+            self._executor.submit(len(self.rows), evaluator, range(test.episodes))
 
     def _finish_row(self) -> bool:
         """Finish the current row; returns whether it was the last one."""
@@ -332,8 +332,8 @@ class EvaluationLoop:
         check_names(f"{type(self._algorithm).__name__} has figures", figures)
         line |= {"failed": row.num_failed, "dropped": row.num_dropped, **figures}
         line |= {"seconds": self.seconds, "evaluations_per_s": num / seconds if seconds else 0.0}
-        line["workers"] = self._ground.num_workers
-        if not self._ground.shares_process:
+        line["workers"] = self._executor.num_workers
+        if not self._executor.shares_process:
             line["launcher_ms"] = 1e3 * cpu_s / max(1, num)
         self.rows.append(line)
         return self._end_row(line)
@@ -346,7 +346,7 @@ class EvaluationLoop:
     @property
     def num_workers(self) -> int:
         """Number of workers."""
-        return self._ground.num_workers
+        return self._executor.num_workers
 
     # Checkpoints
 

@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import msgspec
@@ -36,7 +37,6 @@ from ropewalk.engines.engine import DOOR_VARIABLE
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import LinkClosed, RopewalkError, TransportRefused
 from ropewalk.processes.agent_children import AgentChildren
-from ropewalk.processes.agent_connect import AgentConnector
 from ropewalk.processes.blob_exchange import BlobExchange
 from ropewalk.processes.blob_shelf import BlobShelf
 from ropewalk.processes.bounds import Bounds
@@ -101,6 +101,9 @@ from ropewalk.transport.loop import Loop
 from ropewalk.transport.server import UnixListener
 from ropewalk.transport.tokens import key_of_socket, socket_of
 from ropewalk.trusted_files import make_folder
+
+if TYPE_CHECKING:
+    from ropewalk.processes.agent_connect import AgentConnector
 
 DRAIN_S = 25.0
 """Time that processes get on a host that is about to be taken away, in seconds; Slurm and Kubernetes give 30 s."""
@@ -204,6 +207,8 @@ class HostAgent:
             credentials = Credentials(self._boot.run_id, self._boot.agent_id, self._boot.secret)
             self._met(dial(parse_address(self._boot.address), credentials, CONTROL))
             return
+        from ropewalk.processes.agent_connect import AgentConnector  # only agents of other hosts need it
+
         self._meeting = AgentConnector(self._boot, self._loop, self._folder, self._door, self._met)
         self._actions |= self._meeting.actions
         self._meeting.begin()
@@ -502,7 +507,9 @@ class HostAgent:
 
 def main() -> None:
     """Run an agent: its boot configuration comes on standard input, so that no secret is in argv."""
-    boot = msgspec.json.decode(sys.stdin.buffer.read(), type=AgentBoot)
+    if not (data := sys.stdin.buffer.read()):  # begun ahead of a session that has not come about
+        return
+    boot = msgspec.json.decode(data, type=AgentBoot)
     injection.load("agent")
     kernel.raise_descriptor_limit()
     try:
@@ -514,7 +521,3 @@ def main() -> None:
         sys.exit(REFUSED_EXIT_CODE)
     except (RopewalkError, OSError) as error:  # its launcher shows it to the user as the last output of the agent
         sys.exit(f"this agent on {platform.node()} cannot run: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -18,8 +18,8 @@ from typing import Protocol
 import msgspec
 
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus, Reach
-from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.errors import EngineError, TransportError
+from ropewalk.interpreters import import_environment, module_command
 from ropewalk.processes.agent_record import LAUNCHER, AgentRecord, Home
 from ropewalk.processes.engine_client import EngineClient
 from ropewalk.processes.messages import CONTROL, REFUSED_EXIT_CODE, AgentBoot, Certificate
@@ -144,7 +144,7 @@ class AgentBootstrap:
             lease_s=0.0 if self._here else max(settings.lease_s, _LAUNCHER_LEASE_S),
         )
         spec = JobSpec(
-            command=module_command(self._desk.python, "ropewalk.processes.agent"),
+            command=module_command(self._desk.python, "ropewalk.processes.agent_main"),
             name="ropewalk-agent",
             environment=import_environment(),
             stdin=msgspec.json.encode(boot),

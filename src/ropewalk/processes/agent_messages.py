@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.agent_record import AgentRecord, Home
@@ -40,11 +41,13 @@ from ropewalk.processes.messages import (
 from ropewalk.processes.output_relay import OutputRelay
 from ropewalk.processes.process_manager import ProcessManager
 from ropewalk.processes.record_relay import RecordRelay
-from ropewalk.processes.relay_routing import RelayRouter
 from ropewalk.processes.retirements import Retirements
 from ropewalk.processes.rights import TO_SESSION, guest_mark, may_say
 from ropewalk.transport.link import Received
 from ropewalk.transport.tokens import host_of, key_of_host, token_for
+
+if TYPE_CHECKING:  # only a run of several hosts imports it
+    from ropewalk.processes.relay_routing import RelayRouter
 
 _ENTRY = re.compile(r"(?=.{1,200}$)[A-Za-z_]\w*(\.\w+)*:\w+", re.ASCII)
 """The entry of a service that another host may ask for; the user sees a part of it in front of the service's output."""

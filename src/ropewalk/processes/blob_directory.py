@@ -32,6 +32,7 @@ from ropewalk.processes.messages import (
     ReadBlob,
 )
 from ropewalk.processes.process_manager import ProcessManager
+from ropewalk.processes.regular_look import RegularLook
 from ropewalk.transport.blobs import BlobRef, open_parts
 from ropewalk.transport.tokens import key_of_agent, key_of_host, token_of
 
@@ -75,7 +76,7 @@ class BlobDirectory:
         self._lock = threading.RLock()
         self._journeys: dict[str, _Journey] = {}
         self._routes = HostRoutes()
-        self._looks = False
+        self._looks = RegularLook(processes.loop, self._lock, _LOOK_S, self._look)
         self._numbers = itertools.count(1)
 
     def provide(self, id: str, ref: BlobRef, fd: int) -> None:
@@ -186,9 +187,7 @@ class BlobDirectory:
             reaches_others=agent.certificate is not None,
         )
         self._carry_out(journey, fetches)
-        if not self._looks:
-            self._looks = True
-            self._processes.loop.call_soon(lambda: self._processes.loop.call_later(_LOOK_S, self._look))
+        self._looks.begin()
 
     def _carry_out(self, journey: _Journey, fetches: Iterable[Fetch]) -> None:
         agents = {agent.id: agent for agent in self._agents()} if fetches else {}
@@ -214,16 +213,13 @@ class BlobDirectory:
         fingerprint = reader.certificate.fingerprint if reader.certificate else ""
         return token_of(key_of_agent(key_of_host(self._run_key, source.id)), reader.id, fingerprint)
 
-    def _look(self) -> None:
+    def _look(self) -> float | None:
         """Find hosts that are gone, and sources that give nothing."""
-        with self._lock:
-            for journey in list(self._journeys.values()):
-                self._forget_lost(journey)
-                if not journey.fan_out.is_settled:
-                    self._carry_out(journey, journey.fan_out.look(time.monotonic()))
-            self._looks = any(not journey.fan_out.is_settled for journey in self._journeys.values())
-            if self._looks:
-                self._processes.loop.call_later(_LOOK_S, self._look)
+        for journey in list(self._journeys.values()):
+            self._forget_lost(journey)
+            if not journey.fan_out.is_settled:
+                self._carry_out(journey, journey.fan_out.look(time.monotonic()))
+        return None if all(journey.fan_out.is_settled for journey in self._journeys.values()) else _LOOK_S
 
     def _forget_lost(self, journey: _Journey) -> None:
         """Tell the fan-out of hosts that were lost or given back."""

@@ -34,7 +34,7 @@ from ropewalk.processes.relay_client import detour_through
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.barriers import join_barriers
 from ropewalk.transport.credentials import Credentials
-from ropewalk.transport.kernel import die_with_parent, name_thread
+from ropewalk.transport.kernel import die_with_parent, is_running, name_thread
 from ropewalk.transport.passport import Passport
 
 _JOIN_S = 60.0
@@ -125,21 +125,13 @@ def _join_agent(agent_pid: int) -> None:
     deadline = time.monotonic() + _JOIN_S
     pause_s = 0.0001
     while os.getppid() != agent_pid:
-        if time.monotonic() > deadline or not _exists(agent_pid):
+        if time.monotonic() > deadline or not is_running(agent_pid):
             os._exit(1)
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, 0.05)  # with hundreds of processes at once, the agent needs the CPU
     die_with_parent()
     if os.getppid() != agent_pid:
         os._exit(1)
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def _arrange(request: ForkRequest, fds: list[int]) -> None:
@@ -161,8 +153,8 @@ def _arrange(request: ForkRequest, fds: list[int]) -> None:
     sys.path[:] = start.path
     if start.cpu_numbers:
         os.sched_setaffinity(0, start.cpu_numbers)
-    if start.memory_limit_bytes:
-        limit_this_process(start.memory_limit_bytes)
+    if start.bounded and start.memory_bytes:
+        limit_this_process(start.memory_bytes)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # forked children would draw the same numbers
     with contextlib.suppress(OSError):  # then the tasks of this process cannot be taken back

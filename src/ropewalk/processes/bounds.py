@@ -20,6 +20,8 @@ from ropewalk.processes.messages import StartProcess
 from ropewalk.quantities import shown_size
 
 _LARGER = "ask for less, or use an engine whose hosts have more"
+_PAGES = 64 * 1024
+"""The kernel rounds the limit of a control group down to whole pages, which have at most this many bytes."""
 
 
 class Bounds:
@@ -48,16 +50,16 @@ class Bounds:
     def refusal(self, start: StartProcess) -> str:
         """Return why a process cannot have what it asks for here; "" if it can.
 
-        One that is not bounded is refused GPUs that others have. Where this host knows of none, which may be a mistake
-        of the host, it has to find its own.
+        One that is not bounded shares the CPUs, and is refused more memory than there is, and GPUs that others have.
+        Where this host knows of no GPUs, which may be a mistake of the host, it has to find its own.
         """
+        if start.memory_bytes >= self._memory_bytes + _PAGES:
+            asked, has = shown_size(start.memory_bytes), shown_size(self._memory_bytes)
+            return self._missing(start, "memory", f"{asked} of memory", f"{has}; {_LARGER}")
         if not start.bounded:
             return self._gpu_refusal(start) if self._gpus.count else ""
         if math.floor(start.cpus) > self._num_cpus:  # half a CPU more is a quota that was counted in whole CPUs
             return self._missing(start, "cpus", f"{start.cpus:g} CPUs", f"{self._num_cpus}; {_LARGER}")
-        if start.memory_limit_bytes > self._memory_bytes:
-            asked, has = shown_size(start.memory_limit_bytes), shown_size(self._memory_bytes)
-            return self._missing(start, "memory", f"{asked} of memory", f"{has}; {_LARGER}")
         return self._gpu_refusal(start)
 
     def _gpu_refusal(self, start: StartProcess) -> str:

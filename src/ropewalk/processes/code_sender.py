@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.blob_directory import FAN_OUT_MIN_BYTES, BlobDirectory
-from ropewalk.processes.code_bundle import CodeBundle
 from ropewalk.processes.messages import PutCode
 from ropewalk.transport.blobs import BlobRef, name_of, pack
+
+if TYPE_CHECKING:  # only a run of several hosts imports it
+    from ropewalk.processes.code_bundle import CodeBundle
 
 
 class CodeSender:

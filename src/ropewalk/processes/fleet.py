@@ -99,16 +99,16 @@ class Fleet:
         home: what a fleet needs to know of its launcher.
         loop: its thread calls everything here that is not said to be for any thread.
         members: the processes that may connect in the run.
-        crew: the listener that is told what happens.
+        listener: is told what happens.
     """
 
-    def __init__(self, engine: Engine, home: Home, loop: Loop, members: AllowList, crew: FleetListener) -> None:
+    def __init__(self, engine: Engine, home: Home, loop: Loop, members: AllowList, listener: FleetListener) -> None:
         self.agents: dict[str, AgentRecord] = {}
         """Agents by id. Submitting threads add to it, so iterate over a copy."""
         self._home = home
         self._loop = loop
         self._members = members
-        self._crew = crew
+        self._listener = listener
         self._budget = RestartBudget()
         self._submitting: list[Share] = []
         self._default = default_resources(home.settings)
@@ -207,7 +207,7 @@ class Fleet:
         is_crowded = last is not None and not fits(agent.share, others, last)
         if is_crowded and not agent.is_crowded and agent.id in self.agents:
             room = f"room for {agent.share.slots} of {described(agent.share.kind)}"
-            self._crew.on_happened(
+            self._listener.on_happened(
                 f"{len(agent.processes)} processes run on {agent.host}, where {agent.id} has {room}, because no other "
                 "host can be had: they share its CPUs"
             )
@@ -248,7 +248,7 @@ class Fleet:
         if waiting and problem is None:
             self.want(waiting)
         elif waiting and not self.agents:
-            self._crew.on_no_agents(StartFailed(str(problem)))
+            self._listener.on_no_agents(StartFailed(str(problem)))
 
     def refusal(self, processes: Callable[[], Sequence[Resources]]) -> str:
         """Return why some processes can never run at the same time, whatever is submitted.
@@ -315,10 +315,10 @@ class Fleet:
         if self._closed:
             return
         if not self.agents:
-            self._crew.on_no_agents(StartFailed(f"no agent could be submitted: {error}"))
+            self._listener.on_no_agents(StartFailed(f"no agent could be submitted: {error}"))
         elif not self._is_refused:  # it is asked again every few seconds
             self._is_refused = True
-            self._crew.on_happened(f"no more agents can be had: {error}")
+            self._listener.on_happened(f"no more agents can be had: {error}")
 
     def _submit(self, share: Share) -> None:
         """Submit one agent; in any thread.
@@ -375,11 +375,11 @@ class Fleet:
             agent.blob_address = message.blobs if _is_of(agent, message.blobs) else ""
             agent.idle_since = self._last_news = time.monotonic()
             self._budget.ready(time.monotonic())
-            self._crew.on_agent_up(agent)
+            self._listener.on_agent_up(agent)
         elif isinstance(message, Pong):
             self._answered(agent)
         else:
-            self._crew.on_heard(agent, received)
+            self._listener.on_heard(agent, received)
 
     def _ping(self, agent: AgentRecord) -> None:
         agent.pinged = agent.pinged or time.monotonic()
@@ -403,7 +403,7 @@ class Fleet:
         return not self._closed and agent.link is None and agent.id in self.agents
 
     def happened(self, text: str) -> None:
-        self._crew.on_happened(text)
+        self._listener.on_happened(text)
 
     # Loss
 
@@ -420,7 +420,7 @@ class Fleet:
                 self.dismiss(agent)
         if self._home.settings.hosts:
             self.want([])
-        self._crew.on_look()
+        self._listener.on_look()
         self._loop.call_later(_TICK_S, self._tick)
 
     def _look(self) -> None:
@@ -476,13 +476,13 @@ class Fleet:
             self._lost_jobs.append((time.monotonic(), agent.job))
         if planned:
             if agent.processes:
-                self._crew.on_agent_lost(agent, agent.draining)
+                self._listener.on_agent_lost(agent, agent.draining)
         else:
             where = f" (pid {agent.pid})" if agent.pid else ""
             what = f"the agent on {agent.host}" if agent.host else f"the agent {agent.id}"
             is_known = bool(cause) and cause == self._last_cause
             self._last_cause = cause or self._last_cause
-            self._crew.on_agent_lost(agent, "" if is_known else f"{what}{where} is gone: {why}")
+            self._listener.on_agent_lost(agent, "" if is_known else f"{what}{where} is gone: {why}")
         self._desk.in_thread(lambda: self._desk.end(agent.job, was_told=planned))
         if planned:
             return
@@ -490,7 +490,7 @@ class Fleet:
         if hopeless:
             self._paused_until = now + _PAUSE_S
             if not self.agents and not self._submitting:
-                self._crew.on_no_agents(StartFailed(f"no agent could join this run. The last one: {why}"))
+                self._listener.on_no_agents(StartFailed(f"no agent could join this run. The last one: {why}"))
             return
         if now - self._last_loss < _ONE_EVENT_S:
             return  # part of the event counted just now: a switch that failed, a partition that was drained
@@ -502,9 +502,9 @@ class Fleet:
                 self._paused_until = now + _PAUSE_S
                 if not any(other.link for other in list(self.agents.values())):
                     error = StartFailed(f"no agent stays up: {reason}. The last one: {why}")
-                    self._crew.on_no_agents(error)
+                    self._listener.on_no_agents(error)
                 else:
-                    self._crew.on_happened(f"agents are not replaced for a minute: {reason}")
+                    self._listener.on_happened(f"agents are not replaced for a minute: {reason}")
 
     # The end
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ropewalk.processes import bootstrap
+from ropewalk.processes.listeners import Listeners
 from ropewalk.supervision.failure import DeathRecord
 
 DeathHandler = Callable[[str, DeathRecord], object]
 """Called with the run that a process was given and the record of its death, on the thread of a session's loop."""
 
 _run = ""
-_handlers: tuple[DeathHandler, ...] = ()
+_of_deaths: Listeners[DeathHandler] = Listeners()
 
 
 def give_run(run: str) -> None:
@@ -36,17 +37,10 @@ def listen_to_deaths(handler: DeathHandler) -> Callable[[], None]:
     Returns:
         A function that ends this.
     """
-    global _handlers
-    _handlers = (*_handlers, handler)
-
-    def stop() -> None:
-        global _handlers
-        _handlers = tuple(each for each in _handlers if each is not handler)
-
-    return stop
+    return _of_deaths.add(handler)
 
 
 def tell_of_death(run: str, record: DeathRecord) -> None:
     """Tell the handlers of a death."""
-    for handler in _handlers:
+    for handler in _of_deaths:
         handler(run, record)

@@ -32,13 +32,13 @@ class JoinedAgent:
     Args:
         parent: the context of this process.
         loop: loop of the session.
-        crew: the listener, the session's `AgentMessages`.
+        listener: the session's `AgentMessages`.
     """
 
-    def __init__(self, parent: ProcessContext, loop: Loop, crew: FleetListener) -> None:
+    def __init__(self, parent: ProcessContext, loop: Loop, listener: FleetListener) -> None:
         self._parent = parent
         self._loop = loop
-        self._crew = crew
+        self._listener = listener
         self._agent = AgentRecord(
             "agent",
             Share(None, Resources()),
@@ -62,8 +62,8 @@ class JoinedAgent:
     def linked(self, agent: AgentRecord, link: Link) -> None:
         """Take over the link to the agent."""
         agent.link = link
-        self._loop.add_link(link, lambda received: self._crew.on_heard(agent, received), self._lost)
-        self._crew.on_agent_up(agent)
+        self._loop.add_link(link, lambda received: self._listener.on_heard(agent, received), self._lost)
+        self._listener.on_agent_up(agent)
 
     def prepare(self, resources: Resources, then: Callable[[EngineError | None], object]) -> None:
         """Call `then` at once: there is no engine to ask."""
@@ -103,8 +103,8 @@ class JoinedAgent:
     def _lost(self, why: str) -> None:
         text = f"the agent on {self._agent.host or 'a host'} is gone: {why}"
         self.agents.clear()
-        self._crew.on_agent_lost(self._agent, text)
+        self._listener.on_agent_lost(self._agent, text)
         # The kernel ends this process with the agent, in a moment. An error now would become the result of a task that
         # runs again elsewhere; the error is for the case that the agent lives and only its link is lost.
         error = StartFailed(f"{text}; this process ends with it")
-        self._loop.call_later(_ORPHAN_S, lambda: self._crew.on_no_agents(error))
+        self._loop.call_later(_ORPHAN_S, lambda: self._listener.on_no_agents(error))

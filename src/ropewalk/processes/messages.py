@@ -82,9 +82,9 @@ class StartProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
     code_root: str = ""
     """Folder of the project on the launcher's host."""
     bounded: bool = False
-    """Whether it gets no more CPUs and GPUs than it asks for, and does not start where there are fewer."""
-    memory_limit_bytes: int = 0
-    """Memory limit of the process and all that it starts, in bytes; 0 for no limit."""
+    """Whether it gets no more CPUs, GPUs and memory than it asks for, and does not start where there are fewer."""
+    memory_bytes: int = 0
+    """The bytes of memory that it asks for, and the limit of it and all that it starts if it is bounded; 0 for none."""
     cpu_numbers: tuple[int, ...] = ()
     """The CPUs that its agent binds it to."""
     changes: dict[str, Change] = {}

@@ -27,7 +27,6 @@ from ropewalk.errors import LinkClosed, StartFailed
 from ropewalk.escaping import escaped
 from ropewalk.processes import bootstrap, environment
 from ropewalk.processes.agent_record import AgentRecord, Home
-from ropewalk.processes.code_bundle import CodeBundle
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.fleet import Fleet, default_resources
 from ropewalk.processes.given_run import run_to_give, tell_of_death
@@ -58,7 +57,10 @@ from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.main_namespace import is_importing
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # only a run of several hosts imports it
+    from ropewalk.processes.code_bundle import CodeBundle
+
+if TYPE_CHECKING:  # only a run of several hosts imports it
     from ropewalk.processes.code_sender import CodeSender  # which reaches processes through the blobs
 
 logger = logging.getLogger(__name__)
@@ -426,7 +428,7 @@ class ProcessManager:
             code=code.id if code else "",
             code_root=code.root if code else "",
             bounded=spec.bounded,
-            memory_limit_bytes=(spec.resources.memory_bytes or 0) if spec.bounded else 0,
+            memory_bytes=spec.resources.memory_bytes or 0,
             keeps_records=self._records.has_listeners,
             run=process.run,
         )

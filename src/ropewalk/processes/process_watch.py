@@ -66,9 +66,9 @@ class ProcessWatch:
 
     def _end_overuse(self) -> None:
         limits = {
-            pid: process.start.memory_limit_bytes
+            pid: process.start.memory_bytes
             for pid, process in self._children.by_pid.items()
-            if process.start.memory_limit_bytes
+            if process.start.bounded and process.start.memory_bytes
         }
         for pid, words in overuse(limits).items():
             self._children.kill(self._children.by_pid[pid], words)

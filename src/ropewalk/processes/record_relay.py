@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.agent_record import AgentRecord
+from ropewalk.processes.listeners import Listeners
 from ropewalk.processes.managed_process import ManagedProcess
 from ropewalk.processes.messages import FlushRecords, Records, RecordsSeen
 from ropewalk.processes.owner import Owner, ProcessSpec
@@ -53,7 +54,7 @@ Handler = Callable[[RecordBatch], bool]
 whether it takes the batch; if it does, it calls `seen`."""
 
 
-_everywhere: tuple[Handler, ...] = ()
+_everywhere: Listeners[Handler] = Listeners()
 
 
 def listen_everywhere(handler: Handler) -> Callable[[], None]:
@@ -62,14 +63,7 @@ def listen_everywhere(handler: Handler) -> Callable[[], None]:
     Returns:
         A function that ends this.
     """
-    global _everywhere
-    _everywhere = (*_everywhere, handler)
-
-    def stop() -> None:
-        global _everywhere
-        _everywhere = tuple(each for each in _everywhere if each is not handler)
-
-    return stop
+    return _everywhere.add(handler)
 
 
 class RecordRelay:
@@ -81,7 +75,7 @@ class RecordRelay:
 
     def __init__(self, agents: Callable[[], Iterable[AgentRecord]] = list) -> None:
         self._agents = agents
-        self._handlers: tuple[Handler, ...] = ()
+        self._here: Listeners[Handler] = Listeners()
         self._numbers = itertools.count(1)
         self._unflushed: dict[int, set[AgentRecord]] = {}
         """Agents that have not answered yet, by the number of a request."""
@@ -90,7 +84,7 @@ class RecordRelay:
     @property
     def has_listeners(self) -> bool:
         """Whether anyone listens: processes that are started while nobody does write to the launcher."""
-        return bool(self._handlers or _everywhere)
+        return bool(self._here) or bool(_everywhere)
 
     def listen(self, handler: Handler) -> Callable[[], None]:
         """Have a handler asked about each batch; from any thread, before the processes are started.
@@ -98,12 +92,7 @@ class RecordRelay:
         Returns:
             A function that ends this.
         """
-        self._handlers = (*self._handlers, handler)
-
-        def stop() -> None:
-            self._handlers = tuple(each for each in self._handlers if each is not handler)
-
-        return stop
+        return self._here.add(handler)
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until all that processes have written so far was handled; from any thread but the loop's.
@@ -152,7 +141,7 @@ class RecordRelay:
             is_last=records.is_last,
             seen=seen,
         )
-        if any(self._takes(handler, batch) for handler in (*self._handlers, *_everywhere)):
+        if any(self._takes(handler, batch) for handler in (*self._here, *_everywhere)):
             return
         seen()
         if not self._warned and records.data:

@@ -27,7 +27,9 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ropewalk import interpreter_ahead
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine, Reach
 from ropewalk.engines.resources import usable_cpus
@@ -37,7 +39,6 @@ from ropewalk.processes import bootstrap, environment, open_sessions
 from ropewalk.processes.agent_messages import AgentMessages
 from ropewalk.processes.agent_record import LAUNCHER, AgentRecord, Home
 from ropewalk.processes.blob_directory import BlobDirectory
-from ropewalk.processes.code_bundle import CodeBundle, find_project, make_bundle
 from ropewalk.processes.code_sender import CodeSender
 from ropewalk.processes.fleet import Fleet
 from ropewalk.processes.host_services import HostServices, find_through_agent
@@ -49,7 +50,6 @@ from ropewalk.processes.output import output_file_name
 from ropewalk.processes.output_relay import OutputRelay
 from ropewalk.processes.process_manager import Beginning, ProcessManager
 from ropewalk.processes.record_relay import RecordRelay
-from ropewalk.processes.relay_routing import RelayRoute, RelayRouter
 from ropewalk.processes.retirements import Retirements
 from ropewalk.processes.rights import guest_mark
 from ropewalk.settings import Settings
@@ -62,6 +62,10 @@ from ropewalk.transport.link import Link
 from ropewalk.transport.loop_with_guests import LoopWithGuests
 from ropewalk.transport.passport import Passport
 from ropewalk.transport.tokens import host_of, key_of_host, new_key, token_for
+
+if TYPE_CHECKING:  # only a run of several hosts imports these
+    from ropewalk.processes.code_bundle import CodeBundle
+    from ropewalk.processes.relay_routing import RelayRoute, RelayRouter
 
 _END_S = 6.0
 """A second call of `close` waits at most this long (seconds) for the first one."""
@@ -245,6 +249,7 @@ class Session:
                 except BaseException:
                     self._users -= 1
                     self.close()  # the next pool tries with another one
+                    interpreter_ahead.discard()
                     raise
 
     def release(self) -> None:
@@ -335,7 +340,7 @@ class Session:
 
     def _open(self) -> None:
         if self._parent is None:
-            self.run_id = os.urandom(8).hex()
+            self.run_id = interpreter_ahead.new_run_id(self.settings.engine)
             self.folder = create_run_folder(self.settings.run_folder)
             socket_name = "launcher.sock"
             kernel.raise_descriptor_limit()
@@ -406,6 +411,8 @@ class Session:
         else:
             self._fleet = Fleet(engine, home, self.loop, self._members, messages)
             if self._passport:
+                from ropewalk.processes.relay_routing import RelayRouter
+
                 tell = self.processes.tell_owners
                 self._ways = messages.ways = RelayRouter(
                     self._fleet, self.loop, self._listener, self._passport.ip, tell
@@ -429,6 +436,8 @@ class Session:
         self._passport = Passport(LAUNCHER, ip, issue(LAUNCHER) if issue else None)
         code: CodeBundle | None = None
         if self.settings.code == "bundle":
+            from ropewalk.processes.code_bundle import find_project, make_bundle
+
             main = getattr(sys.modules.get("__main__"), "__file__", None)
             project = find_project(Path(main) if main else None, Path(working_folder()))
             code = make_bundle(project, self.settings.code_limit)

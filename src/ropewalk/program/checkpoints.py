@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from ropewalk.atomic_files import StagedFile
+from ropewalk.atomic_files import StagedFile, told_of_room
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.state_container import Writable, damaged, read_container, write_container
 from ropewalk.transport.frames import Part
@@ -152,7 +152,7 @@ class NewFile:
         self._files = FolderFiles(folder, name, replica)
         with self._explained():
             self._staged = StagedFile(self._files.current)
-        self.file: BinaryIO = self._staged.file
+        self.file: Writable = _NamedFile(self._staged)
         """The open file, to be written by this process or by a child of it."""
 
     def write(self, header: Header, payload: Payload) -> None:
@@ -170,9 +170,8 @@ class NewFile:
         Raises:
             OSError: this fails; the earlier checkpoints are still good.
         """
-        with self._explained():
+        with self._explained(), self._staged:
             self._staged.commit(previous=self._files.previous)
-        self._staged.close()
         return self._files.current
 
     def discard(self) -> None:
@@ -188,6 +187,23 @@ class NewFile:
                 f"The checkpoint of {self._label} was not saved in {self._folder}; the one before it is unchanged."
             )
             raise
+
+
+class _NamedFile:
+    """A staged file, whose errors name it also where a child of this process writes to it."""
+
+    def __init__(self, staged: StagedFile) -> None:
+        self._staged = staged
+
+    def write(self, data: Part) -> int:
+        """Write all of `data`."""
+        with told_of_room(self._staged.path, self._staged.file):
+            return self._staged.file.write(data)
+
+    def flush(self) -> None:
+        """Hand to the kernel what is still in this process."""
+        with told_of_room(self._staged.path, self._staged.file):
+            self._staged.file.flush()
 
 
 def save(

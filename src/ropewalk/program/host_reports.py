@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Mapping
 
 from ropewalk.processes.notifier import Notifier
 from ropewalk.program.hosting import Hosting
@@ -21,6 +23,8 @@ class HostReports:
     def __init__(self, units: Units, changed: Notifier) -> None:
         self.calls: dict[tuple[str, int], NodeCalls] = {}
         """The last report of each replica's calls, by node and replica."""
+        self._made_before: dict[tuple[str, int], Mapping[str, int]] = {}
+        """The calls that each replica has made to each service before it was started last, by node and replica."""
         self.answers: dict[int, int] = {}
         """Number of hosts that have answered, by the number of a request that a thread waits for."""
         self._units = units
@@ -48,10 +52,25 @@ class HostReports:
             if unit:
                 unit.asked = None
         for calls in status.nodes:
-            self.calls[calls.node, calls.unit.replica] = calls
+            self._take(calls)
         if status.number in self.answers:  # otherwise no thread waits for it any more
             self.answers[status.number] += 1
             self._changed.ring()
+
+    def _take(self, calls: NodeCalls) -> None:
+        key = calls.node, calls.unit.replica
+        last = self.calls.get(key)
+        if last and last.unit.generation != calls.unit.generation:
+            self._made_before[key] = Counter(self._made_before.get(key, {})) + Counter(last.calls_to)
+        self.calls[key] = calls
+
+    def calls_made(self) -> list[tuple[str, Mapping[str, int]]]:
+        """Return names of nodes with calls that they have made to each service, whose sums never fall; any thread.
+
+        A restart does not begin them anew: the rate of a caller whose replicas die often would be shown too low.
+        """
+        before = [(node, made) for (node, _), made in list(self._made_before.items())]
+        return before + [(calls.node, calls.calls_to) for calls in list(self.calls.values())]
 
     def occupation(self, unit: UnitReplica) -> str:
         """A description of what a unit is doing that was asked to end."""

@@ -86,8 +86,8 @@ class ProgramViewer:
         if self._edges is None:  # arguments are searched once
             self._edges = sorted({(edge.source, edge.target) for edge in edges_of(list(self._specs.values()))})
         kinds = {name: spec.node.kind for name, spec in self._specs.items()}
-        made = [(node.name, calls.calls_to) for node in nodes if (calls := self._calls_of(node))]
-        return {"nodes": graph_nodes(kinds, nodes, busy_s), "edges": graph_edges(self._edges, made)}
+        edges = graph_edges(self._edges, self._conductor.reports.calls_made())
+        return {"nodes": graph_nodes(kinds, nodes, busy_s), "edges": edges}
 
 
 def graph_nodes(
@@ -127,7 +127,7 @@ def graph_edges(
 
     Args:
         edges: pairs of a caller and a service, by name.
-        made: for each replica its name, and the number of its calls by name of the service.
+        made: names of nodes, each with a number of its calls by name of the service; a node may be named repeatedly.
     """
     sums: Counter[tuple[str, str]] = Counter()
     for source, calls in made:

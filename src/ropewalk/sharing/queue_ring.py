@@ -404,8 +404,8 @@ def _withdrawn(ring: QueueRing, is_over: Callable[[int, int], bool]) -> list[int
             bound = words[BOUND]
             num_free = max(bound - max(count - len(getters), 0), 0) if bound else 0
             if ring.version == version:
+                # No new version: that places are left out where calls are over changes nothing for an outer change.
                 words[QUEUE], words[PUTTERS] = left, putters_left
-                ring.version = version + 1
                 return [*getters[:count], *putters[:num_free], *joiners]
     finally:
         unlock(ring.mutex)

@@ -17,9 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from ropewalk.atomic_files import boot_id
+from ropewalk.process_start import start_ticks
 from ropewalk.surroundings import current_folder, working_folder
 from ropewalk.tracking.records import OwnerIs
 from ropewalk.version import VERSION
@@ -32,7 +31,7 @@ _INSTALLED = re.compile(r"(.+?)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info")
 
 def this_process() -> OwnerIs:
     """Return what identifies this process, also after its process id was given to another one."""
-    return OwnerIs(platform.node(), os.getpid(), psutil.Process().create_time(), boot_id())
+    return OwnerIs(platform.node(), os.getpid(), start_ticks(os.getpid()), boot_id())
 
 
 def collect(seed: int | None = None) -> dict[str, Any]:

@@ -50,8 +50,8 @@ class OwnerIs(msgspec.Struct, tag=2, array_like=True, frozen=True):
 
     host: str
     pid: int
-    started: float
-    """When that process started, in seconds since the epoch: process ids are reused."""
+    start_ticks: int
+    """When that process started, in clock ticks since the boot: process ids are reused."""
     boot: str
     """Boot id of the kernel that counts these process ids."""
 

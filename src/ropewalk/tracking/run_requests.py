@@ -23,8 +23,6 @@ ANSWER_S = 5.0
 PARTICIPLES = {"pause": "paused", "stop": "stopped", "kill": "killed"}
 """What can be asked of a run, and what the run is then."""
 _LOOK_S = 0.1
-_SAME_S = 2.0
-"""How far two measurements of the start of one process may differ."""
 
 
 def check_can_be_asked(row: RunRow, action: str) -> None:
@@ -106,8 +104,7 @@ def is_here(row: RunRow) -> bool:
     owner = row.owner
     if owner is None or owner.host != here.host or not here.boot or owner.boot != here.boot:
         return False
-    started = here.started(owner.pid)
-    return started is not None and abs(started - owner.started) <= _SAME_S
+    return owner.start_ticks > 0 and here.start_ticks(owner.pid) == owner.start_ticks
 
 
 def _kill_here(store: RunStore, row: RunRow, number: int) -> RequestRow | None:

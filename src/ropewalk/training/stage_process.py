@@ -79,15 +79,15 @@ class StageProcess(WatchedWorker):
         self._training = training
         self._peers = peers
         self._commands: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._crew: StageRuntime | None = None
+        self._runtime: StageRuntime | None = None
         self._epoch = -1
         self._early: dict[int, tuple[Admission, Future[AdmissionOutcome]]] = {}
         """Admissions that arrived before their turn, and calls that are not answered yet."""
         self._open: list[Future[Any]] = []
         self._next_number = 0
-        self._shelf: SnapshotStore[WorkerSnapshot] = SnapshotStore()
+        self._snapshots: SnapshotStore[WorkerSnapshot] = SnapshotStore()
         self._inboxes = Inboxes()
-        self._courier = Replicator(self._keep_here_and_there)
+        self._replicator = Replicator(self._keep_here_and_there)
         self._copy: dict[str, Any] = {}
         self._is_stopping = False
 
@@ -99,8 +99,8 @@ class StageProcess(WatchedWorker):
 
     def where(self) -> str:
         """Return what the process is doing at the moment, in words."""
-        crew = self._crew
-        return crew.doing if crew is not None else "it is not a worker just now"
+        runtime = self._runtime
+        return runtime.doing if runtime is not None else "it is not a worker just now"
 
     @concurrent(1)
     def sample(self, num_steps: int, with_exchange: bool) -> WorkerSample | None:
@@ -110,8 +110,8 @@ class StageProcess(WatchedWorker):
             num_steps: the number of steps whose actions are wanted; 0: none.
             with_exchange: whether the costs of the exchange are wanted.
         """
-        crew = self._crew
-        return None if crew is None else crew.sample(num_steps, with_exchange=with_exchange)
+        runtime = self._runtime
+        return None if runtime is None else runtime.sample(num_steps, with_exchange=with_exchange)
 
     def clock(self) -> int:
         """Return the time of its clock, in nanoseconds."""
@@ -136,7 +136,7 @@ class StageProcess(WatchedWorker):
         def begin() -> None:
             self._abort(epoch)
             self._epoch = epoch
-            self._shelf.begin(epoch, basis)
+            self._snapshots.begin(epoch, basis)
 
         self._do(begin)
 
@@ -162,17 +162,17 @@ class StageProcess(WatchedWorker):
     @concurrent(2)
     def abort(self, epoch: int) -> None:
         """Drop the work of this epoch, and of earlier ones."""
-        crew = self._crew
-        if crew is not None and crew.assignment.epoch <= epoch:
-            crew.interrupt()
+        runtime = self._runtime
+        if runtime is not None and runtime.assignment.epoch <= epoch:
+            runtime.interrupt()
         self._do(lambda: self._abort(epoch))
 
     @method
     def deliver(self, message: FarMessage) -> None:
         """Accept a message from a worker on another host."""
-        crew = self._crew
-        if crew is not None:
-            crew.links.deliver(message)
+        runtime = self._runtime
+        if runtime is not None:
+            runtime.links.deliver(message)
 
     @method
     def deliver_packet(self, stage: int, packet: Packet) -> None:
@@ -204,33 +204,33 @@ class StageProcess(WatchedWorker):
     @concurrent(2)
     def counters(self) -> WorkerCounters:
         """Return the counters of this worker."""
-        return self._do(lambda: self._crew_here.counters())
+        return self._do(lambda: self._runtime_here.counters())
 
     @concurrent(2)
     def record(self) -> WorkerRecord:
         """Return the recent actions of this worker."""
-        return self._do(lambda: self._crew_here.recorder.take())
+        return self._do(lambda: self._runtime_here.recorder.take())
 
     @concurrent(16)
     def keep(self, epoch: int, snapshot: WorkerSnapshot) -> None:
         """Keep a snapshot of a peer, in case it dies."""
-        self._shelf.put(epoch, snapshot)
+        self._snapshots.put(epoch, snapshot)
 
     def kept(self) -> Any:
         """Return the workers and cuts of the snapshots that are kept here."""
-        return self._shelf.contents()
+        return self._snapshots.contents()
 
     @concurrent(16)
     def snapshot(self, worker: PlanWorker, cut: Cut, epoch: int) -> WorkerSnapshot:
         """Return a snapshot that is kept here, by the epoch that took it."""
-        return self._shelf.get(worker, cut, epoch, to_send=True)
+        return self._snapshots.get(worker, cut, epoch, to_send=True)
 
     @concurrent(16)
     def copy(self, seat: int, worker: PlanWorker, cut: Cut, epoch: int) -> None:
         """Get a snapshot from a peer and keep it too, because another keeper is gone."""
         if injection.visit:
             injection.visit("stage.before_copying", str(self._epoch))
-        self._shelf.put(epoch, self._snapshot_at(seat, worker, cut, epoch))
+        self._snapshots.put(epoch, self._snapshot_at(seat, worker, cut, epoch))
 
     # --- the main thread ----------------------------------------------------------------------------------------------
 
@@ -239,29 +239,29 @@ class StageProcess(WatchedWorker):
         node_context.on_stop(self._stop)
         try:
             while not self._is_stopping:
-                if self._crew is None or self._crew.is_idle:
+                if self._runtime is None or self._runtime.is_idle:
                     self._commands.get()()
                 while not self._commands.empty():
                     self._commands.get()()
-                if self._crew is not None and not self._is_stopping:
-                    self._compute(self._crew)
+                if self._runtime is not None and not self._is_stopping:
+                    self._compute(self._runtime)
         finally:
             self._has_ended.set()
-            self._courier.close()
+            self._replicator.close()
             # Calls that wait for steps would delay the end of the process.
             self._give_up(ExchangeAborted("this process ends", epoch=self._epoch))
 
-    def _compute(self, crew: StageRuntime) -> None:
+    def _compute(self, runtime: StageRuntime) -> None:
         try:
-            crew.go_on(lambda: not self._commands.empty())
+            runtime.go_on(lambda: not self._commands.empty())
         except Exception as error:
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
         """Fail all calls of this epoch, whose work cannot go on here."""
-        if self._crew is not None:
-            self._crew.close()
-            self._crew = None
+        if self._runtime is not None:
+            self._runtime.close()
+            self._runtime = None
         waiting = [*self._open, *(done for _, done in self._early.values())]
         self._open, self._early = [], {}
         for done in waiting:
@@ -273,17 +273,19 @@ class StageProcess(WatchedWorker):
         self._give_up(ExchangeAborted(f"epoch {self._epoch} was given up", epoch=self._epoch))
         self._epoch, self._next_number = assignment.epoch, 0
         origin = assignment.origin
-        self._shelf.begin(assignment.epoch, (origin.epoch, origin.cut) if isinstance(origin, FromSnapshots) else None)
+        self._snapshots.begin(
+            assignment.epoch, (origin.epoch, origin.cut) if isinstance(origin, FromSnapshots) else None
+        )
         tensors: TensorSource | None = None
         if isinstance(origin, FromTensors):
             tensors = GivenTensors(origin.tensors)
         elif isinstance(origin, FromSource):
             tensors = self._training.source
-        crew = StageRuntime(
+        runtime = StageRuntime(
             self._training,
             assignment,
             tensors,
-            self._courier,
+            self._replicator,
             lambda stage: self._sends(assignment, stage),
             self._inboxes,
         )
@@ -292,28 +294,28 @@ class StageProcess(WatchedWorker):
                 pass
             case FromSnapshots(cut, epoch, places, True):
                 snapshot = self._snapshot_at(places[assignment.worker], assignment.worker, cut, epoch)
-                crew.put(snapshot)
-                self._shelf.put(epoch, snapshot)
+                runtime.put(snapshot)
+                self._snapshots.put(epoch, snapshot)
             case FromSnapshots(cut, epoch, places, _):
                 snapshots = [self._snapshot_at(place, of, cut, epoch) for of, place in places.items()]
-                self._give_back(crew, as_state(snapshots))
+                self._give_back(runtime, as_state(snapshots))
             case FromState(state):
-                self._give_back(crew, state)
+                self._give_back(runtime, state)
             case FromCheckpoint(checkpoint):
-                self._give_back(crew, checkpoint.load(_names_of(crew)))
-        self._crew = crew
-        return crew.links.endpoint()
+                self._give_back(runtime, checkpoint.load(_names_of(runtime)))
+        self._runtime = runtime
+        return runtime.links.endpoint()
 
-    def _give_back(self, crew: StageRuntime, state: Mapping[str, Any]) -> None:
+    def _give_back(self, runtime: StageRuntime, state: Mapping[str, Any]) -> None:
         """Restore the stages from their parts of a state."""
-        names = _names_of(crew)
+        names = _names_of(runtime)
         own = {kind: {name: one for name, one in state[kind].items() if name in names}
                for kind in ("parameters", "buffers", "optimizer", "options", "rates")}  # fmt: skip
-        give_back(own, list(crew.stages.values()), crew.rates)
+        give_back(own, list(runtime.stages.values()), runtime.rates)
 
     def _taken(self, names: Collection[str]) -> dict[str, Any]:
-        crew, wanted = self._crew_here, set(names)
-        state = on_cpu(taken(list(crew.stages.values()), crew.rates))
+        runtime, wanted = self._runtime_here, set(names)
+        state = on_cpu(taken(list(runtime.stages.values()), runtime.rates))
         return {kind: {name: one for name, one in named.items() if name in wanted} for kind, named in state.items()}
 
     def _sends(self, assignment: Assignment, stage: int) -> list[Send]:
@@ -329,7 +331,7 @@ class StageProcess(WatchedWorker):
         if isinstance(place, StoredSnapshot):
             return stored_snapshots.read(place)
         if place == self._seat:
-            return self._shelf.get(worker, cut, epoch)
+            return self._snapshots.get(worker, cut, epoch)
         try:
             return self._peers[place].snapshot(worker, cut, epoch)
         except ServiceLost as error:  # otherwise it would look as if this process were gone
@@ -339,34 +341,34 @@ class StageProcess(WatchedWorker):
         """Send one of our own snapshots to its keeper; in the replicator's thread."""
         if injection.visit:
             injection.visit("stage.before_keeping", str(epoch))
-        self._shelf.put(epoch, snapshot)
+        self._snapshots.put(epoch, snapshot)
         return self._peers[seat].keep.future(epoch, snapshot)
 
     def _connect(self, epoch: int, endpoints: Mapping[PlanWorker, Endpoint]) -> None:
-        crew = self._crew_here
+        runtime = self._runtime_here
         if epoch == self._epoch:
-            seats = crew.assignment.seats
+            seats = runtime.assignment.seats
             try:
-                crew.links.connect(endpoints, {worker: one_way(self._peers[seats[worker]]) for worker in endpoints})
+                runtime.links.connect(endpoints, {worker: one_way(self._peers[seats[worker]]) for worker in endpoints})
             except PeerLost as error:  # the controller learns of the loss by itself
                 raise ExchangeAborted(f"a worker that was to be connected is gone: {error}", epoch=epoch) from error
 
     def _admit(self, admission: Admission, done: Future[AdmissionOutcome]) -> None:
-        if (crew := self._crew_of(admission.epoch, done)) is None:
+        if (runtime := self._runtime_of(admission.epoch, done)) is None:
             return
         self._early[admission.number] = admission, done
         while (following := self._early.pop(self._next_number, None)) is not None:
             self._next_number += 1
-            self._begin(functools.partial(crew.admit, following[0]), following[1])
+            self._begin(functools.partial(runtime.admit, following[0]), following[1])
 
     def _examine(self, asked: Examination, done: Future[Any]) -> None:
-        if (crew := self._crew_of(asked.epoch, done)) is not None:
-            self._begin(functools.partial(crew.examine, asked), done)
+        if (runtime := self._runtime_of(asked.epoch, done)) is not None:
+            self._begin(functools.partial(runtime.examine, asked), done)
 
-    def _crew_of(self, epoch: int, done: Future[Any]) -> StageRuntime | None:
+    def _runtime_of(self, epoch: int, done: Future[Any]) -> StageRuntime | None:
         """Return the runtime of an epoch; None, and `done` fails, if the epoch is over."""
-        if epoch == self._epoch and self._crew is not None:
-            return self._crew
+        if epoch == self._epoch and self._runtime is not None:
+            return self._runtime
         done.set_exception(ExchangeAborted(f"epoch {epoch} was given up", epoch=epoch))
         return None
 
@@ -388,10 +390,10 @@ class StageProcess(WatchedWorker):
             self._give_up(ExchangeAborted(f"epoch {self._epoch} was given up", epoch=self._epoch))
 
     @property
-    def _crew_here(self) -> StageRuntime:
-        if self._crew is None:
+    def _runtime_here(self) -> StageRuntime:
+        if self._runtime is None:
             raise ExchangeAborted("this process is not a worker just now", epoch=self._epoch)
-        return self._crew
+        return self._runtime
 
     def _stop(self) -> None:
         def stop() -> None:
@@ -414,11 +416,11 @@ class StageProcess(WatchedWorker):
 
     def _submit(self, command: Callable[[], object]) -> None:
         self._commands.put(command)
-        crew = self._crew
-        if crew is not None:
-            crew.links.ring()
+        runtime = self._runtime
+        if runtime is not None:
+            runtime.links.ring()
 
 
-def _names_of(crew: StageRuntime) -> set[str]:
+def _names_of(runtime: StageRuntime) -> set[str]:
     """Return the parameters and buffers of its stages."""
-    return {name for stage in crew.stages.values() for name in (*stage.versions.parameters, *stage.buffers)}
+    return {name for stage in runtime.stages.values() for name in (*stage.versions.parameters, *stage.buffers)}

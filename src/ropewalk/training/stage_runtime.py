@@ -67,7 +67,7 @@ class StageRuntime:
         assignment: the role of this worker.
         tensors: the source of the initial values of its parameters and buffers; None: arbitrary values, because others
             will replace them.
-        courier: sends snapshots to their keepers.
+        replicator: sends snapshots to their keepers.
         sends: for a stage, by replica, functions that send a packet of an exchange.
         inboxes: receive the packets of exchanges.
     """
@@ -77,7 +77,7 @@ class StageRuntime:
         training: TrainingConfig,
         assignment: Assignment,
         tensors: TensorSource | None,
-        courier: Replicator,
+        replicator: Replicator,
         sends: Callable[[int], list[Send]],
         inboxes: Inboxes,
     ) -> None:
@@ -124,7 +124,7 @@ class StageRuntime:
         self._taker = None
         if assignment.takes_snapshots:
             self._taker = SnapshotTaker(self._worker, self.rates, self._exchanges, flushes=self.schedule.flushes)
-        self._courier = courier
+        self._replicator = replicator
         self._cuts: dict[Action, tuple[Cut, int]] = {}
         """By the step that ends it, a cut of which a snapshot is wanted, and the seat of its keeper."""
         self._to_do: deque[Action | Mark] = deque()
@@ -316,7 +316,7 @@ class StageRuntime:
         took_s = time.monotonic() - began
         self._num_snapshots += 1
         self._snapshot_s += took_s
-        self._courier.bring(ReplicationJob(keeper, self.assignment.epoch, snapshot, took_s, self.assignment.folder))
+        self._replicator.bring(ReplicationJob(keeper, self.assignment.epoch, snapshot, took_s, self.assignment.folder))
 
     def _put_loss(self, micro_batch: int, value: Tensor, weight: float | None) -> None:
         self._losses.append((micro_batch, value, weight))
@@ -330,8 +330,8 @@ class StageRuntime:
             tuple(weight for _, _, weight in losses),
             norm=None if verdict is None else verdict.norm,
             is_skipped=verdict is not None and verdict.skips,
-            kept=self._courier.delivered(self.assignment.epoch),
-            lost_snapshots=self._courier.failed(self.assignment.epoch),
+            kept=self._replicator.delivered(self.assignment.epoch),
+            lost_snapshots=self._replicator.failed(self.assignment.epoch),
         )
 
 

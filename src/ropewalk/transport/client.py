@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
-import select
 import socket
 import time
 
@@ -238,6 +237,4 @@ def receive_in_time(link: Link, deadline: float) -> Received | None:
         try:
             return link.read_ready()
         except BlockingIOError:
-            poller = select.poll()
-            poller.register(link.stream.fileno(), select.POLLIN)
-            poller.poll(seconds_left(deadline) * 1000)
+            link.wait(seconds_left(deadline))

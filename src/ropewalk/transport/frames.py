@@ -140,7 +140,7 @@ class FrameReader:
         self._end: int = 0
         self._fds: list[int] = []
         self._large: _LargeFrame | None = None
-        self._filled = False
+        self._filled: bool = False
         self._expects_large = False
         """Whether the last frame was large: then only the head of the next one is read into the buffer."""
         self.may_hold_more: bool = not stream.carries_fds
@@ -166,8 +166,6 @@ class FrameReader:
             else:
                 target = self._room() if self._end or self._filled or self._expects_large else self._view
             self.may_hold_more = False  # unless something comes, the stream has nothing until the kernel announces more
-            if not self._end:
-                self._buffer[0] = 0  # no frame begins with it; see `has_begun`
             count = self._stream.receive_into(target, wait=wait)
             self.num_bytes += count
             if count == 0:
@@ -195,6 +193,8 @@ class FrameReader:
                     # Other links must get their turn; the rest is in the kernel, which announces it again.
                     raise BlockingIOError
         self.may_hold_more = self._start != self._end or self._filled or not self._stream.carries_fds
+        if self._start == self._end:
+            self._buffer[0] = 0  # no frame begins with it; see `has_begun`
         return frame
 
     def _parse_alone(self, count: int) -> Frame | None:
@@ -229,8 +229,8 @@ class FrameReader:
 
     @property
     def has_begun(self) -> bool:
-        """Return whether bytes have arrived since `next`, which was interrupted, began to wait with an empty buffer."""
-        return self._end != 0 or self._large is not None or self._buffer[0] != 0
+        """Return whether bytes have arrived since the last frame, also into a call of `next` that was interrupted."""
+        return self._start != self._end or self._large is not None or self._buffer[0] != 0
 
     def take_fds(self) -> list[int]:
         """Return the descriptors that no frame has claimed (to be closed when the link ends)."""

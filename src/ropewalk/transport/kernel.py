@@ -109,6 +109,23 @@ def open_process(pid: int) -> int | None:
         return None
 
 
+def is_running(pid: int) -> bool:
+    """Return whether a process of this user is there and has not ended.
+
+    One that has ended is there, and takes signals, until its parent has waited for it.
+    """
+    if pid <= 0:  # these name groups of processes
+        return False
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read(4096).rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except (ProcessLookupError, PermissionError, OverflowError):
+        return False
+    except OSError:  # where /proc is not mounted, a zombie is taken for alive
+        return True
+
+
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent ends; only from a process's main thread.
 
@@ -288,6 +305,7 @@ __all__ = [
     "Refusal",
     "adopt_orphans",
     "die_with_parent",
+    "is_running",
     "memory_file",
     "name_thread",
     "open_process",

@@ -1,13 +1,15 @@
 """Links: typed messages over a stream, sent from any thread and received in one.
 
-A link is used in one of two ways. A worker's main thread calls `receive` and waits in the kernel. A serving process
-gives its links to a `Loop`, which calls `read_ready` and `write_ready`; then `send` never waits for the peer: bytes
-that do not go out at once are kept in order and sent by the loop.
+A link is used in one of two ways. A worker's main thread calls `receive`, which looks for a moment if that pays
+(`looking.py`) and then waits in the kernel. A serving process gives its links to a `Loop`, which calls `read_ready` and
+`write_ready`; then `send` never waits for the peer: bytes that do not go out at once are kept in order and sent by the
+loop.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import threading
@@ -31,6 +33,7 @@ from ropewalk.transport.frames import (
     encode_with_one,
     encode_with_two,
 )
+from ropewalk.transport.looking import Looking
 from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
 HIGH_WATER_BYTES = 16 << 20
@@ -234,7 +237,13 @@ class Link:
         Args:
             wait: False to return only what has arrived, as `read_ready` does.
         """
-        frame = self._reader.next(wait=wait)
+        reader = self._reader
+        if not wait or reader.may_hold_more or self.look():
+            frame = reader.next(wait=wait)
+        else:
+            slept_from = time.monotonic()
+            frame = reader.next(wait=True)  # which sleeps and takes in one system call
+            self._looking.slept(time.monotonic() - slept_from)
         if frame is None:
             return None
         fds = Descriptors(frame.fds) if frame.fds else NONE
@@ -251,6 +260,35 @@ class Link:
             BlockingIOError: no whole message is here.
         """
         return self.receive(wait=False)
+
+    def look(self) -> bool:
+        """Look for what arrives now, if that pays; return whether something has. For the thread that reads."""
+        looking = self._looking
+        return looking.pays and bool(looking.look(self._poll_now))
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until `read_ready` has something to tell; return whether it has. For the thread that reads.
+
+        This takes nothing: it may be interrupted at any moment, also by a handler that waits as well.
+
+        Args:
+            timeout_s: the maximum, in seconds.
+        """
+        return self.closed or bool(self._looking.poll(self._poller(select.POLLIN).poll, 1000 * timeout_s))
+
+    @functools.cached_property  # links that a loop serves need none
+    def _looking(self) -> Looking:
+        return Looking()
+
+    @functools.cached_property
+    def _poll_now(self) -> Callable[[], list[tuple[int, int]]]:
+        return functools.partial(self._poller(select.POLLIN).poll, 0)
+
+    def _poller(self, events: int) -> select.poll:
+        poller = select.poll()
+        with contextlib.suppress(ValueError):  # it was closed here at this moment
+            poller.register(self.stream.fileno(), events)
+        return poller
 
     @property
     def may_hold_more(self) -> bool:
@@ -281,9 +319,7 @@ class Link:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
-            poller = select.poll()
-            poller.register(self.stream.fileno(), select.POLLOUT)
-            poller.poll(min(left_s * 1000, _LOOK_UP_MS))
+            self._poller(select.POLLOUT).poll(min(left_s * 1000, _LOOK_UP_MS))
         return True
 
     def close(self) -> None:
@@ -372,8 +408,7 @@ class Link:
         The lock is released while this waits, so that `close` and other senders need not wait for the peer.
         """
         while not self._push():
-            poller = select.poll()
-            poller.register(self.stream.fileno(), select.POLLOUT)
+            poller = self._poller(select.POLLOUT)
             self._sending.release()
             try:
                 # With a timeout: once closed, the descriptor's number may belong to another file by the time it is

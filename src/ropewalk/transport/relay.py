@@ -205,18 +205,9 @@ class Relay:
             for flow in (splice.a_to_b, splice.b_to_a):
                 flow.source.close()
 
-    def num_splices(self) -> int:
-        """How many pairs are joined now."""
-        return len(self._splices)
-
     def joined(self) -> set[str]:
         """The tickets of all pairs that are joined now."""
         return set(self._splices.values())
-
-    @property
-    def num_undecided(self) -> int:
-        """How many connections have not shown a ticket yet."""
-        return len(self._guests)
 
     def close(self) -> None:
         """Close everything at once, splices too; may be called twice. No callback is called."""

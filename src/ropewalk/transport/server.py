@@ -76,11 +76,6 @@ class Listener(abc.ABC):
         self._on_link = on_link
         self._strangers: dict[Stranger, None] = {}
 
-    @property
-    def num_undecided(self) -> int:
-        """How many connections are in the handshake."""
-        return len(self._strangers)
-
     def open(self) -> None:
         """Start accepting; from the loop's thread."""
         if self._socket.fileno() != -1:

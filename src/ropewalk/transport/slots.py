@@ -140,11 +140,6 @@ class SlotMemory:
         slab.mapping[number] = 1
         return Slot(slab.address + slab.slots_at + number * slot_bytes, slab, number)
 
-    def num_claimed(self) -> int:
-        """How many slots are not free."""
-        every = [slab for slabs in self._slabs.values() for slab in slabs]
-        return sum(sum(slab.mapping[: slab.num_slots]) for slab in every)
-
     def close(self) -> None:
         """Release the memory; slabs that receivers have opened stay until they close them. May be called twice."""
         self._slabs.clear()
@@ -222,11 +217,6 @@ class PeerSlots:
         self._slabs: dict[int, mmap.mmap] = {}
         self._in_use: dict[int, weakref.ref[memoryview]] = {}
         """Messages in use, by slot; the weak references must be kept for their callbacks."""
-
-    @property
-    def num_in_use(self) -> int:
-        """How many messages are still referenced."""
-        return len(self._in_use)
 
     def open(self, message: Announced) -> memoryview:
         """Return a writable view of a message in place.

@@ -21,6 +21,7 @@ def test_all_are_told_in_their_own_order_however_they_arrive() -> None:
         pacing.ended(ticket, 1.0)
         assert pacing.next(1e9, 4) is None and pacing.due is None
     pacing.ended(tickets[1], 2.0)
+    assert pacing.due is None, "nothing is left to wait for"
     assert pacing.next(2.0, 4) == Tell(tuple(tickets))
     assert pacing.next(2.0, 4) == Ask(4)
 
@@ -43,6 +44,17 @@ def test_nobody_is_dropped_when_all_are_there_in_time() -> None:
     for ticket in tickets:
         pacing.ended(ticket, 1.0)
     assert pacing.next(1.0, 4) == Tell(tuple(tickets))
+
+
+def test_each_generation_has_its_grace_by_its_own_time() -> None:
+    pacing, tickets = asked(StragglerPolicy.drop(after=0.5, grace=2.0), 1)
+    pacing.ended(tickets[0], 100.0)
+    assert pacing.next(100.0, 4) == Tell((tickets[0],))
+    assert pacing.next(100.0, 4) == Ask(1)
+    second = [Ticket(1, 0), Ticket(1, 1)]
+    pacing.asked(second, 100.0)
+    pacing.ended(second[0], 103.0)
+    assert pacing.due == 109.0
 
 
 def test_the_last_ones_are_carried_into_the_next_generation() -> None:
@@ -82,6 +94,31 @@ def test_a_generation_that_is_resumed_in_its_middle_has_its_grace_anew() -> None
     again.ended(tickets[1], 5002.0)
     assert again.due == 5004.0
     assert again.next(5004.0, 4) == CancelEvaluations((tickets[2], tickets[3]))
+
+
+def test_evaluations_that_end_before_a_resumed_generation_has_a_start_give_no_time_to_drop_the_rest() -> None:
+    rule = StragglerPolicy.drop(after=0.5, grace=1.0)
+    pacing, tickets = asked(rule, 2, now=1000.0)
+    again = Generational(lambda: 2, rule)
+    again.load_state_dict(pacing.state_dict())
+    again.ended(tickets[0], 5000.0)
+    assert again.due is None
+    assert again.next(5000.0, 4) == CancelEvaluations((tickets[1],)), "it began just now"
+
+
+def test_a_share_of_an_odd_number_is_rounded_up_also_after_a_resumption() -> None:
+    rule = StragglerPolicy.drop(after=0.5, grace=1.0)
+    pacing, tickets = asked(rule, 5, now=1000.0)
+    state = pacing.state_dict()
+    for _ in range(2):  # the state of before is also restored where the generation went on meanwhile
+        for ticket in tickets[:2]:
+            pacing.ended(ticket, 1001.0)
+        assert pacing.due is None, "2 of 5 are less than half of them"
+        pacing.load_state_dict(state)
+    assert pacing.next(5000.0, 4) is None
+    for ticket in tickets[:3]:
+        pacing.ended(ticket, 5001.0)
+    assert pacing.due == 5002.0
 
 
 def test_what_was_under_way_is_evaluated_again_after_a_resumption() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,19 @@ def block_of(action: list[list[int]], mask: list[list[int]], ended: list[list[in
         "reward": np.zeros(np.array(mask).shape, np.float32),
     }
     return Block(columns, "0#0", 0, 0, int(np.sum(mask)))
+
+
+def test_environments_begin_in_their_first_episode_without_a_step() -> None:
+    history = fresh_history(2)
+    assert (history.episodes, history.ended) == ((0, 0), (False, False))
+    assert [list(actions) for actions in history.actions] == [[], []]
+
+
+@pytest.mark.parametrize("column", ["terminated", "truncated"])
+def test_an_episode_has_ended_if_the_last_step_ended_it(column: str) -> None:
+    block = block_of([[1, 2, 3], [4, 5, 6]], [[1, 1, 1], [0, 1, 1]], [[0, 0, 0], [0, 0, 0]])
+    block.columns[column][:] = [[True, False, False], [False, True, False]]
+    assert advanced(fresh_history(3), block).ended == (False, True, False)
 
 
 def test_actions_since_the_last_reset_are_kept() -> None:

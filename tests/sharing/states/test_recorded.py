@@ -126,6 +126,31 @@ def test_states_are_after_each_dump_what_they_would_be_without(kind: int) -> Non
     hold()
 
 
+@pytest.mark.parametrize(
+    ("kind", "bound", "calls", "resting"),
+    [
+        pytest.param(LOCK, -1, ["acquire"], (2, 7, 1), id="lock"),
+        pytest.param(RECURSIVE_LOCK, -1, ["acquire", "acquire"], (2, 7, 2), id="recursive lock"),
+        pytest.param(SEMAPHORE, -1, ["release", "release", "release", "acquire"], (2, 0, 0), id="semaphore"),
+        pytest.param(EVENT, -1, ["set"], (1, 0, 0), id="event"),
+        pytest.param(BARRIER, 1, ["wait"], (0, 0, 0), id="barrier"),
+    ],
+)
+def test_a_state_at_rest_is_three_integers(
+    kind: int, bound: int, calls: list[str], resting: tuple[int, int, int]
+) -> None:
+    """None of its calls waits and nothing is lent, so that processes need not restore more than that."""
+    states = RecordedStates.at_rest(kind, bound, WaiterTable(), (0, 0, 0))
+    assert states.resting == (0, 0, 0)
+    for number, method in enumerate(calls, 1):
+        outcome = states.decide(0, method, (2, number, 7), (False,) if method == "wait" else ())
+        assert outcome
+        if outcome.lent:
+            assert states.resting is None, "it may come back"
+            states.taken(0, (2, number, 7))
+    assert states.resting == resting
+
+
 def result_of(outcome: CallOutcome | None) -> Any:
     assert outcome
     return outcome.value
@@ -163,6 +188,14 @@ def test_a_notification_of_a_sleeper_that_dies_before_it_has_the_lock_goes_to_th
     states = RecordedStates.loaded(RECURSIVE_LOCK, -1, WaiterTable(), states.dumped())
     states.decide(0, "release", (1, 3, 1), ())
     assert result_of(states.collect((3, 1, 1))) is True
+
+
+def test_a_call_that_waits_for_an_event_ends_when_the_event_is_set() -> None:
+    states = RecordedStates.at_rest(EVENT, -1, WaiterTable(), (0, 0, 0))
+    assert states.decide(0, "wait", (2, 1, 1), ()) is None
+    assert states.collect((2, 1, 1)) is None
+    states.decide(0, "set", (1, 2, 1), ())
+    assert result_of(states.collect((2, 1, 1))) is True
 
 
 def test_the_short_form_of_an_event_is_that_of_its_state() -> None:

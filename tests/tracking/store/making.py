@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from ropewalk.process_start import start_ticks
 from ropewalk.tracking.records import Metrics, OwnerIs, Record, RunCreated, RunRecord, StateIs
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.owners import LocalProcesses
@@ -57,7 +56,7 @@ def created(**changes: Any) -> RunCreated:
 def own_process() -> OwnerIs:
     """This process, as the owner of a run."""
     here = LocalProcesses()
-    return OwnerIs(here.host, os.getpid(), psutil.Process().create_time(), here.boot)
+    return OwnerIs(here.host, os.getpid(), start_ticks(os.getpid()), here.boot)
 
 
 def of(run: str, *records: Record) -> list[RunRecord]:

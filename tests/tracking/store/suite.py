@@ -123,7 +123,7 @@ class Runs:
         begin(store, "a")
         begin(store, "b", StateIs("done", NOW))
         running(store, "c")
-        begin(store, "d", OwnerIs("elsewhere", 7, NOW, "x"), StateIs("running", NOW))
+        begin(store, "d", OwnerIs("elsewhere", 7, 5, "x"), StateIs("running", NOW))
         later = store.run("d").heard + 61
         store._clock = lambda: later
         assert [run.id for run in store.runs(states=["queued", "done"])] == ["a", "b"]
@@ -574,7 +574,7 @@ class Removal:
         assert len(store.runs()) == 2
 
     def test_a_lost_run_can_be_deleted(self, store: RunStore) -> None:
-        begin(store, "r1", OwnerIs(own_process().host, 2**22 + 1, 0.0, own_process().boot), StateIs("running", NOW))
+        begin(store, "r1", OwnerIs(own_process().host, 2**22 + 1, 0, own_process().boot), StateIs("running", NOW))
         assert store.run("r1").state == "lost"
         store.delete("r1")
         assert store.runs() == []

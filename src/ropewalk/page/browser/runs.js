@@ -17,13 +17,12 @@
     if (T.group && T.open.length) u.set("open", JSON.stringify(T.open));
     if (T.archived) u.set("archived", "1");
     if (T.trials) u.set("trials", "1");
-    if (sort.length) u.set("sort", JSON.stringify(sort));
+    if (sort.length) u.set("sort", JSON.stringify(sort.map(s => ({colId: s.colId, sort: s.sort}))));
     if (Object.keys(filters).length) u.set("filters", JSON.stringify(filters));
     return u;
   };
   function sorts() {
-    return T.api.getColumnState().filter(c => c.sort).sort((a, b) => a.sortIndex - b.sortIndex)
-      .map(c => ({colId: c.colId, sort: c.sort}));
+    return T.api.getColumnState().filter(c => c.sort).sort((a, b) => a.sortIndex - b.sortIndex);
   }
   function shown() {
     return T.api.getColumnState().filter(c => !c.hide && c.colId.indexOf("ag-Grid") < 0).map(c => c.colId);
@@ -59,10 +58,21 @@
   T.selected = function () {
     return T.api ? T.api.getSelectedRows().filter(r => r.group === undefined).map(r => r.id) : [];
   };
+  T.block = function (sort, filters, start, end) {
+    var u = T.query(sort, filters);
+    u.set("start", start); u.set("end", end);
+    return u.toString();
+  };
+  T.fetched = query => fetch("data/runs?" + query).then(r => r.ok ? r.json() : Promise.reject(r.status));
+  T.ahead = function (end) { // asks for the first rows while the grid is loaded
+    var query = T.block(parsed("sort", []), T.filters, 0, end), answer = T.fetched(query);
+    answer.catch(() => {});
+    T.first = {query, answer};
+  };
   T.getRows = function (p) {
-    var u = T.query(p.sortModel, p.filterModel);
-    u.set("start", p.startRow); u.set("end", p.endRow);
-    fetch(window.path_prefix + "/data/runs?" + u.toString()).then(r => r.ok ? r.json() : Promise.reject(r.status)).then(function (d) {
+    var query = T.block(p.sortModel, p.filterModel, p.startRow, p.endRow), first = T.first;
+    T.first = null;
+    (first && first.query === query ? first.answer : T.fetched(query)).then(function (d) {
       p.successCallback(d.rows, d.num);
       var c = document.getElementById("ropewalk-count");
       if (c) c.textContent = d.num.toLocaleString("en") + (T.group ? " rows" : d.num === 1 ? " run" : " runs");

@@ -80,7 +80,7 @@ class StreamWindow:
             **style.base(),
             "legend": style.legend(data=[*self.functions, *others, RUNNING, FAILED, DIED], right=70),
             "tooltip": {**style.base()["tooltip"], "formatter": "{b}", "show": not self.live},
-            "grid": {"left": 8, "right": 16, "top": 36, "bottom": 52, "containLabel": True},
+            "grid": {"left": 8, "right": 32, "top": 36, "bottom": 52, "containLabel": True},
             "xAxis": style.axis(
                 type="time", min=self.begin * 1e3, max=self.end * 1e3, splitLine={"show": False},
                 axisLabel={"color": style.muted, "hideOverlap": True, "formatter": "{HH}:{mm}:{ss}"},

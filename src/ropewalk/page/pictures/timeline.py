@@ -44,7 +44,7 @@ def timeline(data: Mapping[str, Any], style: Style) -> Option:
     return {
         **style.base(),
         "tooltip": {**style.base()["tooltip"], "formatter": "{b}"},
-        "grid": {"left": 96, "right": 24, "top": 12, "bottom": 28},
+        "grid": {"left": 96, "right": 32, "top": 12, "bottom": 28},
         "xAxis": style.axis(
             type="time", min=begin * 1e3, max=max(end, begin + 1) * 1e3, splitLine={"show": False},
             axisLabel={"color": style.muted, "hideOverlap": True, "formatter": clock(end - begin)},

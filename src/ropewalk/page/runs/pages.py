@@ -37,12 +37,11 @@ def add_runs_pages(opener: StoreOpener) -> StoreReader:
     add_search_pages(reader, actions)
     add_doctor_page()
 
-    @app.on_connect  # pyright: ignore[reportUnknownMemberType]
+    @app.on_startup  # pyright: ignore[reportUnknownMemberType]
     async def read_ahead() -> None:  # pyright: ignore[reportUnusedFunction]
-        """Read all runs while the visitor looks at the first page, so that the table of runs comes at once."""
-        if not table.version:
-            with contextlib.suppress(StoreUnreadable):  # the pages of runs say why
-                await reader.read(table.refresh)
+        """Read all runs before the first visitor comes, so that the table of runs is there at once."""
+        with contextlib.suppress(StoreUnreadable):  # the pages of runs say why
+            await reader.read(table.refresh)
 
     return reader
 

@@ -53,6 +53,7 @@ def add_table_page(reader: StoreReader, table: RunTable, actions: NumberedAction
     @ui.page("/runs", response_timeout=RESPONSE_S)
     async def runs(request: Request) -> None:  # pyright: ignore[reportUnusedFunction]
         with runs_frame(request, "Runs") as visit:
+            ui.add_head_html(f'<script>ropewalkPreload("nicegui-aggrid"); ropewalkTable.ahead({_BLOCK});</script>')
             try:
                 await reader.read(table.refresh)
             except StoreUnreadable as error:

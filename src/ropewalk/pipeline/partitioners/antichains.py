@@ -18,7 +18,7 @@ Operators that neither lead to nor come from the first source's successors are i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.errors import NoPlanFits, ProfileInvalid
+from ropewalk.pipeline.down_sets import members
 from ropewalk.pipeline.profiles import Operator, Profile
 
 Floats = NDArray[np.float64]
@@ -82,8 +83,8 @@ class OperatorGraph:
         """The last state, as a bit set."""
         covered, frontier = self.start, self.affected[self.start.bit_length() - 1] & ~self.start
         while frontier:
-            covered |= _union(self.needed[number] for number in _numbers(frontier))
-            frontier = _union(self.affected[number] for number in _numbers(frontier)) & ~covered
+            covered |= _union(self.needed[number] for number in members(frontier))
+            frontier = _union(self.affected[number] for number in members(frontier)) & ~covered
         return covered
 
     def only_last(self) -> States:
@@ -102,7 +103,7 @@ class OperatorGraph:
         frontiers = {self.start: self.affected[self.start.bit_length() - 1] & ~self.start}
         waiting = list(frontiers)
         for state in waiting:  # the loop appends to it
-            for number in _numbers(frontiers[state]):
+            for number in members(frontiers[state]):
                 following = state | self.needed[number]
                 if following not in frontiers:
                     frontiers[following] = (frontiers[state] | self.affected[number]) & ~following
@@ -286,11 +287,3 @@ def _union(sets: Iterable[int]) -> int:
     for bits in sets:
         union |= bits
     return union
-
-
-def _numbers(bits: int) -> Iterator[int]:
-    """The operators in a set, in order."""
-    while bits:
-        lowest = bits & -bits
-        yield lowest.bit_length() - 1
-        bits ^= lowest

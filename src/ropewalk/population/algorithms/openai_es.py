@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from ropewalk.population.identity import check_identity
 from ropewalk.population.noise_table import NoiseTable
 from ropewalk.population.numbered import EvaluatedBatch, NumberedAlgorithm
 from ropewalk.population.observation_statistics import ObservationStatistics
 from ropewalk.population.optimizers import Optimizer, make_optimizer
-from ropewalk.population.perturbed import Perturbed, start_parameters, usual_table, weights_of_draws
+from ropewalk.population.perturbed import Perturbed, start_parameters, weights_of_draws
 from ropewalk.population.ranks import shaping as shaping_called
-from ropewalk.population.weighted_sum import Draws, Vector, weighted_sum
+from ropewalk.population.weighted_sum import Vector, weighted_sum
 
 
 class OpenAIES(NumberedAlgorithm):
@@ -77,14 +76,14 @@ class OpenAIES(NumberedAlgorithm):
         noise: NoiseTable | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(population, seed, max_age)
+        self.parameters: Vector = start_parameters(initial)
+        super().__init__(population, seed, max_age, self.parameters.size, noise)
         if mirrored and population % 2:
             raise ValueError(f"population must be even if mirrored, not {population}")
         if not sigma > 0:
             raise ValueError(f"sigma must be above 0, not {sigma}")
         if weight_decay < 0:
             raise ValueError(f"weight_decay must be 0 or more, not {weight_decay}")
-        self.parameters: Vector = start_parameters(initial)
         self.sigma: float = sigma
         self.optimizer: Optimizer = (
             make_optimizer(optimizer, learning_rate) if isinstance(optimizer, str) else optimizer
@@ -98,11 +97,6 @@ class OpenAIES(NumberedAlgorithm):
             if observation_shape is None
             else ObservationStatistics(np.zeros(observation_shape).shape, share=observation_share)
         )
-        dim = self.parameters.size
-        self._draws = Draws(noise if noise is not None else usual_table(dim), seed, dim)
-        self._draws.table.index(seed, 0, dim)  # raises if the table is too small
-        self._evaluator: Perturbed | None = None
-        self._figures: dict[str, float] = {}
 
     def evaluator(self) -> Perturbed:
         if self._evaluator is None:
@@ -129,7 +123,6 @@ class OpenAIES(NumberedAlgorithm):
         if self._observations is not None:
             for collected in batch.observations:
                 self._observations.add(collected)
-        self._evaluator = None
         change = float(np.linalg.norm(self.parameters - before)) / max(float(np.linalg.norm(before)), 1e-12)
         self._figures = {
             "gradient_norm": float(np.linalg.norm(gradient)),
@@ -148,28 +141,20 @@ class OpenAIES(NumberedAlgorithm):
         return gradient
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "identity": self._identity(),
-            "generation": self.generation,
+        return super().state_dict() | {
             "sigma": self.sigma,
             "parameters": self.parameters,
             "optimizer": self.optimizer.state_dict(),
-            "numbered": self._numbered.state_dict(),
             "observations": None if self._observations is None else self._observations.state_dict(),
-            "figures": dict(self._figures),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_identity(state["identity"], self._identity())
-        self.generation: int = int(state["generation"])
+        super().load_state_dict(state)
         self.sigma = float(state["sigma"])
         self.parameters = start_parameters(state["parameters"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self._numbered.load_state_dict(state["numbered"])
         if self._observations is not None:
             self._observations.load_state_dict(state["observations"])
-        self._figures = dict(state["figures"])
-        self._evaluator = None
 
     def _identity(self) -> dict[str, Any]:
         return {

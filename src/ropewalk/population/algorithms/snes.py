@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.population.identity import check_identity
 from ropewalk.population.noise_table import NoiseTable
 from ropewalk.population.numbered import EvaluatedBatch, NumberedAlgorithm
-from ropewalk.population.perturbed import Perturbed, start_parameters, usual_table
+from ropewalk.population.perturbed import Perturbed, start_parameters
 from ropewalk.population.ranks import log_utilities
-from ropewalk.population.weighted_sum import Draws, weighted_sums
+from ropewalk.population.weighted_sum import weighted_sums
 
 
 class SNES(NumberedAlgorithm):
@@ -59,7 +58,8 @@ class SNES(NumberedAlgorithm):
     ) -> None:
         self.mean: NDArray[np.float64] = start_parameters(initial).astype(np.float64)
         dim = self.mean.size
-        super().__init__(4 + int(3 * math.log(dim)) if population is None else population, seed, max_age)
+        population = 4 + int(3 * math.log(dim)) if population is None else population
+        super().__init__(population, seed, max_age, dim, noise)
         if self.population < 2:
             raise ValueError(f"population must be at least 2, not {self.population}: utilities compare")
         self.widths: NDArray[np.float64] = np.broadcast_to(np.asarray(sigma, np.float64), (dim,)).copy()
@@ -72,10 +72,6 @@ class SNES(NumberedAlgorithm):
         for name, rate in (("learning_rate", self.learning_rate), ("width_learning_rate", self.width_learning_rate)):
             if not rate > 0:
                 raise ValueError(f"{name} must be above 0, not {rate}")
-        self._draws = Draws(noise if noise is not None else usual_table(dim), seed, dim)
-        self._draws.table.index(seed, 0, dim)  # raises if the table is too small
-        self._evaluator: Perturbed | None = None
-        self._figures: dict[str, float] = {}
 
     def evaluator(self) -> Perturbed:
         if self._evaluator is None:
@@ -97,26 +93,14 @@ class SNES(NumberedAlgorithm):
         # Utilities sum to 0, so the 1 in z² - 1 cancels.
         self.mean = self.mean + self.learning_rate * self.widths * of_mean
         self.widths = self.widths * np.exp(self.width_learning_rate / 2 * of_squares.astype(np.float64))
-        self._evaluator = None
         self._figures = {"sigma": float(self.widths.mean()), "stale": batch.stale}
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "identity": self._identity(),
-            "generation": self.generation,
-            "mean": self.mean,
-            "widths": self.widths,
-            "numbered": self._numbered.state_dict(),
-            "figures": dict(self._figures),
-        }
+        return super().state_dict() | {"mean": self.mean, "widths": self.widths}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        check_identity(state["identity"], self._identity())
-        self.generation: int = int(state["generation"])
+        super().load_state_dict(state)
         self.mean, self.widths = np.array(state["mean"]), np.array(state["widths"])
-        self._numbered.load_state_dict(state["numbered"])
-        self._figures = dict(state["figures"])
-        self._evaluator = None
 
     def _identity(self) -> dict[str, Any]:
         return {

@@ -12,7 +12,7 @@ from ropewalk.population.executors.stdlib_pools import FuturesExecutor, Multipro
 from ropewalk.population.executors.this_process import ThisProcess
 
 
-def ground_of(pool: Any, fitness: Fitness, seed: int, *, in_bulk: bool) -> EvaluationExecutor:
+def executor_for(pool: Any, fitness: Fitness, seed: int, *, in_bulk: bool) -> EvaluationExecutor:
     """Return the executor for the object that was given as `pool`.
 
     Args:

@@ -28,22 +28,22 @@ from ropewalk.processes.notifier import Notifier
 class _AskJob(PoolJob):
     """The evaluations of one ask; stores arriving results, on the loop's thread."""
 
-    def __init__(self, ask: int, positions: Sequence[int] | None, *, is_test: bool, ground: RopewalkPool) -> None:
+    def __init__(self, ask: int, positions: Sequence[int] | None, *, is_test: bool, executor: RopewalkPool) -> None:
         super().__init__()
-        self.patient = ground.in_bulk
+        self.patient = executor.in_bulk
         self.ask = ask
         self.positions = positions
         self.is_test = is_test
         self.num_left = 0
-        self._ground = ground
+        self._executor = executor
 
     def accept(self, first: int, count: int, batch: ResultBatch, offset: int) -> None:
-        self._ground.filed.append((self, first, count, batch, offset))
-        self._ground.bell.ring()
+        self._executor.filed.append((self, first, count, batch, offset))
+        self._executor.bell.ring()
 
     def abandon(self, error: BaseException) -> None:
-        self._ground.broken = error
-        self._ground.bell.ring()
+        self._executor.broken = error
+        self._executor.bell.ring()
 
 
 class RopewalkPool:
@@ -92,7 +92,7 @@ class RopewalkPool:
                 self._evaluator = evaluator, self._pool.put(evaluator)
             sent = self._evaluator[1]
         seed = seed_of_ask(self._seed, ask, is_test=is_test)
-        job = _AskJob(ask, positions, is_test=is_test, ground=self)
+        job = _AskJob(ask, positions, is_test=is_test, executor=self)
         job.num_left = len(candidates)
         self._jobs[job] = None
         items: Sequence[Any]

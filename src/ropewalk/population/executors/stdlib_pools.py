@@ -19,7 +19,8 @@ from ropewalk.population.executors.executor import FinishedEvaluation
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.pacing.pacing import Ticket
 
-_Result = list[tuple[int, Any, BaseException | None]]
+_Result = list[Any]
+"""What each evaluation of a chunk returned, a number or an `Outcome`, or the exception that it raised."""
 
 
 class _ChunkExecutor:
@@ -31,7 +32,7 @@ class _ChunkExecutor:
         self._pool = pool
         self._fitness = fitness
         self._seed = seed
-        self._arrived: queue.SimpleQueue[list[FinishedEvaluation] | BaseException] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[list[FinishedEvaluation]] = queue.SimpleQueue()
 
     @property
     def num_workers(self) -> int:
@@ -65,23 +66,16 @@ class _ChunkExecutor:
 
     def _file(self, tickets: list[Ticket], is_test: bool, result: _Result | BaseException) -> None:
         """Store the result of a chunk; threads of the pool call this."""
-        if isinstance(result, BaseException):
-            self._arrived.put([FinishedEvaluation(ticket, is_test, result) for ticket in tickets])
-            return
-        arrivals: list[FinishedEvaluation] = []
-        for ticket, (_, value, error) in zip(tickets, result, strict=True):
-            outcome = error or (value if isinstance(value, Outcome) else Outcome(value))
-            arrivals.append(FinishedEvaluation(ticket, is_test, outcome))
-        self._arrived.put(arrivals)
+        values: _Result = [result] * len(tickets) if isinstance(result, BaseException) else result
+        outcomes = [value if isinstance(value, Outcome | BaseException) else Outcome(value) for value in values]
+        pairs = zip(tickets, outcomes, strict=True)
+        self._arrived.put([FinishedEvaluation(ticket, is_test, outcome) for ticket, outcome in pairs])
 
     def collect(self, timeout_s: float | None) -> list[FinishedEvaluation]:
         try:
-            arrived = self._arrived.get(timeout=timeout_s)
+            return self._arrived.get(timeout=timeout_s)
         except queue.Empty:
             return []
-        if isinstance(arrived, BaseException):
-            raise arrived
-        return arrived
 
     def drop(self, tickets: Sequence[Ticket]) -> None:
         pass
@@ -123,7 +117,7 @@ def _evaluate_chunk(one: Callable[[tuple[int, Any]], Any], chunk: Sequence[tuple
     results: _Result = []
     for numbered in chunk:
         try:
-            results.append((numbered[0], one(numbered), None))
+            results.append(one(numbered))
         except Exception as error:
-            results.append((numbered[0], None, error))
+            results.append(error)
     return results

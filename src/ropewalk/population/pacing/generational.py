@@ -66,23 +66,15 @@ class Generational(UnderWay):
         self._newest = tickets[0].ask if tickets else -1
         self._num_of_newest = 0
         self._wait_for = -(-len(tickets) * self._stragglers.after // 1)  # rounded up
-        self._look(now)
 
     def ended(self, ticket: Ticket, now: float) -> None:
         if ticket in self._running:
             super().ended(ticket, now)
             self._num_of_newest += ticket.ask == self._newest
-            self._look(now)
-
-    def _look(self, now: float) -> None:
-        """Check whether the share has ended.
-
-        Carried evaluations do not count, or their number would grow without limit. If nothing else was asked, one of
-        them is waited for.
-        """
-        has_something = bool(self._ended) or not self._running
-        if self._enough_at is None and has_something and self._num_of_newest >= self._wait_for:
-            self._enough_at = now
+            # Carried evaluations do not count, or their number would grow without limit. If nothing else was asked, one
+            # of them is waited for.
+            if self._enough_at is None and self._num_of_newest >= self._wait_for:
+                self._enough_at = now
 
     def state_dict(self) -> dict[str, Any]:
         asked = [self._newest, int(self._wait_for)] if self._asked else None

@@ -264,11 +264,6 @@ class SquashedGaussian(ActionDistribution):
         """See `ActionDistribution`: tanh of the mean, the median of each component."""
         return self._squashed(params[:, : len(self.low)])
 
-    def squashed(self, raw: Tensor) -> Tensor:
-        """Return numbers as actions within the bounds, by tanh and scaling, shape (..., A)."""
-        centre, half = (raw.new_tensor(array) for array in self._scale)
-        return centre + half * torch.tanh(raw)
-
     @property
     def _normal(self) -> DiagonalGaussian:
         return DiagonalGaussian(len(self.low), self.min_log_std, self.max_log_std)

@@ -1,8 +1,8 @@
-"""`Batch`: items that were sampled from a table, as one array per column."""
+"""`Batch`: items that were sampled from a table, as one array per column; and how batches are cut and joined."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,10 +51,10 @@ class Batch:
     def __len__(self) -> int:
         return len(self.info.keys)
 
-    def take(self, rows: NDArray[np.int64]) -> Batch:
-        """Return the items at these positions of the batch, in this order."""
+    def take(self, rows: NDArray[np.int64] | slice) -> Batch:
+        """Return the items at these positions, in this order; those of a slice share the memory of the batch."""
         info = self.info
-        positions: list[int] = rows.tolist()
+        positions: list[int] = np.arange(len(self))[rows].tolist()
         return Batch(
             {name: array[rows] for name, array in self.columns.items()},
             SampleInfo(
@@ -70,4 +70,26 @@ class Batch:
         )
 
 
-__all__ = ["Batch", "SampleInfo"]
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Return one batch of all items, in order; the facts of the table are those of the last one.
+
+    A single batch is returned as it is.
+    """
+    if len(batches) == 1:
+        return batches[0]
+    columns = {name: np.concatenate([batch.columns[name] for batch in batches]) for name in batches[0].columns}
+    infos = [batch.info for batch in batches]
+    info = SampleInfo(
+        np.concatenate([info.keys for info in infos]),
+        np.concatenate([info.probability for info in infos]),
+        np.concatenate([info.priority for info in infos]),
+        np.concatenate([info.times_sampled for info in infos]),
+        np.concatenate([info.version for info in infos]),
+        np.concatenate([info.inserted for info in infos]),
+        infos[-1].table_size,
+        tuple(run_id for info in infos for run_id in info.run_ids),
+    )
+    return Batch(columns, info)
+
+
+__all__ = ["Batch", "SampleInfo", "joined"]

@@ -12,10 +12,9 @@ from collections import deque
 from types import TracebackType
 from typing import Any, Self
 
-from ropewalk.rl.replay.batch import Batch
+from ropewalk.rl.replay.batch import Batch, joined
 from ropewalk.rl.replay.here import callable_replay
 from ropewalk.rl.replay.life import ReplayLife
-from ropewalk.rl.replay.pieces import joined, part_of
 from ropewalk.rl.replay.sample_calls import SampleCalls, SampleCallsInOrder, SamplerClosed
 from ropewalk.rl.replay.shards import ShardedReplay
 
@@ -122,8 +121,8 @@ class Sampler:
         while missing:
             piece = self._pieces.popleft()
             if len(piece) > missing:
-                self._pieces.appendleft(part_of(piece, missing, len(piece)))
-                piece = part_of(piece, 0, missing)
+                self._pieces.appendleft(piece.take(slice(missing, None)))
+                piece = piece.take(slice(missing))
             taken.append(piece)
             missing -= len(piece)
         return joined(taken)

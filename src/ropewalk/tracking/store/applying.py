@@ -185,7 +185,7 @@ def _own(connection: Connection, records: Received) -> None:
         run: {
             "owner_host": to_name(record.host),
             "owner_pid": record.pid,
-            "owner_started": to_time(record.started),
+            "owner_started": record.start_ticks,
             "owner_boot": to_text(record.boot),
         }
         for run, record in records

@@ -3,7 +3,7 @@
     the owner was on this host, and this kernel has counted its process id
         the process is there, and began when the owner did          it runs
         there is no such process                                    lost
-        another process has the id, or the clock was changed        lost after 60 s of silence
+        another process has the id                                  lost after 60 s of silence
     any other host, or this one before it was started again         lost after 60 s of silence
 
 A writer repeats its `OwnerIs` every 20 s, so a run that logs nothing for hours is heard all the same.
@@ -11,29 +11,16 @@ A writer repeats its `OwnerIs` every 20 s, so a run that logs nothing for hours 
 
 from __future__ import annotations
 
-import contextlib
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import psutil
-
 from ropewalk.atomic_files import boot_id
+from ropewalk.process_start import start_ticks
 from ropewalk.tracking.records import OwnerIs
 
 SILENT_S = 60.0
 """Silence after which the owner of a run counts as gone, unless its process is there."""
-_SAME_S = 2.0
-"""How far two measurements of the start of one process may differ: psutil adds it up from clock ticks."""
-
-
-def process_started(pid: int) -> float | None:
-    """Return when a process began, in seconds since the epoch; None if there is no such process."""
-    with contextlib.suppress(psutil.Error, OSError, ValueError, OverflowError):
-        process = psutil.Process(pid)
-        if process.status() != psutil.STATUS_ZOMBIE:
-            return process.create_time()
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +30,13 @@ class LocalProcesses:
     Attributes:
         host: name of this host.
         boot: boot id of its kernel; empty if it is not known.
-        started: returns when a process began, or None.
+        start_ticks: returns when a process started, in clock ticks since the boot; 0 if it has ended.
     """
 
     host: str = field(default_factory=platform.node)
     boot: str = field(default_factory=boot_id)
-    started: Callable[[int], float | None] = process_started
-    _known: dict[int, float | None] = field(default_factory=dict[int, "float | None"])
+    start_ticks: Callable[[int], int] = start_ticks
+    _known: dict[int, int] = field(default_factory=dict[int, int])
 
     def is_gone(self, owner: OwnerIs, silence_s: float) -> bool:
         """Decide whether the process that writes a run is gone.
@@ -61,8 +48,6 @@ class LocalProcesses:
         if owner.host != self.host or not self.boot or owner.boot != self.boot:
             return silence_s > SILENT_S
         if owner.pid not in self._known:
-            self._known[owner.pid] = self.started(owner.pid)
+            self._known[owner.pid] = self.start_ticks(owner.pid)
         started = self._known[owner.pid]
-        if started is None:
-            return True
-        return abs(started - owner.started) > _SAME_S and silence_s > SILENT_S
+        return not started or (started != owner.start_ticks and silence_s > SILENT_S)

@@ -101,7 +101,7 @@ def to_run(row: Any, labels: Mapping[str, tuple[str, ...]], processes: LocalProc
     """
     owner = OwnerIs(row.owner_host, row.owner_pid, row.owner_started, row.owner_boot) if row.owner_pid else None
     state = row.state
-    if state == RUNNING and processes.is_gone(owner or OwnerIs("", 0, 0.0, ""), now - row.heard):
+    if state == RUNNING and processes.is_gone(owner or OwnerIs("", 0, 0, ""), now - row.heard):
         state = LOST
     return RunRow(
         row.id,

@@ -26,7 +26,7 @@ def import_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str
     """
     inherited = environ.get("PYTHONPATH", "")
     entries = [os.path.abspath(entry) for entry in inherited.split(os.pathsep) if entry]
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[1])
     if not root.endswith("site-packages"):
         entries = [root, *(entry for entry in entries if entry != root)]
     path = os.pathsep.join(entries)
