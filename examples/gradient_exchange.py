@@ -160,6 +160,9 @@ def draw(runs: list[Run], path: Path, link: str | None) -> None:
         ylabel="loss over all digits",
         title="The same steps, exchanged in different ways",
     )
+    axes.xaxis.set_major_formatter("{x:g}")  # 10, not a power of it
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
     axes.grid(alpha=0.3, which="both")
     axes.legend(fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)

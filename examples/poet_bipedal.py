@@ -1,7 +1,6 @@
 """A walker and its obstacle courses invent each other: a small POET on Gymnasium's BipedalWalker.
 
     python examples/poet_bipedal.py                                a lineage of four courses, in a minute on two cores
-    python examples/poet_bipedal.py --iterations 40                six courses, in two or three minutes
     python examples/poet_bipedal.py --paper --iterations 30000 --workers 256 --checkpoint poet
 
 Wang, Lehman, Clune, Stanley: Paired Open-Ended Trailblazer (POET), 2019 (https://arxiv.org/abs/1901.01753), section 4.
