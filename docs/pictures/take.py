@@ -161,7 +161,7 @@ SCENES = (
     Scene("pool", here, ("evolution.py",), "evolution", 20.0, 1240, seen_s=28.0),
     Scene("now", lambda _: "/", ("evolution.py",), "evolution", 8.0, 620),
     Scene("trainer", here, ("train_gpt.py", "--steps", "100000"), "trainer", 30.0, 1500),
-    Scene("population", here, ("map_elites.py", "--generations", "100000"), "population", 20.0, 1300),
+    Scene("population", here, ("map_elites.py", "--generations", "100000"), "population", 20.0, 1420),
     Scene(
         "pbt",
         here,

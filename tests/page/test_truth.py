@@ -95,6 +95,12 @@ def call_until(store: Store, times: int, go: str) -> None:
     rw.wait_for_stop()
 
 
+UPDATE = """
+    const done = arguments[0];
+    mounted_app.$forceUpdate();
+    mounted_app.$nextTick(() => requestAnimationFrame(() => requestAnimationFrame(done)));"""
+
+
 def edge_labels(browser: Browser) -> list[tuple[bool, str]]:
     """Whether each edge of the graph shows a rate, and the rate, in the order of callers."""
     graphs = [each for chart in browser.charts() for each in chart["series"] if each.get("type") == "graph"]
@@ -118,6 +124,12 @@ def test_page_of_a_program_tells_the_calls_of_its_nodes_and_which_of_their_calle
         assert int(done["store.0"].replace(",", "")) > 30
         browser.until(lambda: {n: row["done"] for n, row in browser.process_rows().items()} == done, f"{done}")
         (graph,) = [each for chart in browser.charts() for each in chart["series"] if each.get("type") == "graph"]
+        heights = """
+            const chart = document.querySelector(".nicegui-echart");
+            return [chart.offsetHeight, chart.querySelector("canvas").offsetHeight];"""
+        before = browser.script(heights)
+        browser.driver.execute_async_script(UPDATE)
+        assert browser.script(heights) == before, "an update of the page leaves pictures as high as they are"
         words = f"store, service, 1 of 1 run, {done['store.0']} calls done"
         assert [node["name"].startswith(words) for node in graph["nodes"]].count(True) == 1
 

@@ -300,6 +300,13 @@ window.ropewalk = (function () {
     });
   }
 
+  function fit(element, height) { // Vue sets the `height` that the server gave again with each update of the page
+    const style = element.$el.style;
+    if (style.maxHeight === `${height}px`) return;
+    style.minHeight = style.maxHeight = `${height}px`;
+    element.chart.resize();
+  }
+
   function watchChart(element, store) {
     if (store.watch) return;
     store.watch = new IntersectionObserver((entries) => {
@@ -325,7 +332,7 @@ window.ropewalk = (function () {
       return;
     }
     store.pending = null;
-    if (element.$el.offsetHeight !== height) element.$el.style.height = `${height}px`; // the chart follows
+    fit(element, height);
     element.chart.setOption(option, { notMerge: num !== store.num }); // what the visitor chose stays if it can
     element.chart.getZr().flush();
     store.num = num;
@@ -357,7 +364,7 @@ window.ropewalk = (function () {
       store.watch.observe(element.$el);
     }
     if (change.option) {
-      element.$el.style.height = `${change.height}px`; // the chart follows
+      fit(element, change.height);
       store.series = change.option.series;
       store.pending = { option: change.option };
     } else {

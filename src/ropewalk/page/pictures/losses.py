@@ -13,8 +13,9 @@ from ropewalk.page.picture import Picture
 from ropewalk.page.pictures.curves import curves
 from ropewalk.page.style import Option, Style
 
-_SMOOTHING = 0.95
-"""Of the exponential mean, corrected for its begin (D. P. Kingma, J. Ba, Adam, 2015, section 3)."""
+_MOST_SMOOTHING, _MEANS = 0.95, 20
+"""Of the exponential mean, corrected for its begin (D. P. Kingma, J. Ba, Adam, 2015, section 3). It covers the last of
+this number of parts of all steps: the mean of few steps over 20 of them would lie far above a loss that falls."""
 
 
 def losses(data: Mapping[str, Any], style: Style) -> Option:
@@ -44,14 +45,15 @@ def losses(data: Mapping[str, Any], style: Style) -> Option:
 
 def smoothed(values: Sequence[float | None]) -> list[float | None]:
     """Return the exponential mean up to each value; gaps stay gaps."""
+    smoothing = min(_MOST_SMOOTHING, max(0.0, 1 - _MEANS / max(1, len(values))))
     mean, weight = 0.0, 0.0
     found: list[float | None] = []
     for value in values:
         if value is None:
             found.append(None)
             continue
-        mean = _SMOOTHING * mean + (1 - _SMOOTHING) * value
-        weight = _SMOOTHING * weight + (1 - _SMOOTHING)
+        mean = smoothing * mean + (1 - smoothing) * value
+        weight = smoothing * weight + (1 - smoothing)
         found.append(mean / weight)
     return found
 
