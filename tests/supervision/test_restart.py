@@ -198,8 +198,10 @@ def test_failures_close_together_wait_longer_and_end_although_each_start_succeed
 def test_a_failure_counts_for_a_window_and_no_longer(after_s: float, delay_s: float) -> None:
     intensity = RestartIntensity(PLAIN)
     intensity.failed(0.0)
+    assert intensity.num_failures == 1
     intensity.ready()
     assert intensity.failed(after_s) == StartAgain(delay_s)
+    assert intensity.num_failures == (2 if delay_s else 1)
 
 
 def test_the_wait_after_failures_grows_to_the_longest_and_says_how_many_were_forgiven() -> None:
