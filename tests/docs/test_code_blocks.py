@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.code_blocks import Block, blocks_of_text, check, matches, run_blocks
+from tests.docs.code_blocks import Block, blocks_of_text, check, matches, matches_in_any_order, run_blocks
 
 PAGE = """
 First some text.
@@ -115,3 +115,9 @@ def test_another_output_an_exception_and_a_warning_are_found() -> None:
 def test_three_dots_stand_for_anything() -> None:
     assert matches("a ... c\n", "a b c\n") and matches("...\nb\n...\n", "a\na\nb\n") and matches("a...\n", "a\n")
     assert not matches("a ... c\n", "a\nc\n") and not matches("a\n...\n", "b\n") and not matches("a.c\n", "abc\n")
+
+
+def test_lines_in_any_order_are_all_there_and_others_only_where_the_page_says_so() -> None:
+    assert matches_in_any_order("b ... c\na\n", "a\nb 1 c\n")
+    assert not matches_in_any_order("a\na\n", "a\nb\n") and not matches_in_any_order("a\n", "a\na\n")
+    assert matches_in_any_order("...\na\n", "z\na\nb\n") and not matches_in_any_order("...\na\n", "b\n")

@@ -41,3 +41,14 @@ def test_with_a_number_of_steps_the_time_left_is_told() -> None:
         "step 0 of 12: loss 1",
         "step 2 of 12: loss 1, 2 steps/s, 20 samples/s, 4.5 s left",
     ]
+
+
+def test_of_steps_that_finish_together_the_last_is_told() -> None:
+    now = 0.0
+    lines: list[str] = []
+    progress = ProgressLine(write=lines.append, clock=lambda: now, total_steps=4)
+    progress.put(0, 4.0, 10)
+    now = 3.0
+    for step in range(1, 4):
+        progress.put(step, 1.0, 10, is_last=step == 3)
+    assert lines == ["step 0 of 4: loss 4", "step 3 of 4: loss 1, 1 steps/s, 10 samples/s, 0 s left"]

@@ -20,11 +20,11 @@ class Shown:
 
     def __init__(self, *, is_on: bool = True) -> None:
         self.is_on = is_on
-        self.lines: list[tuple[int, float, int]] = []
+        self.lines: list[tuple[int, float, int, bool]] = []
         self.steps: list[int] = []
 
-    def put(self, step: int, loss: float, num_samples: int) -> None:
-        self.lines.append((step, loss, num_samples))
+    def put(self, step: int, loss: float, num_samples: int, *, is_last: bool) -> None:
+        self.lines.append((step, loss, num_samples, is_last))
 
     def step(self, handle: StepHandle) -> None:
         self.steps.append(handle.step)
@@ -52,7 +52,7 @@ def test_a_step_that_is_done_waits_for_the_steps_before_it() -> None:
     watch.look(pytest.fail)
     watch.look(pytest.fail)
     assert shown.steps == [0, 1]
-    assert shown.lines == [(0, 1.0, 4), (1, 2.0, 6)]
+    assert shown.lines == [(0, 1.0, 4, False), (1, 2.0, 6, True)]
 
 
 def test_samples_are_those_of_the_first_tensor_that_has_a_batch() -> None:

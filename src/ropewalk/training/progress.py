@@ -44,20 +44,21 @@ class ProgressLine:
         self._num_samples = 0.0
         self._loss = 0.0
 
-    def put(self, step: int, loss: float, num_samples: float) -> None:
+    def put(self, step: int, loss: float, num_samples: float, *, is_last: bool = True) -> None:
         """Record a finished step.
 
         Args:
             step: its number, from 0.
             loss: the mean over the samples of the mini-batch.
             num_samples: the number of samples in the mini-batch.
+            is_last: False: later steps have finished as well, and are put next; a line would be out of date.
         """
         self._num_steps += 1
         self._num_samples += num_samples
         self._loss += loss * num_samples
         now_s = self._clock()
         elapsed_s = now_s - self._since_s
-        if self._said_any and elapsed_s < self._every_s:
+        if not is_last or (self._said_any and elapsed_s < self._every_s):
             return
         loss = self._loss / self._num_samples if self._num_samples else loss
         rates = ""

@@ -67,7 +67,8 @@ class StepWatch:
         while self._waiting and self._waiting[0][0].done:
             handle, num_samples = self._waiting.popleft()
             if self._progress is not None:
-                self._progress.put(handle.step, float(handle.metrics().loss), num_samples)
+                is_last = not (self._waiting and self._waiting[0][0].done)
+                self._progress.put(handle.step, float(handle.metrics().loss), num_samples, is_last=is_last)
             self._observer.step(handle)
 
 
