@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import PlanInvalid
-from ropewalk.pipeline.plans import Plan, PlanWorker
+from ropewalk.pipeline.plans import Edge, Plan, PlanWorker, Stage, Tie
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.testing.schedule_conformance import sample_plan
 from ropewalk.training.plan_repair import for_fewer, merged, with_replicas, without_workers
@@ -82,6 +82,41 @@ def test_the_neighbour_with_fewer_operators_takes_over() -> None:
         shorter = merged(replace(plan, stages=parts, edges=(), tied=()), 1)
         assert [stage.devices for stage in shorter.stages] == [plan.stages[0].devices, plan.stages[2].devices]
         assert shorter.stages[stages[0]].operators == sum((spread[stage] for stage in stages), ())
+
+
+def test_values_and_ties_follow_the_operators_and_those_inside_a_stage_go() -> None:
+    stages = tuple(Stage(number, (name,), (number,)) for number, name in enumerate("abcd"))
+    edges = (
+        Edge("a", 0, (1,), 8, 8),
+        Edge("a2", 0, (1, 2, 3), 16, 0),
+        Edge("b", 1, (2, 3), 8, 8),
+        Edge("c", 2, (3,), 8, 8),
+    )
+    ties = (Tie("first two", (0, 1)), Tie("outer", (0, 3)), Tie("inner", (1, 2)), Tie("three", (0, 1, 2)))
+    plan = Plan(stages, edges, ties, "one_f_one_b", 4)
+    into_the_first = merged(plan, 1)  # both neighbours have one operator
+    assert [(stage.id, stage.operators, stage.devices) for stage in into_the_first.stages] == [
+        (0, ("a", "b"), (0,)),
+        (1, ("c",), (2,)),
+        (2, ("d",), (3,)),
+    ]
+    assert into_the_first.edges == (
+        Edge("a2", 0, (1, 2), 16, 0),
+        Edge("b", 0, (1, 2), 8, 8),
+        Edge("c", 1, (2,), 8, 8),
+    )
+    assert into_the_first.tied == (Tie("outer", (0, 2)), Tie("inner", (0, 1)), Tie("three", (0, 1)))
+    assert (into_the_first.schedule, into_the_first.micro_batches) == ("one_f_one_b", 4)
+    into_the_second = merged(plan, 0)
+    assert [stage.devices for stage in into_the_second.stages] == [(1,), (2,), (3,)]
+    assert merged(plan, 3).edges == (Edge("a", 0, (1,), 8, 8), Edge("a2", 0, (1, 2), 16, 0), Edge("b", 1, (2,), 8, 8))
+
+
+def test_new_replicas_keep_the_devices_of_other_stages_free() -> None:
+    plan = plan_of(2, 1)
+    wider = with_replicas(plan, 0, 4)
+    assert wider.stages[0].devices == (*plan.stages[0].devices, 3, 4) and wider.stages[1] == plan.stages[1]
+    assert with_replicas(plan, 0, 1).stages[0].devices == plan.stages[0].devices[:1]
 
 
 @settings(max_examples=40, deadline=None)
