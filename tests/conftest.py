@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.left_behind import MARK, Scan, Snapshot, began_at
 from tests.shared_session import kept
@@ -47,7 +47,7 @@ TESTS = Path(__file__).parent
 _scan = Scan()
 
 # Other programs on the machine make an example take long, and say nothing about it.
-settings.register_profile("ropewalk", deadline=None)
+settings.register_profile("ropewalk", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ropewalk")
 
 # Threads of OpenMP and OpenBLAS wait for each other in a loop, for milliseconds. Where more of them run than there are

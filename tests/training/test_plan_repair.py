@@ -66,7 +66,8 @@ def test_new_replicas_have_devices_that_nobody_else_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "replicas", "says"), [(2, 1, "no stage 2"), (-1, 1, "no stage -1"), (0, 0, "at least 1")]
+    ("stage", "replicas", "says"),
+    [(2, 1, "no stage 2; the plan has stages 0 to 1"), (-1, 1, "no stage -1"), (0, 0, "at least 1")],
 )
 def test_what_cannot_be_is_refused(stage: int, replicas: int, says: str) -> None:
     with pytest.raises(PlanInvalid, match=says):
@@ -107,6 +108,10 @@ def test_values_and_ties_follow_the_operators_and_those_inside_a_stage_go() -> N
     )
     assert into_the_first.tied == (Tie("outer", (0, 2)), Tie("inner", (0, 1)), Tie("three", (0, 1)))
     assert (into_the_first.schedule, into_the_first.micro_batches) == ("one_f_one_b", 4)
+    assert not into_the_first.stages[0].recompute
+    for recomputing in (0, 1):
+        some = tuple(replace(stage, recompute=stage.id == recomputing) for stage in stages)
+        assert merged(replace(plan, stages=some), 1).stages[0].recompute
     into_the_second = merged(plan, 0)
     assert [stage.devices for stage in into_the_second.stages] == [(1,), (2,), (3,)]
     assert merged(plan, 3).edges == (Edge("a", 0, (1,), 8, 8), Edge("a2", 0, (1, 2), 16, 0), Edge("b", 1, (2,), 8, 8))

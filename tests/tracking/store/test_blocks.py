@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -25,13 +26,31 @@ def test_blocks_come_back_as_they_were_bit_for_bit() -> None:
     assert len(unpack([])) == 0
 
 
+def test_points_come_in_the_order_of_their_times_and_those_of_one_time_as_they_came() -> None:
+    for times, order in ([1, 0], [1, 0]), ([5, 3, 5, 3], [1, 3, 0, 2]), ([2, 2, 1], [2, 0, 1]), ([1, 3, 2], [0, 2, 1]):
+        mixed = Points(np.arange(len(times), dtype=np.float64), np.array(times, np.float64), np.zeros(len(times)))
+        assert mixed.in_order().steps.tolist() == order
+        assert mixed.in_order().times.tolist() == sorted(times)
+    for ordered in (points_of([]), points_of([7.0]), points_of([1.0, 1.0, 2.0])):
+        assert ordered.in_order() is ordered
+
+
+def test_of_one_block_and_of_none_there_are_columns_of_the_same_kind() -> None:
+    for found in (unpack([]), unpack([pack(points_of([]))]), unpack([pack(points_of([3.0]))])):
+        for column in (found.steps, found.times, found.values):
+            assert column.dtype == np.float64 and column.ndim == 1 and len(column) == len(found)
+    one = unpack([pack(Points(np.array([1.0]), np.array([2.0]), np.array([3.0])))])
+    assert (one.steps.tolist(), one.times.tolist(), one.values.tolist()) == ([1], [2], [3])
+
+
 def test_a_point_takes_24_bytes() -> None:
     assert len(pack(points_of([0.0] * 1000))) == 24_001
 
 
 @pytest.mark.parametrize("block", [b"", b"\x01123", b"\x02" + bytes(24), pack(points_of([1, 2]))[:-1]])
 def test_bytes_that_are_no_block_are_refused(block: bytes) -> None:
-    with pytest.raises(StoreCorrupt, match=f"a block of points has {len(block)} bytes"):
+    says = f"a block of points has {len(block)} bytes and begins with {block[:1]!r}"
+    with pytest.raises(StoreCorrupt, match=re.escape(says)):
         unpack([block])
 
 
@@ -55,6 +74,12 @@ def test_what_comes_at_once_is_cut_into_blocks_that_are_full_if_there_is_enough(
         ([64, *[1] * (FAN - 1), 64], FAN + 1),  # what lies between two large ones goes with them
         ([*[8] * (FAN - 1), *[1] * FAN], 2 * FAN - 1),  # what becomes of the merged one is merged, too
         ([FULL // 2] * FAN, FAN),
+        ([*[600] * (FAN - 1), *[64] * FAN], 2 * FAN - 1),
+        ([*[600] * (FAN - 1), *[FULL // FAN] * FAN], FAN),  # what is full now is not copied again
+        ([7] * FAN, FAN),
+        ([4, *[1] * (FAN - 1)], FAN),  # about one size: the power of FAN is the same
+        ([8, *[7] * (FAN - 1)], 0),
+        ([*[8] * FAN, 7], 0),
     ],
 )
 def test_blocks_of_about_one_size_are_merged(counts: list[int], expected: int) -> None:

@@ -51,7 +51,7 @@ class Points:
         They come so from one process; of two that work on a run one after the other, the last of the first may come
         after the first of the second.
         """
-        if len(self) < 2 or bool(np.all(self.times[1:] >= self.times[:-1])):
+        if np.all(self.times[1:] >= self.times[:-1]):
             return self
         return self[np.argsort(self.times, kind="stable")]
 
