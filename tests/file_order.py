@@ -20,6 +20,10 @@ from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
 
+WHOLE_PROGRAMS = {"tests/examples": 40, "tests/scenarios": 8}
+"""Folders of long tests, and how many of others one of them takes as long as. They begin first: at the end they would
+keep one worker busy while the others have nothing to do."""
+
 
 def folder_of(file: str) -> str:
     """The folder below `tests` in which a file is, however deep."""
@@ -37,7 +41,7 @@ def next_file(waiting: Mapping[str, int], folder: str | None, others: Collection
     """
     sizes: Counter[str] = Counter()
     for file, size in waiting.items():
-        sizes[folder_of(file)] += size
+        sizes[folder_of(file)] += size * WHOLE_PROGRAMS.get(folder_of(file), 1)
     if folder not in sizes:
         folder = max(sizes, key=lambda each: (each not in others, sizes[each]))
     return next(file for file in waiting if folder_of(file) == folder)

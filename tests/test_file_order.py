@@ -35,6 +35,13 @@ def test_a_worker_without_a_folder_takes_the_largest_in_which_nobody_is() -> Non
     assert next_file(FILES, "tests/done", {"tests/rl"}) == "tests/pool/test_b.py"
 
 
+def test_folders_of_long_tests_begin_first() -> None:
+    waiting = FILES | {"tests/examples/test_g.py": 2, "tests/scenarios/test_h.py": 10}
+    assert next_file(waiting, None, ()) == "tests/examples/test_g.py"
+    assert next_file(waiting, None, {"tests/examples"}) == "tests/scenarios/test_h.py"
+    assert next_file(waiting, "tests/pool", ()) == "tests/pool/test_b.py"
+
+
 def test_when_all_folders_are_taken_the_largest_is_shared() -> None:
     others = {folder_of(file) for file in FILES}
     assert next_file(FILES, "tests/done", others) == "tests/rl/test_a.py"
