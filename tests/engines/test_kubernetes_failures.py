@@ -445,7 +445,7 @@ def test_a_lost_node_is_told_and_its_pods_can_be_ended(
     engine.cancel([id])
     assert time.monotonic() - began > 1, "the node was given the time to end it politely"
     assert not kubernetes.pods(), "a node that is gone never says that its pod has ended"
-    assert engine.poll([id])[id] == JobStatus(JobState.ENDED, -9, "cancelled")
+    wait_for(lambda: engine.poll([id])[id] == JobStatus(JobState.ENDED, -9, "cancelled"), "the watch to tell of it")
 
 
 def node_of(cluster: Cluster, id: str) -> str:

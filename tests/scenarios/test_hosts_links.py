@@ -40,8 +40,10 @@ WORK = """
         program.add(rw.Worker(Adder, total), replicas=2)
         with program.launch(session=here) as running:
             assert running.wait(120)
+            detour = "only through the launcher"  # where the first segments of a direct connection are lost
             events = [event for event in running.status().events if "host" in event or "agent" in event]
-        say(status.num_deaths, len(status.events), *events)
+        told = [event for event in (*status.events, *events) if detour not in event]
+        say(status.num_deaths, len(told), *told)
 """
 
 
