@@ -78,21 +78,26 @@ def fork_away(_: object = None) -> tuple[int, int]:
 def killer(pool: ropewalk.Pool, every_s: float) -> Generator[Callable[[], int]]:
     """Kill a random worker again and again, 200 times at most; gives the number of kills.
 
-    On a machine so busy that workers start more slowly than they are killed, no task would ever end.
+    On a machine so busy that workers start more slowly than they are killed, no task would ever end; and a pool gives
+    up when workers die before they are ready (`CrashLoop`), so only three of those that start are killed.
     """
     seed = random.randrange(1 << 32)
     print(f"seed of the killer: {seed}")
     choose = random.Random(seed).choice
     stop = threading.Event()
-    kills = 0
+    kills = kills_of_starting = 0
 
     def run() -> None:
-        nonlocal kills
+        nonlocal kills, kills_of_starting
         while kills < 200 and not stop.wait(every_s):
-            pids = [worker.pid for worker in pool.status().workers if worker.pid]
-            if pids:
-                kill(choose(pids))
+            workers = [worker for worker in pool.status().workers if worker.pid]
+            if kills_of_starting >= 3:
+                workers = [worker for worker in workers if worker.state != "starting"]
+            if workers:
+                chosen = choose(workers)
+                kill(chosen.pid)
                 kills += 1
+                kills_of_starting += chosen.state == "starting"
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -580,7 +580,7 @@ class Pool:
         """The workers, with `pid` and `is_alive`, as tests and tools for multiprocessing's pool expect them."""
         deadline = time.monotonic() + 10
         while True:
-            handles = [WorkerHandle(self._session, worker.id) for worker in self._dispatcher.present()]
+            handles = [parts.WorkerHandle(self._session, worker.id) for worker in self._dispatcher.present()]
             if all(handle.pid for handle in handles) or time.monotonic() > deadline:
                 return handles
             time.sleep(0.001)
