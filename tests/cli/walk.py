@@ -26,7 +26,7 @@ def sleeper() -> None:
     def sleep_in_my_code() -> None:
         time.sleep(1000)
 
-    print("the sleeper begins", flush=True)
+    print("the sleeper begins\n", end="", flush=True)  # in one piece, as below: threads print to one stream
     sleep_in_my_code()
 
 
@@ -64,7 +64,7 @@ def main() -> None:
     running = program.launch()
     try:
         running.wait_ready()
-        print("ready\n", end="", flush=True)  # in one piece: `print` writes an `end` by itself, and others write, too
+        print("ready\n", end="", flush=True)  # `print` writes an `end` by itself, and others write in between
         print(f"wait returned {running.wait()} {running.status().state}\n", end="", flush=True)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
