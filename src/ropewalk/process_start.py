@@ -17,11 +17,25 @@ def start_ticks(pid: int) -> int:
         pid: its number.
     """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        fields = stat_fields(pid)
     except OSError:
         return 0
-    fields = stat.rpartition(")")[2].split()  # behind the name, which may hold anything
-    return 0 if fields[0] in "ZX" else int(fields[19])
+    return 0 if has_ended(fields) else int(fields[19])
 
 
-__all__ = ["start_ticks"]
+def stat_fields(pid: int) -> list[str]:
+    """Return what the kernel says of a process behind its name: its state first; see proc(5).
+
+    Raises:
+        OSError: there is no such process, or /proc is not mounted.
+    """
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    return stat.rpartition(")")[2].split()  # the name may hold anything
+
+
+def has_ended(fields: list[str]) -> bool:
+    """Return whether a process with these `stat_fields` has ended; it is there until its parent has waited for it."""
+    return fields[0] in "ZX"
+
+
+__all__ = ["has_ended", "start_ticks", "stat_fields"]

@@ -20,6 +20,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ropewalk.process_start import has_ended, stat_fields
 from ropewalk.transport.barriers import join_barriers
 
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
@@ -118,8 +119,7 @@ def is_running(pid: int) -> bool:
         return False
     try:
         os.kill(pid, 0)
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            return file.read(4096).rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+        return not has_ended(stat_fields(pid))
     except (ProcessLookupError, PermissionError, OverflowError):
         return False
     except OSError:  # where /proc is not mounted, a zombie is taken for alive
