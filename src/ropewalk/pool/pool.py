@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ropewalk.control.server import ControlServer
     from ropewalk.control.view import View
     from ropewalk.engines.resources import Resources
-    from ropewalk.pool.constants import ConstantRef
+    from ropewalk.pool.constants import Constant, ConstantRef
     from ropewalk.pool.imap_results import IMapIterator
     from ropewalk.pool.results import AsyncResult, MapResult, PoolJob
     from ropewalk.pool.status import PoolStatus, WorkerHandle
@@ -131,9 +131,8 @@ class Pool:
         if session is None and context is None:
             interpreter_ahead.begin(engine)
         self._session = parts.leased(session or (None if engine else parts.session_of(context)), engine=engine)
-        outer = (
-            f"{parts.bootstrap.current.name}/" if parts.bootstrap.current else ""
-        )  # a pool inside a worker is named after it
+        outside = parts.bootstrap.current
+        outer = f"{outside.name}/" if outside else ""  # a pool inside a worker is named after it
         self.name: str = escaped(name) if name else f"{outer}pool-{next(_pool_numbers)}"
         self._pid = os.getpid()
         self._callbacks = Callbacks()
@@ -151,12 +150,8 @@ class Pool:
             )
             options = parts.WorkerOptions(
                 process=process,
-                initializer=parts.first_constant(parts.dumps_code(initializer, what="initializer"))
-                if initializer
-                else None,
-                arguments=parts.first_constant(parts.dumps_code(tuple(initargs), what="initargs"))
-                if initializer
-                else None,
+                initializer=_constant(initializer, "initializer") if initializer else None,
+                arguments=_constant(tuple(initargs), "initargs") if initializer else None,
                 units_per_worker=maxtasksperchild,
                 max_deaths=max_deaths,
                 at_most_once=at_most_once,
@@ -685,6 +680,10 @@ class Pool:
         self._control = parts.ControlServer(session.loop, session.folder, session.run_id, self._target)
         self._dispatcher.when_failed(self._control.close_soon)
         self._control.open_later(_ANNOUNCED_AFTER_S)
+
+
+def _constant(value: object, what: str) -> Constant:
+    return parts.first_constant(parts.dumps_code(value, what=what))
 
 
 def _check_chunksize(chunksize: int) -> None:
