@@ -4,6 +4,7 @@
     python -m tests.mutants.run task_table gd_sec  those whose names end so
     python -m tests.mutants.run --list restart     what would be planted
     python -m tests.mutants.run --stale            those that have changed since they were run last
+    python -m tests.mutants.run --sample 80 queue  80 of its mutants, drawn at random, and the same ones each time
 
 A mutant is killed if its tests fail, crash or do not end. One that survives shows what no test asks for; one that means
 the same as the original is listed in `deciders.toml`, with the reason. Less than REACH killed is an error. Results are
@@ -27,6 +28,7 @@ import importlib.machinery
 import importlib.util
 import os
 import pickle
+import random
 import resource
 import signal
 import sys
@@ -108,11 +110,13 @@ class Decider:
 class Score:
     """What became of the mutants of a decider."""
 
+    num_mutants: int
+    """How many there are, of which a sample may have been planted."""
     killed: int = 0
     survived: list[Mutant] = dataclasses.field(default_factory=list[Mutant])
     equal: int = 0
     unused: list[Equal] = dataclasses.field(default_factory=list[Equal])
-    """Lines of the list that fit no mutant that survived."""
+    """Lines of the list that fit no mutant that survived; a sample does not show it."""
 
     @property
     def share(self) -> float:
@@ -123,7 +127,8 @@ class Score:
     def cells(self) -> list[object]:
         """What the table says of it."""
         num = self.killed + self.equal + len(self.survived)
-        return [num, self.killed, self.equal, len(self.survived), f"{self.share:.1%}", datetime.date.today()]
+        planted = num if num == self.num_mutants else f"{num} of {self.num_mutants}"
+        return [planted, self.killed, self.equal, len(self.survived), f"{self.share:.1%}", datetime.date.today()]
 
 
 def read_deciders(path: Path = DECIDERS) -> list[Decider]:
@@ -288,7 +293,13 @@ def _cpu_s_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def judge_apart(decider: Decider, num_beside: int) -> Score:
+def sample_of(mutants: Sequence[Mutant], num: int) -> Sequence[Mutant]:
+    """Return at most `num` mutants, drawn at random: the same ones each time, and each set part of a larger one."""
+    order = random.Random(0).sample(range(len(mutants)), len(mutants))
+    return [mutants[number] for number in sorted(order[:num])]
+
+
+def judge_apart(decider: Decider, num_beside: int, sample: int | None = None) -> Score:
     """Judge a decider in a process of its own, which has imported nothing that needs it."""
     sys.stdout.flush()
     read, write = os.pipe()
@@ -297,7 +308,7 @@ def judge_apart(decider: Decider, num_beside: int) -> Score:
         code = 1
         try:
             with open(write, "wb") as result:
-                pickle.dump(judge(decider, num_beside), result)
+                pickle.dump(judge(decider, num_beside, sample), result)
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -312,8 +323,8 @@ def judge_apart(decider: Decider, num_beside: int) -> Score:
     return pickle.loads(told)
 
 
-def judge(decider: Decider, num_beside: int) -> Score:
-    """Plant each mutant of a decider.
+def judge(decider: Decider, num_beside: int, sample: int | None = None) -> Score:
+    """Plant each mutant of a decider, or a sample of this size.
 
     Raises:
         RuntimeError: the tests fail without a mutant, so that nothing can be learnt from them.
@@ -328,7 +339,10 @@ def judge(decider: Decider, num_beside: int) -> Score:
                 raise RuntimeError(f"the tests of {decider.module} do not pass without a mutant:\n{said[-4000:]}")
             import_all_but(decider.module, modules.split())
     cpu_s = int(5 + PATIENCE * (_cpu_s_of_children() - before))
-    mutants, score = mutants_of(source), Score()
+    mutants = mutants_of(source)
+    score = Score(len(mutants))
+    if sample is not None:
+        mutants = sample_of(mutants, sample)
     used: set[Equal] = set()
     began = time.monotonic()
     for count, (number, code, printed) in enumerate(
@@ -351,7 +365,8 @@ def judge(decider: Decider, num_beside: int) -> Score:
             )
         if sys.stderr.isatty():
             print(f"\r{count}/{len(mutants)} {time.monotonic() - began:.0f} s", end="\r", file=sys.stderr)
-    score.unused = [one for one in decider.equal if one not in used]
+    if len(mutants) == score.num_mutants:
+        score.unused = [one for one in decider.equal if one not in used]
     return score
 
 
@@ -363,6 +378,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="only show the mutants")
     parser.add_argument("--stale", action="store_true", help="only those that have changed since they were run last")
     parser.add_argument("--beside", type=int, default=os.cpu_count() or 1, metavar="N", help="so many at once")
+    parser.add_argument(
+        "--sample", type=int, metavar="N", help="at most N mutants of each, drawn at random with a fixed seed"
+    )
     options = parser.parse_args(argv)
     listed = read_deciders(options.deciders)
     deciders = [one for one in listed if not options.names or one.module.endswith(tuple(options.names))]
@@ -384,7 +402,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     falls_short = False
     for decider in deciders:
         began, digest = time.monotonic(), decider.digest
-        score = judge_apart(decider, options.beside)
+        score = judge_apart(decider, options.beside, options.sample)
         for equal in score.unused:
             print(
                 f"{decider.module}: no mutant that survives is {equal.was!r} as {equal.becomes!r}; take it off the list"
