@@ -116,7 +116,7 @@ def test_a_process_asks_nobody_for_items_and_room(session: rw.Session, asked: Co
 def test_a_lone_putter_asks_its_depot_once_for_many_items(
     session: rw.Session, asked: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "desk_of", lambda *_: None)
+    monkeypatch.setattr(queues, "depot_client_of", lambda *_: None)
     items = Queue(50, session=session)
     for number in range(50):
         items.put(number)

@@ -206,7 +206,7 @@ def asleep(conversation: Any) -> set[int]:
 
 
 def take_two_in_one_slot(first: Queue, second: Queue, ready: Queue) -> None:
-    queues.desk_of = lambda *_: None  # pyright: ignore[reportAttributeAccessIssue]  # in memory there are no such pages
+    queues.depot_client_of = lambda *_: None  # pyright: ignore[reportAttributeAccessIssue]  # in memory there are no such pages
     conversation = link_to_depot()
     threading.Thread(target=Queue().get, daemon=True).start()  # so that the others are not alone
     wait_until(lambda: conversation._reading_thread and not conversation._alone and not conversation._armed)

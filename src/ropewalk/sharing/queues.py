@@ -25,8 +25,8 @@ from ropewalk.calls.payloads import PackedValue, atom, pack_item
 from ropewalk.calls.rpc_connection import RpcConnection
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
+from ropewalk.sharing.depot_client import depot_client_of
 from ropewalk.sharing.host_calls import BerthsTaken
-from ropewalk.sharing.host_desk import desk_of
 from ropewalk.sharing.host_queue import HostQueue, left_s, queue_at
 from ropewalk.sharing.membership import member_of_run
 from ropewalk.sharing.prefetch import PrefetchBuffer
@@ -249,11 +249,11 @@ class Queue(SharedObject):
         if reference.slot:
             connection = self._conversation()
             member = member_of_run(reference.run_id)
-            desk = desk_of(member, reference.address, connection)
-            if desk:
+            client = depot_client_of(member, reference.address, connection)
+            if client:
                 settle = functools.partial(member.ask, reference.address, "ping")
                 ring = functools.partial(member.tell, connection, "ring", reference.target)
-                self._calls = queue_at(desk, reference.target, reference.slot, ring, settle)
+                self._calls = queue_at(client, reference.target, reference.slot, ring, settle)
         return self._calls
 
     def _present_calls(self) -> HostQueue | None:
