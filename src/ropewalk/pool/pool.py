@@ -26,8 +26,7 @@ from ropewalk.errors import PoolClosed, TaskCancelled
 from ropewalk.escaping import escaped
 from ropewalk.pool import parts
 from ropewalk.pool.callbacks import Callbacks
-from ropewalk.pool.pool_size import PoolSize
-from ropewalk.pool.worker_arguments import check_worker_arguments
+from ropewalk.pool.pool_arguments import PoolSize, check_worker_arguments
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.user_frames import user_frames_only
 
