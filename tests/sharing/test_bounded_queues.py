@@ -34,9 +34,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     calls: Counter[str] = Counter()
     call = SharedObject._call
 
-    def count(self: SharedObject, conversation: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    def count(self: SharedObject, connection: Any, method: str, *args: Any, **kwargs: Any) -> Any:
         calls[method] += 1
-        return call(self, conversation, method, *args, **kwargs)
+        return call(self, connection, method, *args, **kwargs)
 
     monkeypatch.setattr(SharedObject, "_call", count)
     return calls

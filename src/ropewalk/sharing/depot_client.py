@@ -91,7 +91,7 @@ def _seated(member: SharingMember, address: str, connection: RpcConnection) -> D
     if not connection.link.stream.carries_fds:
         return None
     seat, name, place, mark, of_layout = member.ask(address, "sit")
-    if not seat or member.converse(address) is not connection:
+    if not seat or member.connection_to(address) is not connection:
         return None
     arena = mapped(place, mark, of_layout)
     return DepotClient(arena, seat, name, connection) if arena else None

@@ -73,7 +73,7 @@ class Synchronizer(SharedObject):
         reference = self._reference
         if not reference.slot:
             return None
-        connection = self._conversation()
+        connection = self._connection()
         member = member_of_run(reference.run_id)
         client = depot_client_of(member, reference.address, connection)
         if client:
