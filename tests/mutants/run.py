@@ -1,7 +1,7 @@
 """Plants mistakes in the deciders, one at a time, and sees whether their tests notice.
 
     python -m tests.mutants.run                    all of deciders.toml
-    python -m tests.mutants.run task_table gd_sec  those whose names end so
+    python -m tests.mutants.run task_table gd_sec  those whose names end so, in this order
     python -m tests.mutants.run --list restart     what would be planted
     python -m tests.mutants.run --stale            those that have changed since they were run last
     python -m tests.mutants.run --sample 80 queue  80 of its mutants, drawn at random, and the same ones each time
@@ -394,7 +394,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     listed = read_deciders(options.deciders)
-    deciders = [one for one in listed if not options.names or one.module.endswith(tuple(options.names))]
+    named = (one for name in options.names or [""] for one in listed if one.module.endswith(name))
+    deciders = list(dict.fromkeys(named))
     if not deciders:
         parser.error(f"no decider has a name that ends with {' or '.join(options.names)}; see {options.deciders}")
     if options.stale:
