@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 import types
@@ -16,9 +17,12 @@ if not importlib.util.find_spec("adaptive"):  # which imports all of scipy.stats
 
 
 @pytest.fixture(autouse=True)
-def _no_mpi(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+def _nothing_for_good(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    # Its import gives the whole process uvloop's event loops; the first of them opens a pipe that is never closed.
+    monkeypatch.setattr(asyncio, "set_event_loop_policy", lambda _policy: None, raising=False)
+    runner = importlib.import_module("adaptive.runner")
     # Where mpi4py is installed, adaptive starts MPI to learn whether this is its executor, and nothing ever ends that.
-    monkeypatch.setattr(importlib.import_module("adaptive.runner"), "with_mpi4py", False)
+    monkeypatch.setattr(runner, "with_mpi4py", False)
 
 
 def test_points_gather_at_the_peak_and_bear_its_values(load_example: LoadExample) -> None:

@@ -106,14 +106,14 @@ class RpcConnection:
         self._read_at = 0.0
         self._page: AckPage | None = None
         self._free_lots = list(range(NUM_LOTS))
-        self.posting: Batcher = Batcher(self, loop)
+        self.batcher: Batcher = Batcher(self, loop)
         """Items for which no thread waits."""
         loop.call_soon(lambda: loop.add_link(link, self._hear, self._end, self))
 
     @property
     def num_pending(self) -> int:
         """Number of calls under way."""
-        return len(self._pending) + bool(self.posting.has_some)
+        return len(self._pending) + bool(self.batcher.has_some)
 
     # Calls
 
@@ -145,8 +145,8 @@ class RpcConnection:
 
         With `blocks`, the thread waits in the system call that receives, instead of polling before it.
         """
-        if self.posting.has_some:
-            self.posting.send()
+        if self.batcher.has_some:
+            self.batcher.send()
         role, link, received, pending = self._role, self.link, None, None
         if self._pending or self._armed or role._is_owned():
             raise Busy
@@ -264,8 +264,8 @@ class RpcConnection:
             Lost: the link has ended; the call was not sent.
             TimeoutError: there was no room until `pending.due`.
         """
-        if self.posting.has_some:
-            self.posting.send()
+        if self.batcher.has_some:
+            self.batcher.send()
         if pending.alone and wait_for_room and len(self._alone) >= MAX_IN_FLIGHT:
             self.wait_for_room(pending.due)
         hold = pending.alone and bool(self._pending) and not self._armed and not packed.fds
@@ -410,8 +410,8 @@ class RpcConnection:
 
     def flush(self) -> None:
         """Send the held calls and the gathered items."""
-        if self.posting.has_some:
-            self.posting.send()
+        if self.batcher.has_some:
+            self.batcher.send()
         if self.link.num_held:
             with interrupts_deferred:
                 self.link.flush()
