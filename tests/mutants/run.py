@@ -1,7 +1,7 @@
 """Plants mistakes in the deciders, one at a time, and sees whether their tests notice.
 
     python -m tests.mutants.run                    all of deciders.toml
-    python -m tests.mutants.run task_table gd_sec  those whose names end so
+    python -m tests.mutants.run task_table gd_sec  those whose names end so, in this order
     python -m tests.mutants.run --list restart     what would be planted
     python -m tests.mutants.run --stale            those that have changed since they were run last
     python -m tests.mutants.run --sample 80 queue  80 of its mutants, drawn at random, and the same ones each time
@@ -30,6 +30,7 @@ import os
 import pickle
 import random
 import resource
+import select
 import signal
 import sys
 import tempfile
@@ -227,27 +228,37 @@ def begin(decider: Decider, source: str, output: int, cpu_s: int) -> int:
 def ended(processes: Collection[int]) -> list[tuple[int, int]]:
     """Wait until some of these processes are over, and kill those that wait for ever; which are over, and how."""
     num_idle, look_at = dict.fromkeys(processes, 0), time.monotonic() + LOOK_S
-    while True:
-        over = [(pid, status) for pid, status in (os.waitpid(pid, os.WNOHANG) for pid in processes) if pid]
-        if over:
-            return [(pid, os.waitstatus_to_exitcode(status)) for pid, status in over]
-        if time.monotonic() > look_at:
-            look_at = time.monotonic() + LOOK_S
-            num_idle = {pid: num_idle[pid] + 1 if is_idle(pid) else 0 for pid in processes}
-            for pid in processes:
-                if num_idle[pid] >= NUM_LOOKS:
-                    os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)
+    with contextlib.ExitStack() as opened:
+        descriptors = [opened.enter_context(open(os.pidfd_open(pid), "rb", buffering=0)) for pid in processes]
+        while True:
+            select.select(descriptors, [], [], LOOK_S)
+            over = [(pid, status) for pid, status in (os.waitpid(pid, os.WNOHANG) for pid in processes) if pid]
+            if over:
+                return [(pid, os.waitstatus_to_exitcode(status)) for pid, status in over]
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + LOOK_S
+                num_idle = {pid: num_idle[pid] + 1 if is_idle(pid) else 0 for pid in processes}
+                for pid in processes:
+                    if num_idle[pid] >= NUM_LOOKS:
+                        os.kill(pid, signal.SIGKILL)
 
 
 def is_idle(group: int) -> bool:
     """Whether all threads of a process group sleep: one that waits for a processor does not."""
-    states = list[str]()
+    if _wants_processor(Path(f"/proc/{group}")):
+        return False  # mostly it is the leader, and there is no need to read all of /proc for its children
+    members = list[Path]()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it is over
             if _fields(stat)[2] == str(group):
-                states += [_fields(task / "stat")[0] for task in (stat.parent / "task").iterdir()]
-    return bool(states) and not {"R", "D"} & {*states}
+                members.append(stat.parent)
+    return bool(members) and not any(map(_wants_processor, members))
+
+
+def _wants_processor(process: Path) -> bool:
+    with contextlib.suppress(OSError):  # it is over
+        return any(_fields(task / "stat")[0] in "RD" for task in (process / "task").iterdir())
+    return False
 
 
 def _fields(stat: Path) -> list[str]:
@@ -383,7 +394,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     listed = read_deciders(options.deciders)
-    deciders = [one for one in listed if not options.names or one.module.endswith(tuple(options.names))]
+    named = (one for name in options.names or [""] for one in listed if one.module.endswith(name))
+    deciders = list(dict.fromkeys(named))
     if not deciders:
         parser.error(f"no decider has a name that ends with {' or '.join(options.names)}; see {options.deciders}")
     if options.stale:
