@@ -125,6 +125,7 @@ class _TableView:
             "overlayNoRowsTemplate": "<span>No run is like that</span>",
             ":getRowId": "p => p.data.id",
             ":datasource": "({getRows: p => ropewalkTable.getRows(p)})",
+            ":initialState": "ropewalkTable.initial()",
             ":onGridReady": "p => ropewalkTable.ready(p)",
             ":onRowClicked": "p => ropewalkTable.clicked(p)",
             ":onCellKeyDown": "p => ropewalkTable.key(p)",
@@ -137,7 +138,7 @@ class _TableView:
             "field": column.id,
             "headerName": escaped(column.name),
             "hide": not is_shown,
-            "width": _WIDTHS.get(column.id, 112),
+            "width": _WIDTHS.get(column.id) or min(200, max(84, 40 + 8 * len(column.name))),
             "filter": "agNumberColumnFilter" if column.is_number and column.id not in _WIDTHS else "agTextColumnFilter",
             "cellDataType": False,
         }
