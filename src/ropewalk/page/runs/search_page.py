@@ -260,9 +260,9 @@ class _SearchView:
         with tiles(300):
             with Panel("History", help="each trial, and the best so far"):
                 self._history = Chart("history", 280)
-            with Panel("Importance", help="PED-ANOVA; by chance below 8 trials"):
+            with Panel("Importance", help="PED-ANOVA; unreliable below 8 trials"):
                 self._importance = Chart("importance", 280, waiting="computing…")
-            with Panel("Rungs", help="who was promoted") as self._rungs_card:
+            with Panel("Rungs", help="filled: trials that got more steps") as self._rungs_card:
                 self._rungs = Chart("rungs", 300)
             with Panel("Pareto front", help="no other trial is better in both") as self._pareto_card:
                 self._pareto = Chart("pareto", 300)
