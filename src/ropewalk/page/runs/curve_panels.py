@@ -110,7 +110,7 @@ class CurvePanels:
         self._sections: dict[str, ui.element] = {}
         self._is_sectioned = self._has_groups = False
         self._controls()
-        self._nothing = ui.label("No metric was logged yet.").classes("muted")
+        self._nothing = ui.label("No metric was logged yet: `run.log(loss=loss)` logs one.").classes("muted")
         self._area = ui.column().classes("w-full").style("gap: 12px")
 
     # --- controls -----------------------------------------------------------------------------------------------------

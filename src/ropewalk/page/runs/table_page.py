@@ -122,7 +122,7 @@ class _TableView:
             "rowSelection": {"mode": "multiRow", "headerCheckbox": False, "enableClickSelection": False,
                              ":isRowSelectable": "n => n.data && n.data.group === undefined"},
             "selectionColumnDef": {"pinned": "left", "width": 40},
-            "overlayNoRowsTemplate": "<span>No run is like that</span>",
+            "overlayNoRowsTemplate": "<span>No run matches: clear the filter, or turn on “trials” or “archived”</span>",
             ":getRowId": "p => p.data.id",
             ":datasource": "({getRows: p => ropewalkTable.getRows(p)})",
             ":initialState": "ropewalkTable.initial()",
