@@ -119,7 +119,7 @@ class SharingMember:
             raise PeerLost(f"the {wanted} is gone: {_silence(address, str(error))}", peer=address) from error
         mine = (0, time.monotonic())
         if connection not in self._introduced and self._introduced.setdefault(connection, mine) is mine:
-            connection.share_page()
+            connection.acks.share_page()
             self.tell(connection, "introduce", who_we_are())
             for call in on_dialled:
                 call(self, address, connection)

@@ -45,7 +45,7 @@ class PrefetchBuffer:
         self._pid = os.getpid()
 
     def __del__(self) -> None:
-        self.connection.free_lot(self.place)
+        self.connection.acks.free_lot(self.place)
 
     @property
     def is_mine(self) -> bool:
@@ -96,7 +96,7 @@ class PrefetchBuffer:
             if is_ours and self._lot.is_watched:
                 with interrupts_deferred:
                     self._lot.unwatch()
-                    self.connection.tell_begun(self._target)
+                    self.connection.acks.tell_begun(self._target)
             return is_ours
         except ValueError:  # the link has ended
             return False

@@ -32,7 +32,7 @@ class PutCredit:
         self._next, self._last = 1, 0
 
     def __del__(self) -> None:
-        self.connection.free_lot(self.place)
+        self.connection.acks.free_lot(self.place)
 
     @property
     def is_left(self) -> bool:

@@ -170,7 +170,7 @@ class Queue(SharedObject):
     def _room_at(self, connection: RpcConnection) -> PutCredit | None:
         room = self._room
         if room is None or room.connection is not connection:  # a forked child has another connection
-            found = connection.lot()
+            found = connection.acks.lot()
             room = self._room = PutCredit(connection, *found) if found else None
         return room
 
@@ -230,7 +230,7 @@ class Queue(SharedObject):
         ahead = self._ahead
         if ahead is None or not ahead.is_mine or ahead.connection.closed:
             connection = self._connection()
-            found = connection.lot()
+            found = connection.acks.lot()
             ahead = self._ahead = PrefetchBuffer(connection, *found, self._reference.target) if found else None
         if ahead is None or not ahead.asking.acquire(blocking=False):
             return self._ask(method, timeout=timeout)
