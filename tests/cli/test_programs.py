@@ -62,7 +62,6 @@ def walk(folder: Path, *words: str, command: list[str] = RUN, **changes: str) ->
         bufsize=0,
         start_new_session=True,
         # These tests may themselves run where SIGINT is ignored (`pytest &` in a script), which children inherit.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
         assert process.stdout
