@@ -269,9 +269,11 @@ def test_votes_of_others_and_votes_without_samples_count_for_nothing() -> None:
     assert membership.voted("c", 0, 0, 100.0, 1.0) == []
     assert membership.awaited == ("a", "b")
     membership.leaves("c")
-    membership.voted("a", 0, 0)
-    assert membership.voted("a", 0, 0) == []
-    assert membership.voted("b", 0, 0) == [Commit(0, 0, ("a", "b"), loss=0.0)]
+    membership.voted("a", 0, 0, 3.0, 1.0)
+    assert membership.voted("a", 0, 0, 3.0, 1.0) == []
+    assert membership.voted("b", 0, 0) == [Commit(0, 0, ("a", "b"), loss=3.0)]
+    membership.voted("a", 0, 1)
+    assert membership.voted("b", 0, 1) == [Commit(0, 1, ("a", "b"), loss=0.0)]
 
 
 def test_a_vote_is_late_while_leavers_hand_over() -> None:
