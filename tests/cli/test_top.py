@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pty
@@ -15,9 +16,13 @@ import time
 from collections.abc import Generator
 
 import pytest
+from rich.console import Console
+from rich.live import Live
 
-from ropewalk.cli.top import print_once
-from ropewalk.page.watcher import LookResult
+from ropewalk.cli.keyboard import Keyboard
+from ropewalk.cli.top import _Looks, _step, print_once
+from ropewalk.cli.top_choice import TopChoice
+from ropewalk.page.watcher import LookResult, Watcher
 from tests.cli.command import environment, ropewalk
 from tests.cli.pretend_source import START, PretendSource, process, view
 from tests.control.pretend import Pretence, controlled
@@ -106,6 +111,27 @@ def test_a_signal_and_a_key_end_it_and_restore_the_terminal(
             os.kill(screen.command.pid, number)
         assert screen.end() == code
         assert screen.drawn.count("\x1b[?1049l") == 1
+
+
+class _NoKeys(Keyboard):
+    """A keyboard on which nobody presses a key."""
+
+    def __init__(self) -> None:
+        super().__init__(-1)
+
+    def read(self, timeout_s: float) -> list[str]:
+        return []
+
+
+def test_the_watcher_goes_on_while_no_key_is_pressed() -> None:
+    # The page asks for looks again and again, which hold for ten seconds; the command asked once, and then stood still.
+    now = 0.0
+    watcher, console = Watcher(PretendSource(view("a")), clock=lambda: now), Console(file=io.StringIO())
+    live = Live(console=console, auto_refresh=False)
+    for _ in range(3):
+        now += 60.0
+        assert _step(watcher, _Looks(), TopChoice(), PretendSource(), _NoKeys(), live)  # type: ignore[arg-type]
+        assert watcher.is_wanted()
 
 
 def test_once_prints_everything_for_scripts() -> None:

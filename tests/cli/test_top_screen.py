@@ -69,6 +69,16 @@ def test_80_by_24_shows_the_chosen_process_with_the_cause_of_its_end_and_the_key
     assert "k kill" in lines[-1]
 
 
+def test_a_narrow_terminal_marks_what_failed_and_a_wide_one_says_why() -> None:
+    things = watched(PretendSource(view("a"), view("b", last_failure="worker.3 was killed by SIGKILL"))).things()
+    narrow, wide = drawn(things), drawn(things, size=(120, 24))
+    head, *rows = (line.split() for line in narrow if " pool" in line or " state " in line)
+    assert "!" in head and "last" not in head
+    assert [row[3] == "!" for row in sorted(row[row[0] == ">" :] for row in rows)] == [False, True]
+    assert any(line.rstrip().endswith("worker.3 was killed by SIGKILL") for line in wide[:4])
+    assert not any("!" in line for line in wide)
+
+
 def test_numbers_of_the_view_are_shown() -> None:
     def at(seconds: float, done: int, cpu_s: float) -> object:
         one = process(

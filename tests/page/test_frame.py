@@ -36,7 +36,9 @@ def focus(browser: Browser) -> dict[str, Any]:
 
 def is_saved(browser: Browser, button: Any) -> str:
     """Press a button that saves a table; the text of the file."""
-    browser.script("URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; }); }")
+    browser.script(
+        "window.saved = null; URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; }); }"
+    )
     button.click()
     return browser.until(lambda: browser.script("return window.saved"), "a file")
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import msgspec
 
 from ropewalk.control.view import ProcessView
-from ropewalk.page.now import has_ended, problem_words, progress_words, shown_state
+from ropewalk.page.now import has_ended, problem_words, progress_words, rate_words, shown_state
 from ropewalk.page.thing_header import header_facts
+from ropewalk.page.totals import totals
 from tests.page.seen_views import seen_of, view
 
 
@@ -53,3 +54,12 @@ def test_restarts_are_not_told_beside_the_deaths_that_caused_them():
 def test_a_fact_cannot_hide_the_state():
     seen = seen_of(msgspec.structs.replace(view(), facts={"state": "all is well"}))
     assert header_facts(seen)["state"] == "running"
+
+
+def test_what_stands_still_has_a_rate_of_0_and_what_ended_has_none():
+    seen = seen_of(view(facts={"tasks_per_s": 12.5}), view(at=101.0, facts={"tasks_per_s": 0.0}))
+    assert rate_words(seen, totals(seen)) == "0 tasks/s"
+    seen.gone = True
+    assert rate_words(seen, totals(seen)) == ""
+    busy, uncounted = seen_of(view(facts={"tasks_per_s": 12.5})), seen_of(view())
+    assert [rate_words(one, totals(one)) for one in (busy, uncounted)] == ["12.5 tasks/s", ""]

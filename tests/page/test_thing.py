@@ -13,6 +13,7 @@ import pytest
 
 import ropewalk as rw
 from tests.lab.browser import Browser, ServedPage
+from tests.page.test_frame import is_saved
 
 LOUD = "<img src=x onerror=alert(1)> \x1b[31mred"
 
@@ -63,6 +64,24 @@ def test_page_of_a_pool_tells_the_truth_about_its_workers(
     browser.wait_for("Last end:", "hello")
     ends = browser.until(lambda: browser.driver.find_elements("css selector", ".rw-log .rw-life"), "the end of a life")
     assert [victim in end.text and "killed by SIGKILL" in end.text for end in ends] == [True]
+
+
+def test_tables_are_saved_with_their_units(browser: Browser, served: ServedPage, pool: rw.Pool):
+    os.kill(pool.apply(say, ("hello",)), signal.SIGKILL)
+    open_thing(browser, served.url)
+    browser.wait_for("Last failure:", "death")
+    browser.until(lambda: len(browser.process_rows()) == 2, "both processes")
+    processes, events = (
+        is_saved(
+            browser, browser.driver.find_element("css selector", f"{card} [aria-label='save as CSV']")
+        ).splitlines()
+        for card in (".panel:has(.rw-map)", ".panel:has([aria-label='filter events']) .justify-end")
+    )
+    head = processes[0].replace('"', "").split(",")
+    assert {"name", "for (s)", "CPU (cores)", "memory (MiB)", "tasks", "pid"} <= set(head)
+    assert len(processes) == 3
+    head, first = (line.replace('"', "").split(",") for line in events[:2])
+    assert head[0] == "time (UTC)" and first[0].startswith("20") and first[0].endswith("Z")
 
 
 def test_text_of_users_and_processes_stays_text(browser: Browser, served: ServedPage, pool: rw.Pool):

@@ -100,7 +100,6 @@ def show(source: Source, actor: Actor, console: Console) -> None:
         reconfigure(errors="replace")
     watcher, choice, looks = Watcher(source), TopChoice(), _Looks()
     watcher.start()
-    watcher.want(_CLIENT)
     try:
         with Keyboard(sys.stdin.fileno()) as keyboard, Live(console=console, auto_refresh=False, screen=True) as live:
             while _step(watcher, looks, choice, actor, keyboard, live):
@@ -131,6 +130,7 @@ class _Looks:
 
 def _step(watcher: Watcher, looks: _Looks, choice: TopChoice, actor: Actor, keyboard: Keyboard, live: Live) -> bool:
     """Draw once, and take the keys of the next second; returns whether to go on."""
+    watcher.want(_CLIENT)  # which holds for ten seconds
     things, looked = _settled(watcher, choice), watcher.num_looks > 0
     late_s = looks.late_s(watcher.num_looks)
     drawn = screen(things, choice, live.console.size, time.time(), looked=looked, late_s=late_s)

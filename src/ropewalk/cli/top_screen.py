@@ -55,18 +55,26 @@ class _Column:
         width: in cells; of the last column the least width, since it takes what is left.
         right: whether it is aligned to the right.
         wide: the width of a terminal from which on it is shown.
+        narrow: the width of a terminal from which on it is not shown; 0: it always is.
     """
 
     name: str
     width: int
     right: bool = False
     wide: int = 0
+    narrow: int = 0
+
+    def fits(self, width: int) -> bool:
+        """Return whether it is shown in a terminal of this width."""
+        return self.wide <= width and (not self.narrow or width < self.narrow)
 
 
+_WITH_FAILURES = 96
+"""The width of a terminal from which on the list says what failed; a narrower one marks what failed."""
 _THINGS = (
-    _Column("name", 16), _Column("kind", 10), _Column("state", 9), _Column("up", 6, right=True),
-    _Column("procs", 5, right=True), _Column("done/s", 6, right=True), _Column("cpu", 5, right=True),
-    _Column("memory", 8, right=True), _Column("last failure", 5, wide=96),
+    _Column("name", 16), _Column("kind", 10), _Column("state", 9), _Column("!", 1, narrow=_WITH_FAILURES),
+    _Column("up", 6, right=True), _Column("procs", 5, right=True), _Column("done/s", 6, right=True),
+    _Column("cpu", 5, right=True), _Column("memory", 8, right=True), _Column("last failure", 5, wide=_WITH_FAILURES),
 )  # fmt: skip
 _PROCESSES = (
     _Column("process", 14), _Column("state", 10), _Column("host", 12, wide=110), _Column("pid", 7, True, wide=100),
@@ -171,16 +179,18 @@ def _window(rows: Sequence[Any], at: int, num: int) -> Sequence[Any]:
 def _thing_line(seen: Seen, width: int, *, chosen: bool, held: bool) -> Text:
     view = seen.view
     state = "silent" if seen.problem else "ended" if seen.gone and not view.has_ended else view.state
+    failure = seen.problem or view.last_failure
     cells = [
         escaped(view.name),
         view.kind,
         Text(escaped(state), style=_STATES.get(state, "bold red" if seen.problem else "")),
+        Text("!" if failure else "", style="bold red"),
         shown_duration(round(max(0.0, view.at - view.started))),
         str(len(view.processes)),
         _rate(total(seen, "rate") if view.processes and seen.is_live else None),
         _cores(total(seen, "cpu") if view.processes and seen.is_live else None),
         _size(sum(one.memory_bytes for one in view.processes)),
-        Text(_one_line(seen.problem or view.last_failure), style="red"),
+        Text(_one_line(failure), style="red"),
     ]
     return _line(_THINGS, cells, width, (_CHOSEN if held else "bold") if chosen else "", mark=chosen)
 
@@ -212,7 +222,7 @@ def _line(
     """Return a row as one line of a width, with a mark before it that is seen without colours."""
     line = Text("> " if mark else "  ", style=style)
     left = width - 2
-    shown = [pair for pair in zip(columns, cells, strict=True) if width >= pair[0].wide]
+    shown = [pair for pair in zip(columns, cells, strict=True) if pair[0].fits(width)]
     for column, cell in shown:
         if left <= 0:
             break

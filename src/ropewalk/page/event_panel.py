@@ -105,7 +105,13 @@ def timeline_data(view: View) -> dict[str, Any]:
 def _options() -> dict[str, Any]:
     return {
         "columnDefs": [
-            {"headerName": "time", "field": "at", "width": 150, ":valueFormatter": "ropewalk.cells.time"},
+            {
+                "headerName": "time",
+                "field": "at",
+                "width": 150,
+                ":valueFormatter": "ropewalk.cells.time",
+                "context": {"unit": "UTC"},
+            },
             {"headerName": "kind", "field": "kind", "width": 120, ":cellRenderer": "ropewalk.cells.event"},
             {"headerName": "process", "field": "process", "width": 120, ":cellRenderer": "ropewalk.cells.name"},
             {"headerName": "what", "field": "text", "flex": 1, "minWidth": 300, ":cellRenderer": "ropewalk.cells.text"},

@@ -166,8 +166,9 @@ class _ThingRow:
         self._up.set_text(f"{sums.up}/{sums.processes}" if sums.processes and not has_ended(seen) else "")
         self._cpu.set_text(f"{sums.cores:.1f} cores" if sums.cores is not None and seen.is_live else "")
         self._memory.set_text(shown_size(sums.memory_bytes) if sums.memory_bytes else "")
-        self._rate.set_text(f"{shown_number(sums.rate)} {sums.rate_of}/s".replace(" /s", "/s") if sums.rate else "")
-        self._curve.set_content(small_curve(sums.rates, visit.style.colors[0], 90) if sums.rate else "")
+        words = rate_words(seen, sums)
+        self._rate.set_text(words)
+        self._curve.set_content(small_curve(sums.rates, visit.style.colors[0], 90) if words else "")
         _set_words(self._problem, problem_words(seen, age_s) if seen.problem else "")
         _set_words(self._failure, f"last failure: {escaped(view.last_failure)}" if view.last_failure else "")
 
@@ -224,6 +225,13 @@ def progress_words(seen: Seen) -> str:
     if view.left_s is not None and seen.is_live:
         words.append(f"{shown_duration(_whole(view.left_s))} left")
     return " · ".join(words)
+
+
+def rate_words(seen: Seen, sums: Totals) -> str:
+    """Return what is completed in a second; 0 of what runs, which may hang, and "" of what ended without."""
+    if sums.rate is None or not (sums.rate or seen.is_live):
+        return ""
+    return f"{shown_number(sums.rate)} {sums.rate_of}/s".replace(" /s", "/s")
 
 
 def _whole(seconds: float) -> float:

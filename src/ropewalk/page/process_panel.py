@@ -124,13 +124,13 @@ def _options(seen: Seen, rows: list[Row]) -> dict[str, Any]:
         {"headerName": group, "field": "group", "width": 100, "hide": True},
         {"headerName": "state", "field": "state", "width": 112, ":cellRenderer": "ropewalk.cells.state"},
         {"headerName": "doing", "field": "doing", "minWidth": 90, "flex": 1},
-        _number("for", "doing_s", 62, formatter="duration"),
-        _number("CPU", "cpu", 76, renderer="cpu"),
-        _number("memory", "memory", 84, renderer="memory"),
+        _number("for", "doing_s", 62, formatter="duration", unit="s"),
+        _number("CPU", "cpu", 76, renderer="cpu", unit="cores"),
+        _number("memory", "memory", 84, renderer="memory", unit="MiB"),
         _number("restarts", "restarts", 72, renderer="restarts"),
         {"headerName": "last end", "field": "cause", "minWidth": 100, "flex": 2,
          ":cellRenderer": "ropewalk.cells.cause"},
-        _number("silent", "silent_s", 64, renderer="silent", hide=True),
+        _number("silent", "silent_s", 64, renderer="silent", hide=True, unit="s"),
         _number("waiting", "waiting", 70, formatter="count", hide=seen.view.kind != "program"),
         _number(done, "done", 78, formatter="count"),
         _number(f"{done}/s", "rate", 74, formatter="rate"),
@@ -154,9 +154,12 @@ def _options(seen: Seen, rows: list[Row]) -> dict[str, Any]:
 
 
 def _number(
-    title: str, field: str, width: int, *, formatter: str = "", renderer: str = "", hide: bool = False
+    title: str, field: str, width: int, *, formatter: str = "", renderer: str = "", hide: bool = False, unit: str = ""
 ) -> dict[str, Any]:
+    """Return a column of numbers, whose unit stands in the cells of the table, and in the heading of the CSV."""
     column: dict[str, Any] = {"headerName": title, "field": field, "width": width, "type": "rightAligned", "hide": hide}
+    if unit:
+        column["context"] = {"unit": unit}
     if formatter:
         column[":valueFormatter"] = f"ropewalk.cells.{formatter}"
     if renderer:

@@ -14,7 +14,7 @@ from ropewalk.search.trial_result import TrialResult
 if TYPE_CHECKING:  # `results.py` imports this module
     from ropewalk.search.results import SearchResults
 
-_FEWEST = 8
+FEWEST_TRIALS = 8
 """With fewer finished trials the shares are chance."""
 
 
@@ -26,7 +26,7 @@ def importances(results: SearchResults) -> dict[str, float]:
     """
     trials = [trial for trial in results if trial.best is not None and math.isfinite(trial.best)]
     names = [name for name in _common(trials) if len({str(trial.hyperparameters[name]) for trial in trials}) > 1]
-    if len(trials) < _FEWEST or not names:
+    if len(trials) < FEWEST_TRIALS or not names:
         return {}
     import optuna  # takes half a second to import
 

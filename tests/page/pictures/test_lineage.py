@@ -46,6 +46,12 @@ def test_lanes_arrows_and_the_best_way_are_where_the_data_says(style: Style) -> 
     assert option["xAxis"]["max"] == 30
 
 
+def test_names_of_many_members_do_not_overlap() -> None:
+    members = {str(number): DATA["members"]["0"] for number in range(40)}
+    assert lineage(DATA | {"members": members}, LIGHT)["yAxis"]["axisLabel"]["interval"] == "auto"
+    assert lineage(DATA, LIGHT)["yAxis"]["axisLabel"]["interval"] == 0
+
+
 def test_the_number_of_ancestors_that_are_left_is_told() -> None:
     assert lineage(DATA, LIGHT)["title"]["text"].startswith("2 of 3 members")
 

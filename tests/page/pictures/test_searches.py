@@ -48,6 +48,7 @@ def test_axes_are_categories_numbers_or_logarithmic() -> None:
     rate = option["parallelAxis"][1]
     assert rate["min"] <= 1e-4 and rate["max"] >= 1e-1
     assert option["visualMap"]["dimension"] == 3 and len(option["series"][0]["data"]) == 4
+    assert option["visualMap"]["text"] == ["0.4", "0.1"]  # what the ends of the colours mean
 
 
 def test_trials_without_a_value_have_no_line() -> None:

@@ -142,3 +142,4 @@ def test_a_search_is_shown(browser: Browser, served: ServedPage, search: str) ->
     browser.until(lambda: {"best so far", "promoted", "Pareto front", "trials"} <= names(), "the charts of the search")
     (parallel,) = (chart for chart in browser.charts() if "parallelAxis" in chart)
     assert {axis["name"] for axis in parallel["parallelAxis"]} == {"lr", "opt", "score"}
+    browser.wait_for("it takes 8 trials that have reported")  # an empty picture says why it is empty

@@ -222,7 +222,16 @@ window.ropewalk = (function () {
   }
 
   function save(gridId, fileName) {
-    getElement(gridId).api.exportDataAsCsv({ fileName, processCellCallback: (cell) => plain(cell.value) });
+    const unit = (column) => column.getColDef().context?.unit; // a file has numbers without units in its cells
+    const moment = (seconds) => (known(seconds) ? new Date(1000 * seconds).toISOString() : "");
+    getElement(gridId).api.exportDataAsCsv({
+      fileName,
+      processHeaderCallback({ column }) {
+        const name = column.getColDef().headerName;
+        return unit(column) ? `${name} (${unit(column)})` : name;
+      },
+      processCellCallback: ({ column, value }) => (unit(column) === "UTC" ? moment(value) : plain(value)),
+    });
   }
 
   // A table of texts is a grid of elements, row by row; what can be clicked on has no text that is worth saving.

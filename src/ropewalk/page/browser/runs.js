@@ -42,7 +42,6 @@
   T.refresh = function () { if (T.api && !document.hidden) T.api.refreshInfiniteCache(); };
   T.ready = function (p) {
     T.api = p.api;
-    if (Object.keys(T.filters).length) p.api.setFilterModel(T.filters);
     p.api.addEventListener("sortChanged", T.remember);
     p.api.addEventListener("filterChanged", T.remember);
     ["columnVisible", "columnMoved"].forEach(n => p.api.addEventListener(n, function (e) {
@@ -64,6 +63,8 @@
     return u.toString();
   };
   T.fetched = query => fetch("data/runs?" + query).then(r => r.ok ? r.json() : Promise.reject(r.status));
+  T.initial = () => // or the grid asks for rows without its filters first
+     (Object.keys(T.filters).length ? {filter: {filterModel: T.filters}} : {});
   T.ahead = function (end) { // asks for the first rows while the grid is loaded
     var query = T.block(parsed("sort", []), T.filters, 0, end), answer = T.fetched(query);
     answer.catch(() => {});

@@ -11,7 +11,8 @@ from typing import Any
 from ropewalk.page.picture import Picture
 from ropewalk.page.style import Option, Style, segments
 
-_MOST_LABELS = 40
+_MOST_LABELS = 20
+"""Members that are all named beside their lanes; of more, those are whose names do not overlap."""
 _MOST_ARROWS = 600
 """Copies that are drawn; of more, one of a fixed number is."""
 

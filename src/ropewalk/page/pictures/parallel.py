@@ -36,6 +36,7 @@ def parallel(data: Mapping[str, Any], style: Style) -> Option:
         "visualMap": {"type": "continuous", "dimension": len(names) - 1, "min": min(values),
                       "max": max(values) if max(values) > min(values) else min(values) + 1e-9,
                       "inRange": {"color": _RAMP}, "right": 0, "top": "middle", "precision": 3,
+                      "text": [f"{max(values):.3g}", f"{min(values):.3g}"],
                       "textStyle": {"color": style.muted}, "calculable": False, "itemHeight": 120},
         "series": [{"type": "parallel", "name": "trials", "inactiveOpacity": 0.04, "activeOpacity": 0.9,
                     "lineStyle": {"width": 1.4, "opacity": 0.65},

@@ -12,6 +12,7 @@ from nicegui import ui
 from starlette.requests import Request
 
 from ropewalk.escaping import escaped
+from ropewalk.page.browser import remember_entries
 from ropewalk.page.frame import Panel, Visit
 from ropewalk.page.runs.curve_data import CurveReader, CurveRun
 from ropewalk.page.runs.curve_panels import CurvePanels, remember, view_of
@@ -66,14 +67,16 @@ async def _draw(reader: StoreReader, points: CurveReader, visit: Visit, read: _C
     runs = [CurveRun(run.id, _name(run, read.comparison.runs), run.created, at)
             for at, run in enumerate(read.comparison.runs)]  # fmt: skip
     refreshes: list[Callable[[], Any]] = []
+    given = request.query_params
+    hidden = {run.id for run in runs} & set(given.get("hidden", "").split(","))
     with ui.row().classes("items-center w-full q-gutter-x-md").style("row-gap: 2px"):
         for run in runs:
-            _chip(run, visit, lambda: refreshes[0]() if refreshes else None, lambda: panels.hidden)
+            _chip(run, visit, lambda: refreshes[0]() if refreshes else None, hidden)
     heads = [lambda run=run: _head(run, visit) for run in runs]
     with Panel("Settings") as card:
         with card.head:
             ui.space()
-            switch = ui.switch("equal ones, too").props("dense")
+            switch = ui.switch("equal ones, too", value=given.get("equal") == "1").props("dense")
         place = ui.column().classes("w-full")
 
     def draw_settings() -> None:
@@ -81,15 +84,14 @@ async def _draw(reader: StoreReader, points: CurveReader, visit: Visit, read: _C
         with place:
             _settings_table(read.comparison, heads, everything=bool(switch.value))
 
+    switch.on_value_change(lambda: remember_entries({"equal": "1" if switch.value else ""}))
     switch.on_value_change(draw_settings)
     draw_settings()
     with Panel(
         "Metrics", help="the last value, and the range; the best of each row is bold where less or more is better"
     ):
         _metrics_table(read, heads)
-    panels = CurvePanels(
-        reader, points, visit, runs, changed=remember, view=view_of(request.query_params), given=request.query_params
-    )
+    panels = CurvePanels(reader, points, visit, runs, changed=remember, view=view_of(given), given=given, hidden=hidden)
     refreshes.append(panels.refresh)
     await panels.refresh()
     visit.every(panels.refresh, _REFRESH_S)
@@ -113,14 +115,15 @@ def _name(run: RunRow, runs: Sequence[RunRow]) -> str:
     return run.name if sum(one.name == run.name for one in runs) == 1 else f"{run.name} ({run.id[:6]})"
 
 
-def _chip(run: CurveRun, visit: Visit, refresh: Callable[[], Any], hidden: Callable[[], set[str]]) -> None:
+def _chip(run: CurveRun, visit: Visit, refresh: Callable[[], Any], hidden: set[str]) -> None:
     async def toggle(is_shown: bool) -> None:
-        (hidden().discard if is_shown else hidden().add)(run.id)
+        (hidden.discard if is_shown else hidden.add)(run.id)
+        remember_entries({"hidden": ",".join(sorted(hidden))})
         if (waiting := refresh()) is not None:
             await waiting
 
     with ui.row().classes("items-center no-wrap").style("gap: 4px"):
-        box = ui.checkbox(value=True, on_change=lambda e: toggle(bool(e.value))).props("dense size=sm")
+        box = ui.checkbox(value=run.id not in hidden, on_change=lambda e: toggle(bool(e.value))).props("dense size=sm")
         box.props(f'aria-label="show curves of run {run.color + 1}"')
         _swatch(run, visit)
         ui.link(escaped(run.name), f"/runs/{quote(run.id, safe='')}")

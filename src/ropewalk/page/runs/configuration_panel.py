@@ -65,7 +65,7 @@ class ConfigurationPanel:
                 self._clear.props("flat dense no-caps size=sm").set_visibility(False)
                 button = ui.button("Select by values", icon="tune", on_click=self._toggle)
                 button.props("flat dense no-caps size=sm")
-            self._chart = Chart("configurations", _HEIGHT)
+            self._chart = Chart("configurations", _HEIGHT, nothing="no data yet: no trial has reported")
             self._fields = ui.element("div").classes("rw-ranges")
             self._fields.set_visibility(bool(self._given))
         self._chart.element.on(

@@ -7,7 +7,7 @@ zoom of a chart ───────┴─▶ thread: read, smooth, cut, decima
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -82,6 +82,8 @@ class CurvePanels:
         changed: called with the settings for the address of the page.
         view: how curves are shown at first.
         given: entries of the address of the page: the zoom of each chart among them, which is kept there.
+        hidden: ids of runs that are not drawn now; may change.
+        found: the entry of the address for what the metrics are filtered by.
     """
 
     def __init__(
@@ -95,25 +97,29 @@ class CurvePanels:
         changed: Callable[[CurveView], None] = lambda view: None,
         view: CurveView | None = None,
         given: Mapping[str, str] = MappingProxyType({}),
+        found: str = "metrics",
+        hidden: Collection[str] = (),
     ) -> None:
         self._reader, self._points, self._visit = reader, points, visit
         self.runs = list(runs)
-        self.hidden: set[str] = set()
+        self._hidden = hidden
         self._shows, self._changed = shows, changed
         self._view = view or CurveView()
-        self._given = given
+        self._given, self._found = given, found
         self._charts: dict[SeriesName, _MetricChart] = {}
         self._sections: dict[str, ui.element] = {}
         self._is_sectioned = self._has_groups = False
         self._controls()
-        self._nothing = ui.label("No metric was logged yet.").classes("muted")
+        self._nothing = ui.label("No metric was logged yet: `run.log(loss=loss)` logs one.").classes("muted")
         self._area = ui.column().classes("w-full").style("gap: 12px")
 
     # --- controls -----------------------------------------------------------------------------------------------------
 
     def _controls(self) -> None:
         with ui.row().classes("items-center w-full q-gutter-x-md"):
-            self._filter = ui.input(placeholder="find metrics", on_change=self._filter_charts)
+            self._filter = ui.input(
+                placeholder="find metrics", value=self._given.get(self._found, ""), on_change=self._find_charts
+            )
             self._filter.props('dense outlined clearable type=search aria-label="find metrics"').style("width: 170px")
             with ui.row().classes("items-center no-wrap q-gutter-x-sm"):
                 ui.label("smoothing").classes("muted")
@@ -143,16 +149,19 @@ class CurvePanels:
         self._changed(self._view)
         await self.refresh()
 
-    def _filter_charts(self) -> None:
-        text = str(self._filter.value or "").lower()
-        for (group, name), one in self._charts.items():
-            one.card.set_visibility(text in f"{group}/{name}".lower())
+    def _find_charts(self) -> None:
+        remember_entries({self._found: self._filter.value or ""})
+        for one in self._charts.values():
+            one.card.set_visibility(self._is_found(one.key))
+
+    def _is_found(self, key: SeriesName) -> bool:
+        return str(self._filter.value or "").lower() in "/".join(key).lower()
 
     # --- charts -------------------------------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
         """Read the series of the runs, and draw the charts that have changed."""
-        runs = [run for run in self.runs if run.id not in self.hidden]
+        runs = [run for run in self.runs if run.id not in self._hidden]
         try:
             found = await self._reader.read(lambda store: [(run, store.series(run.id)) for run in runs])
         except StoreUnreadable:
@@ -169,6 +178,7 @@ class CurvePanels:
             if key not in self._charts and len(self._charts) < _MOST_CHARTS:
                 self._charts[key] = self._make(key)
                 self._charts[key].window = window_of(self._given.get(zoom_entry(key), ""))
+                self._charts[key].card.set_visibility(self._is_found(key))
         num_left = len(by_key.keys() - self._charts.keys())
         self._nothing.set_visibility(not by_key or num_left > 0)
         if num_left:
@@ -193,7 +203,7 @@ class CurvePanels:
             with ui.row().classes("items-baseline no-wrap w-full q-gutter-x-sm").style("padding-right: 76px"):
                 words = key[1] if self._is_sectioned or not (key[0] and self._has_groups) else f"{key[0]}/{key[1]}"
                 ui.label(escaped(words)).classes("text-bold ellipsis").props["title"] = escaped(words)
-                note = ui.label("").classes("text-caption muted ellipsis")
+                note = ui.label("").classes("text-caption muted ellipsis curve-note")
             if height == _HEIGHT:
                 ui.button(icon="open_in_full", on_click=lambda: self._enlarge(key)).props(
                     'flat round dense size="xs" title="larger" aria-label="larger"'
@@ -246,7 +256,9 @@ class CurvePanels:
             return
         if one.drawn != wanted:  # something else was asked for in the meantime, and may have been drawn
             return
-        if one.chart.option is None and window is not None:  # the address names it, and the browser does not know it
+        before = one.chart.option or {}
+        if window is not None and len(before.get("series", ())) != len(option.get("series", ())):
+            # The browser does not know it: the address names it, or a picture with other lines is drawn anew.
             option["dataZoom"][0] |= {"startValue": window[0], "endValue": window[1]}
         one.chart.show(option)
         one.note.set_text(_note(one.runs))

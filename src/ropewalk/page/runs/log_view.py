@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from nicegui import ui
 
+from ropewalk.page.browser import remember_entries
 from ropewalk.page.frame import Visit
 from ropewalk.page.log_scan import LEVELS, LogScan
 from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
@@ -29,22 +31,28 @@ class LogView:
         visit: for its colours.
         run: id of the run.
         folder: its folder.
-        text: what is searched for at first.
+        given: entries of the address of the page, which keeps what is chosen here.
     """
 
-    def __init__(self, reader: StoreReader, visit: Visit, run: str, folder: str, text: str = "") -> None:
+    def __init__(self, reader: StoreReader, visit: Visit, run: str, folder: str, given: Mapping[str, str]) -> None:
         self._reader, self._style, self._run, self._folder = reader, visit.style, run, folder
         self._scan: LogScan | None = None
         self._num_lines = _LINES
         self._attempts: list[int] = []
+        self._first = given.get("attempt", "")
         with ui.row().classes("items-center w-full q-gutter-x-md"):
             self._attempt = ui.select({}, on_change=self.restart).props('dense outlined options-dense label="attempt"')
             self._attempt.style("width: 150px")
-            self._text = ui.input(placeholder="search", value=text, on_change=self.restart)
+            self._text = ui.input(placeholder="search", value=given.get("find", ""), on_change=self.restart)
             self._text.props('dense outlined clearable debounce=300 type=search aria-label="search in the log"')
             self._text.style("width: 260px")
             names = {"debug": "all levels", "info": "info and worse", "warning": "warnings, errors", "error": "errors"}
-            self._level = ui.select({level: names[level] for level in LEVELS}, value="debug", on_change=self.restart)
+            level = given.get("level", "")
+            self._level = ui.select(
+                {level: names[level] for level in LEVELS},
+                value=level if level in LEVELS else LEVELS[0],
+                on_change=self.restart,
+            )
             self._level.props('dense outlined options-dense aria-label="level"').style("width: 160px")
             self._follow = ui.switch("follow", value=True)
             self._count = ui.label().classes("muted")
@@ -66,9 +74,11 @@ class LogView:
             return
         if list(found) != self._attempts:
             self._attempts = list(found)
-            newest = max(found, default=None)
+            asked = next((number for number in found if str(number) == self._first), None)
+            self._first = ""
             options = {number: f"attempt {number}" for number in found}
-            self._attempt.set_options(options, value=newest)  # pyright: ignore[reportUnknownMemberType]
+            value = max(found, default=None) if asked is None else asked
+            self._attempt.set_options(options, value=value)  # pyright: ignore[reportUnknownMemberType]
             return  # `restart` reads it
         if self._scan is None:
             if not found:
@@ -87,6 +97,14 @@ class LogView:
             return
         folder, text = self._folder, str(self._text.value or "")
         level, num = str(self._level.value), self._num_lines
+        is_newest = number == max(self._attempts, default=number)
+        remember_entries(
+            {
+                "find": text,
+                "level": "" if level == LEVELS[0] else level,
+                "attempt": "" if is_newest else str(number),
+            }
+        )
 
         def begin(store: RunStore) -> LogScan | OSError:
             try:

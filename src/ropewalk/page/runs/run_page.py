@@ -124,7 +124,7 @@ class _RunView:
                 case "Curves" | "System":
                     self._refreshers[name] = self._curves(is_system=name == "System").refresh
                 case "Logs":
-                    log = LogView(self._reader, visit, report.run.id, report.run.folder, self._given.get("find", ""))
+                    log = LogView(self._reader, visit, report.run.id, report.run.folder, self._given)
                     self._refreshers[name] = log.refresh
                 case "Settings":
                     run_panels.draw_config(report)
@@ -146,6 +146,7 @@ class _RunView:
         return CurvePanels(
             self._reader, self._points, self._visit, [CurveRun(run.id, run.name, run.created, 0)],
             shows=lambda group: (group == _SYSTEM) == is_system, changed=remember, view=view, given=self._given,
+            found="system metrics" if is_system else "metrics",
         )  # fmt: skip
 
     # --- what changes -------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from ropewalk.page.runs.search_data import (
 from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
 from ropewalk.page.style import state_color
 from ropewalk.quantities import shown_duration, shown_moment
-from ropewalk.search.importance import importances
+from ropewalk.search.importance import FEWEST_TRIALS, importances
 from ropewalk.search.loading import read_results
 from ropewalk.search.results import SearchResults
 from ropewalk.search.store_keeper import lines_of
@@ -259,10 +259,15 @@ class _SearchView:
         self._summary = ui.label().classes("text-subtitle2")
         with tiles(300):
             with Panel("History", help="each trial, and the best so far"):
-                self._history = Chart("history", 280)
-            with Panel("Importance", help="PED-ANOVA; by chance below 8 trials"):
-                self._importance = Chart("importance", 280, waiting="computing…")
-            with Panel("Rungs", help="who was promoted") as self._rungs_card:
+                self._history = Chart("history", 280, nothing="no data yet: no trial has reported")
+            with Panel("Importance", help="PED-ANOVA; the longest bar mattered most"):
+                self._importance = Chart(
+                    "importance",
+                    280,
+                    waiting="computing…",
+                    nothing=f"no data yet: it takes {FEWEST_TRIALS} trials that have reported, with different values",
+                )
+            with Panel("Rungs", help="filled: trials that got more steps") as self._rungs_card:
                 self._rungs = Chart("rungs", 300)
             with Panel("Pareto front", help="no other trial is better in both") as self._pareto_card:
                 self._pareto = Chart("pareto", 300)
