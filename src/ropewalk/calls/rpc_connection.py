@@ -101,7 +101,7 @@ class RpcConnection:
         self._timer: Timer | None = None
         self._next_due = float("inf")
         self._read_at = 0.0
-        self.acks = Acknowledgements(link, self._send)
+        self.acks: Acknowledgements = Acknowledgements(link, self._send)
         """Of the values that answers only lent."""
         self.batcher: Batcher = Batcher(self, loop)
         """Items for which no thread waits."""
