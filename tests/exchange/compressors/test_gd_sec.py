@@ -458,7 +458,7 @@ def test_a_dense_sum_may_be_computed_in_place_before_the_round_counts() -> None:
     decoder.commit()
     remembered = torch.empty_like(total)
     decoder.decode({}, remembered)
-    assert torch.equal(encoder.memory, config.memory_rate * gradient)
+    assert encoder.memory is not None and torch.equal(encoder.memory, config.memory_rate * gradient)
     assert torch.equal(remembered, 3 * config.memory_rate * gradient)
 
 
