@@ -62,6 +62,28 @@ def test_what_is_given_out_is_said_for_the_next_block_of_each_group() -> None:
     assert book.given() == {0: ["2#0"], 1: ["0#1"]}
 
 
+def test_how_long_a_block_may_take_follows_the_slowest_of_which_half_is_forgotten_each_round() -> None:
+    book = RoundBook(2)
+    book.ask("0#0", [], 0.0)
+    assert book.ask("1#0", [], 0.0) == RoundTask(1, 0, 0)
+    other = RoundBook(2)
+    other.ask("0#0", [], 0.0)
+    other.ask("1#0", [], 0.0)
+    other.deliver(1, 0)
+    assert other.ask("1#0", [], 2.1) == RoundTask(0, 0, 0), "a block that came at once says nothing"
+    assert book.ask("2#0", [], 2.0) is None
+    assert book.ask("2#0", [], 2.1) == RoundTask(0, 0, 0), "nothing is known yet: after two seconds"
+    book.deliver(1, 0, 8.0)
+    book.deliver(0, 0, 2.1)
+    book.learn()
+    book.ask("0#0", [], 100.0)
+    book.ask("1#0", [], 100.0)
+    late = 100.0 + 3 * 8.0 / 2
+    assert book.ask("2#0", [], late) is None
+    assert book.ask("2#0", [], late + 0.1) == RoundTask(0, 1, 1)
+    assert book.learned == 1
+
+
 def test_a_block_that_does_not_come_is_collected_by_an_idle_actor_too() -> None:
     book = RoundBook(1)
     assert book.ask("0#0", [], 0.0) == RoundTask(0, 0, 0)

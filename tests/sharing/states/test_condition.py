@@ -232,6 +232,25 @@ def test_giving_up_a_wait_that_has_ended_wakes_nobody() -> None:
     assert room.num_waiters() == 1
 
 
+def test_a_condition_is_at_rest_if_nobody_sleeps_claims_its_lock_or_was_interrupted() -> None:
+    room = Room()
+    at_rest = (0, 0, 0)
+    assert room.condition.resting == at_rest
+    sleeping = room.sleep(A)
+    assert room.condition.resting is None
+    room.acquire(B)
+    room.notify(B)
+    assert room.condition.resting is None, "it is on its way to the lock"
+    room.release(B)
+    assert room.desk.end(sleeping) is True
+    assert room.condition.resting == at_rest
+    room.release(A)
+    room.desk.cancel(room.sleep(A))
+    assert room.condition.resting is None, "it has to have its lock again as it was"
+    room.desk.ask(room.condition, "resume", A)
+    assert room.condition.resting == at_rest
+
+
 def test_nothing_is_kept_of_the_cancelled_waits_of_a_dead_process() -> None:
     room = Room()
     room.desk.cancel(room.sleep(A))

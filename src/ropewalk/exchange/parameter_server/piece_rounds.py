@@ -205,8 +205,8 @@ class PieceRounds:
         if not self.clocks or self._memories is not None or (settings.optimizer and self._weights is None):
             return
         if settings.synchronous:
-            step = self.floor - 1
-            if self._open is None and step > self.settled and self.clocks.keys() <= self._inbox.get(step, {}).keys():
+            step = self.floor - 1  # no round is open: whatever comes here has settled or reopened it
+            if self.clocks.keys() <= self._inbox.get(step, {}).keys():
                 self._complete(step)
             return
         for step in sorted(self._inbox):

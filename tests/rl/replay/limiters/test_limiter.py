@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ropewalk.rl.replay.limiters import MinSize, QueueLimiter, RateLimiter, SampleToInsertRatio, StackLimiter
-from ropewalk.rl.replay.limiters.limiter import TableCounts
+from ropewalk.rl.replay.limiters.limiter import Limiter, TableCounts
 
 RATIOS = st.one_of(st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.0, 4.0, 8.0]), st.integers(1, 64).map(lambda n: n / 8))
 
@@ -84,6 +84,10 @@ def decide_as_the_model(limiter: RateLimiter, seed: int) -> None:
         model, counts = OneByOne(limiter), TableCounts()
         for _ in range(chance.randint(1, 40)):
             kind, num = chance.choice(["insert", "insert", "sample", "sample", "delete"]), chance.randint(1, 6)
+            assert (limiter.may_insert(counts), limiter.may_sample(counts)) == (
+                model.may_insert(1),
+                model.may_sample(1),
+            )
             assert limiter.may_insert(counts, num) == model.may_insert(num)
             assert limiter.may_sample(counts, num) == model.may_sample(num)
             assert limiter.num_samples(counts, num) == max([n for n in range(1, num + 1) if model.may_sample(n)] or [0])
@@ -180,6 +184,11 @@ def test_a_limit_below_the_samples_owed_at_min_size_is_warned_of() -> None:
         RateLimiter(2.0, 5, 0.0, 9.0)
     assert told[0].filename == __file__, "it names the line that chose the numbers"
     RateLimiter(2.0, 5, 0.0, 10.0)
+
+
+def test_a_limiter_has_a_formula() -> None:
+    with pytest.raises(TypeError, match="formula"):
+        Limiter()  # type: ignore[abstract]
 
 
 def test_a_limiter_of_numbers_is_its_own_formula() -> None:
