@@ -245,14 +245,15 @@ def _finish(file: Path, bottom: float) -> None:
     """
     with Image.open(file) as whole:
         part = whole.convert("RGB").crop((0, 0, whole.width, min(whole.height, int(bottom) or whole.height)))
-        frequent = sorted(part.getcolors(part.width * part.height) or [], reverse=True)[:_NUM_EXACT]
+        pixels = np.array(part)
+        colors, counts = np.unique(pixels.reshape(-1, 3), axis=0, return_counts=True)
+        frequent = colors[np.argsort(-counts)[:_NUM_EXACT]]
         others = part.quantize(256 - _NUM_EXACT, Image.Quantize.MAXCOVERAGE).getpalette() or []
         palette = Image.new("P", (1, 1))
-        palette.putpalette([*(value for _, color in frequent for value in color), *others])
-        small = part.quantize(palette=palette, dither=Image.Dither.NONE)
-        numbers, colors = np.array(small), np.array(part)
-    for number, (_, color) in enumerate(frequent):  # the search for the nearest colour is not exact
-        numbers[(colors == color).all(axis=-1)] = number
+        palette.putpalette([*map(int, frequent.flat), *others])
+        numbers = np.array(part.quantize(palette=palette, dither=Image.Dither.NONE))
+    for number, color in enumerate(frequent):  # the search for the nearest colour is not exact
+        numbers[(pixels == color).all(axis=-1)] = number
     exact = Image.fromarray(numbers, "P")
     exact.putpalette(palette.getpalette() or [])
     exact.save(file, optimize=True)
