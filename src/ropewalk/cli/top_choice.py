@@ -173,7 +173,7 @@ def measured(seen: Seen, process: ProcessView, sort: str) -> float:
 
 
 def total(seen: Seen, sort: str) -> float:
-    """Return the sum over a thing's processes; of silence the longest, and of steps, which each stage takes, the most."""
+    """Return the sum over a thing's processes; of silence, and of steps that each stage takes, the greatest."""
     numbers = [measured(seen, one, sort) for one in seen.view.processes]
     is_shared = sort == "rate" and seen.view.kind == "trainer"
     return max(numbers, default=0.0) if sort == "silence" or is_shared else sum(numbers)
