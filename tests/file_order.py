@@ -20,9 +20,9 @@ from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
 
-WHOLE_PROGRAMS = {"tests/examples": 40, "tests/scenarios": 8}
-"""Folders of long tests, and how many of others one of them takes as long as. They begin first: at the end they would
-keep one worker busy while the others have nothing to do."""
+WHOLE_PROGRAMS = {"tests/examples": 40, "tests/scenarios": 8, "tests/docs": 8}
+"""Folders of long tests, or of one file that is long, and how many tests of others one of them counts as. They begin
+first: at the end they would keep one worker busy while the others have nothing to do."""
 
 
 def folder_of(file: str) -> str:

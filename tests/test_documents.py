@@ -138,7 +138,7 @@ def of_tensors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str,
     return printed_by(programs, tmp_path_factory.mktemp("pages"), PRELOADED)
 
 
-@pytest.mark.soak  # 10 s of CPU time; that a trainer and an exchange work in processes, the reference shows by default
+@pytest.mark.soak  # 10 s of CPU time, for what tests of training and of exchanges show in processes by default
 @pytest.mark.parametrize(
     ("program", "says"),
     [

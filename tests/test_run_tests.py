@@ -191,7 +191,7 @@ def test_after():
 """
 
 
-@pytest.mark.parametrize("num_workers", [1, 3])
+@pytest.mark.parametrize("num_workers", [pytest.param(1, marks=pytest.mark.soak), 3])
 def test_a_run_with_workers_that_die_goes_on_and_names_the_tests_but_is_not_rerun(
     project: Path, capfd: pytest.CaptureFixture[str], num_workers: int
 ) -> None:

@@ -266,7 +266,9 @@ def test_values_that_cannot_travel_are_refused_at_either_end(client: Any) -> Non
     assert client.echo(1) == 1
 
 
-@pytest.mark.parametrize("size", [16, 4_000, 65_536, 600_000, 10_000_000, 200_000_000])
+@pytest.mark.parametrize(
+    "size", [16, 4_000, 65_536, 600_000, 10_000_000, pytest.param(200_000_000, marks=pytest.mark.soak)]
+)
 def test_arrays_of_any_size_go_there_and_back(tmp_path: Path, size: int) -> None:
     np = pytest.importorskip("numpy")
     with far(tmp_path) as (_, _end, client):

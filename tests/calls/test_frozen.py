@@ -148,7 +148,7 @@ def test_a_call_of_all_replicas_packs_its_arguments_once_and_each_may_write_to_t
 
 class Server:
     def __init__(self, make: Callable[[np.ndarray], Any]) -> None:
-        self.made = make(np.ones(8 << 20))  # 64 MiB
+        self.made = make(np.ones(2 << 20))  # 16 MiB
 
     def weights(self) -> Any:
         return self.made
@@ -184,9 +184,9 @@ def test_actors_of_one_host_share_the_memory_of_weights_that_they_pull(way: str)
     program.add(rw.Service(Actor, target), name="actors", replicas=4)
     with program.launch() as running:
         actors = running.client("actors").all
-        assert actors.pull() == [8 << 20] * 4
+        assert actors.pull() == [2 << 20] * 4
         shares, private = zip(*actors.weights_bytes(), strict=True)
-    size = 64 << 20
+    size = 16 << 20
     if way == "plain":  # each has a copy
         assert sum(private) >= 4 * size
     else:

@@ -109,15 +109,15 @@ def test_news_that_come_late_are_waited_for_where_nobody_listens_any_more(
     # then that "the peer closed the link".
     monkeypatch.setattr("ropewalk.calls.resolver._NEWS_S", 0.01)
     with far(tmp_path) as (process, end, client):
-        answers_at = end.caller.converse
+        answers_at = end.caller.connection_to
 
-        def converse(name: str, place: ReplicaLocation, timeout_s: float) -> Any:
+        def connection_to(name: str, place: ReplicaLocation, timeout_s: float) -> Any:
             if not process.process.poll():
                 return answers_at(name, place, timeout_s)
             threading.Timer(0.1, end.places.put, ("far", KILLED)).start()  # the caller has found nobody by then
             return answers_at(name, place, timeout_s)
 
-        monkeypatch.setattr(end.caller, "converse", converse)
+        monkeypatch.setattr(end.caller, "connection_to", connection_to)
         outcomes = in_threads(lambda: client.sleep(60), lambda: (time.sleep(0.1), process.kill()))
         assert isinstance(outcomes[0], ServiceLost) and outcomes[0].cause == "killed by SIGKILL"
 
@@ -196,7 +196,7 @@ def test_a_future_is_repeated_with_the_arguments_it_was_made_with(tmp_path: Path
         client.empty()
         end.places.put("far", ReplicaLocation("waiting"))
         process.kill()
-        until(lambda: end.caller._conversations[process.place.address].closed)
+        until(lambda: end.caller._connections[process.place.address].closed)
         small, large = np.ones(10_000), np.ones(1_000_000)
         futures = [client.echo.future(small), client.echo.future(large), *(client.note.future(n) for n in range(50))]
         small[:], large[:] = 0, 0
@@ -541,7 +541,7 @@ def interrupted(call: Callable[[], object], after_s: float = 0.1) -> None:
 def test_an_interrupt_ends_the_call_that_waits_and_no_other(tmp_path: Path) -> None:
     with far(tmp_path) as (process, end, client):
         client.empty()
-        conversation = end.caller._conversations[process.place.address]
+        connection = end.caller._connections[process.place.address]
         interrupted(lambda: client.wait_beside())
         other = client.wait_beside.future()
         interrupted(lambda: client.wait())
@@ -549,7 +549,7 @@ def test_an_interrupt_ends_the_call_that_waits_and_no_other(tmp_path: Path) -> N
         interrupted(lambda: list(client.wait_until_entered() and client.wait()))
         client.open()
         assert other.result(120) == "beside" and client.echo(1) == 1
-        assert end.caller._conversations[process.place.address] is conversation, "the link was given up"
+        assert end.caller._connections[process.place.address] is connection, "the link was given up"
 
 
 # An interrupt in the middle of dialling leaves the socket to the collector.
@@ -633,25 +633,26 @@ def test_interrupts_at_any_moment_leave_the_client_usable(
             ]
         )
         number = 0
-        while num_interrupts < 100:
-            try:
-                while True:
-                    armed = True  # again, too, after one that Python could only report
-                    number += 1
-                    if kind == "futures":
-                        futures = [client.echo.future(number + at) for at in range(5)]
-                        assert [future.result() for future in futures] == [number + at for at in range(5)]
-                    else:
-                        assert client.echo(number) == number
-            except KeyboardInterrupt:
-                num_interrupts += 1
-            except ServiceLost:
-                pass
-        armed = False
-        signaller.kill()
-        signaller.wait()
-        signal.signal(signal.SIGINT, before)
-        stop.set()
+        try:
+            while num_interrupts < 100:
+                try:
+                    while True:
+                        armed = True  # again, too, after one that Python could only report
+                        number += 1
+                        with contextlib.suppress(ServiceLost):
+                            if kind == "futures":
+                                futures = [client.echo.future(number + at) for at in range(5)]
+                                assert [future.result() for future in futures] == [number + at for at in range(5)]
+                            else:
+                                assert client.echo(number) == number
+                except KeyboardInterrupt:  # the only place where one can arrive: armed is what runs in this block
+                    num_interrupts += 1
+        finally:
+            armed = False
+            signaller.kill()
+            signaller.wait()
+            signal.signal(signal.SIGINT, before)
+            stop.set()
         if kind == "beside":
             thread.join(PATIENCE_S)
             assert not thread.is_alive(), "a call hangs"

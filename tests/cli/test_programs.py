@@ -62,7 +62,6 @@ def walk(folder: Path, *words: str, command: list[str] = RUN, **changes: str) ->
         bufsize=0,
         start_new_session=True,
         # These tests may themselves run where SIGINT is ignored (`pytest &` in a script), which children inherit.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
         assert process.stdout
@@ -109,7 +108,7 @@ def test_ps_shows_the_memory_of_each_process(tmp_path: Path) -> None:
             assert time.monotonic() < due
 
 
-@pytest.mark.parametrize("mode", ["processes", "threads"])
+@pytest.mark.parametrize("mode", ["processes", pytest.param("threads", marks=pytest.mark.soak)])
 def test_stack_shows_the_users_function_of_each_node_that_hangs(tmp_path: Path, mode: str) -> None:
     busy = ["busy"] if mode == "processes" else []  # as a thread it would stop all others, too
     with walk(tmp_path, "--mode", mode, "--", *busy) as program:
@@ -166,7 +165,7 @@ def test_logs_of_threads_says_where_their_output_is(tmp_path: Path) -> None:
     assert done.returncode == 2 and "in mode threads, its nodes print into the launcher's own terminal" in done.stderr
 
 
-@pytest.mark.parametrize("mode", ["processes", "threads"])
+@pytest.mark.parametrize("mode", ["processes", pytest.param("threads", marks=pytest.mark.soak)])
 def test_stop_ends_all_nodes_and_the_script_goes_on(tmp_path: Path, mode: str) -> None:
     with walk(tmp_path, "--mode", mode) as program:
         stopped = program.command("stop", "walk", "--grace", "0.3")
@@ -232,7 +231,7 @@ def test_ctrl_c_asks_the_script_and_leaves_nothing(tmp_path: Path, mode: str) ->
     assert "interrupted\n" in output and output.count("KeyboardInterrupt") == 1
 
 
-@pytest.mark.parametrize("mode", ["processes", "threads"])
+@pytest.mark.parametrize("mode", ["processes", pytest.param("threads", marks=pytest.mark.soak)])
 def test_a_second_ctrl_c_insists(tmp_path: Path, mode: str) -> None:
     with walk(tmp_path, "--mode", mode) as program:
         os.killpg(program.process.pid, signal.SIGINT)

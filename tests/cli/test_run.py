@@ -81,7 +81,10 @@ def test_the_mode_of_programs_reaches_the_script_as_a_setting(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("ending", "code"),
-    [("sys.exit(7)", 7), ("sys.exit()", 0), ("sys.exit('no')", 1), ("pass", 0), ("raise KeyError('k')", 1)],
+    [
+        *(("sys.exit(7)", 7), ("pass", 0), ("raise KeyError('k')", 1)),
+        *(pytest.param(end, code, marks=pytest.mark.soak) for end, code in (("sys.exit()", 0), ("sys.exit('no')", 1))),
+    ],
 )
 def test_the_exit_code_is_the_scripts_own(tmp_path: Path, ending: str, code: int) -> None:
     write(tmp_path, "s.py", f"import sys\n{ending}\n")
@@ -260,7 +263,7 @@ def test_a_missing_import_inside_a_module_is_the_scripts_error(tmp_path: Path) -
 # --- signals ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
 def test_a_signal_reaches_the_processes_of_a_script_that_catches_it(tmp_path: Path, number: signal.Signals) -> None:
     source = """
         import time, ropewalk as mp
@@ -330,7 +333,13 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize("wait", list(WAITS))
+#: Each is a wait for an answer of a task: they say so by the same code as `map` and `shutdown`.
+_SAY_THE_SAME = ("imap", "join of a pool", "result")
+
+
+@pytest.mark.parametrize(
+    "wait", [pytest.param(wait, marks=[pytest.mark.soak] * (wait in _SAY_THE_SAME)) for wait in WAITS]
+)
 def test_ctrl_c_ends_each_wait_and_says_what_was_waited_for(tmp_path: Path, wait: str) -> None:
     statement, words = WAITS[wait]
     source = f"""

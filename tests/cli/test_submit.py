@@ -106,7 +106,6 @@ def test_it_goes_on_when_its_terminal_and_those_who_follow_it_leave(tmp_path: Pa
     following = subprocess.Popen(
         [sys.executable, "-m", "ropewalk", "attach", run],
         env=environment(**state), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     assert following.stdout and following.stdout.readline() == "up\n"
     following.send_signal(signal.SIGINT)

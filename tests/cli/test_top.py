@@ -66,7 +66,7 @@ def top_in_a_terminal(*arguments: str) -> Generator[Screen]:
     command = subprocess.Popen(
         [sys.executable, "-m", "ropewalk", *(arguments or ("top",))],
         env=surroundings, stdin=program, stdout=program, stderr=program,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler), start_new_session=True,
+        start_new_session=True,
     )  # fmt: skip
     try:
         yield Screen(user, command)

@@ -96,7 +96,7 @@ def test_what_was_ended_on_purpose_is_not_told(tmp_path: Path) -> None:
     assert (code, out, err) == (0, "-15 True\n-9 True\n", "")
 
 
-@pytest.mark.parametrize("wait", ["process.join()", "time.sleep(60)"])
+@pytest.mark.parametrize("wait", ["process.join()", pytest.param("time.sleep(60)", marks=pytest.mark.soak)])
 def test_ctrl_c_ends_the_children_as_well(tmp_path: Path, wait: str) -> None:
     process = program(
         tmp_path,
@@ -148,7 +148,11 @@ def test_who_catches_ctrl_c_in_join_finds_the_children_interrupted(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("then", "code", "out"), [("process.join(); print(process.exitcode)", 0, "1\n"), ("sys.exit(130)", 130, "")]
+    ("then", "code", "out"),
+    [
+        ("process.join(); print(process.exitcode)", 0, "1\n"),
+        pytest.param("sys.exit(130)", 130, "", marks=pytest.mark.soak),
+    ],
 )
 def test_who_catches_ctrl_c_anywhere_finds_the_children_interrupted(
     tmp_path: Path, then: str, code: int, out: str

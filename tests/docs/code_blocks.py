@@ -16,22 +16,11 @@ A page says what is run:
 
 In what a page says is printed, a line `...` stands for any number of lines, and `...` within a line for any text.
 Output is what a terminal shows, standard error included. The name of the host, where it follows an @, reads `laptop`.
-The store of runs is a file in the folder (`ROPEWALK_STORE`).
+All pages run in one folder, in which the store of runs is (`ROPEWALK_STORE`).
 
-How a test of a page looks. One process and one session run the blocks of all pages, since a cold start costs a second:
-
-    PAGES = [ROOT / "docs" / "how-to" / "seeds.md", ...]
-    BLOCKS = blocks_of(*PAGES)
-
-    @pytest.fixture(scope="module")
-    def printed(tmp_path_factory):
-        return run_blocks(BLOCKS, tmp_path_factory.mktemp("pages"), preload=["torch"])
-
-    @pytest.mark.parametrize("block", BLOCKS, ids=str)
-    def test_the_blocks_of_the_pages_print_what_the_pages_say(block, printed):
-        check(block, printed[block.name])
-
-`preload` names what the programs' processes import; give it if any block uses torch, and leave it out otherwise.
+One process and one session run the blocks of many pages, one after the other, since a cold start costs a second: that
+process imports torch once, and so does the one from which all the others are forked (`preload`), 3 s of CPU time for
+each set of modules otherwise. `test_pages.py` says which pages run when.
 """
 
 from __future__ import annotations
@@ -49,6 +38,7 @@ from pathlib import Path
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w-]*)(?P<options>.*)$")
 NOTE = re.compile(r"^ *<!-- (.*) -->$")
 MARK = "--- "
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,7 +46,7 @@ class Block:
     """A piece of code of a page.
 
     Attributes:
-        page: the file name of the page.
+        page: the path of the page below `docs`, or that of the project.
         line: number of its first line, from 1 on.
         language: `python` or `console`; `toml` for a file.
         code: its text.
@@ -96,7 +86,12 @@ class Block:
 
 def blocks_of(*pages: Path) -> list[Block]:
     """The Python and console blocks of pages, in order."""
-    return [block for page in pages for block in blocks_of_text(page.read_text(), page.name)]
+    return [block for page in pages for block in blocks_of_text(page.read_text(), name_of(page))]
+
+
+def name_of(page: Path) -> str:
+    """The path of a page below `docs`, or that of the project: several are called pool.md."""
+    return str(page.relative_to(ROOT / "docs" if page.is_relative_to(ROOT / "docs") else ROOT))
 
 
 def blocks_of_text(text: str, page: str) -> list[Block]:
@@ -139,12 +134,14 @@ def _notes_before(lines: list[str], position: int) -> tuple[str, ...]:
 
 ALL_OF_THEM = """
 import collections, dataclasses, json, sys, traceback
+from ropewalk.processes.host_services import HostServices
 from ropewalk.processes.process_manager import ProcessManager
 
 start = ProcessManager.start
 
 def start_warm(self, spec, owner):
-    return start(self, dataclasses.replace(spec, preload=tuple(sys.argv[1:])) if spec.preload else spec, owner)
+    is_service = isinstance(owner, HostServices)
+    return start(self, spec if is_service else dataclasses.replace(spec, preload=tuple(sys.argv[1:])), owner)
 
 if sys.argv[1:]:
     ProcessManager.start = start_warm
@@ -166,11 +163,7 @@ for name, space, program in json.load(open("programs.json")):
 def printed_by(
     programs: Mapping[str, str], folder: Path, preload: Sequence[str] = ()
 ) -> dict[str, tuple[str, list[str]]]:
-    """What each program prints, and what it complains of; one after the other, in one process and one session.
-
-    That process imports torch once, and so does the one that all others are forked from, if they preload anything:
-    3 s of CPU time for each other set of modules. That a program is a file of its own, the others of the pages show.
-    """
+    """What each program prints, and what it complains of; one after the other, in one process and one session."""
     out, err = _run_all([(name, name, text) for name, text in programs.items()], folder, preload, merged=False)
     words = _parts(err)
     return {name: (text, complaints(words[name])) for name, text in _parts(out).items()}
@@ -187,7 +180,6 @@ def run_blocks(blocks: Iterable[Block], folder: Path, preload: Sequence[str] = (
         if block.file:
             path = folder / block.file
             assert not path.exists() or path.read_text() == block.code, f"two blocks are {block.file}"
-            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.code)
     run = [block for block in chosen if block.is_run]
     python = [(block.name, block.namespace, block.code) for block in run if block.language == "python"]

@@ -1,26 +1,18 @@
-"""The examples of the reference, of the README and of the page on pools print what they say.
+"""The thirty names that are used most have an example in their docstring, and methods name their source.
 
-The thirty names that are used most have an example in their docstring as well, which runs here too.
+`test_pages.py` runs the examples.
 """
 
 from __future__ import annotations
 
 import doctest
 import re
-from pathlib import Path
 
 import pytest
 from docs.site.public_names import public_names
 
-from tests.docs.code_blocks import Block, blocks_of, check, run_blocks
+from tests.docs.code_blocks import ROOT, Block
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "docs" / "index.md",
-    ROOT / "docs" / "pool.md",
-    *sorted((ROOT / "docs" / "reference").glob("*.md")),
-]
 # fmt: off
 MOST_USED = {
     "ropewalk": [
@@ -52,19 +44,6 @@ DOCSTRINGS = {
     if name.name in names
 }
 EXAMPLES = {path: example_of(path, docstring) for path, docstring in DOCSTRINGS.items()}
-BLOCKS = [*blocks_of(*PAGES), *(block for block in EXAMPLES.values() if block is not None)]
-
-
-@pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    for package in ("torch", "gymnasium", "optuna"):
-        pytest.importorskip(package, reason="the examples need the extras rl and search")
-    return run_blocks(BLOCKS, tmp_path_factory.mktemp("reference"), preload=["torch"])
-
-
-@pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_the_examples_print_what_the_pages_say(block: Block, printed: dict[str, str]) -> None:
-    check(block, printed[block.name])
 
 
 def test_the_names_that_are_used_most_have_an_example() -> None:

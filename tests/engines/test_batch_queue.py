@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -51,11 +52,41 @@ class TestPbs(_Pretended, EngineConformance):
         subprocess.run(["qsig", "-s", "SIGKILL", id], check=True)
 
 
+#: What `QueueEngine` does for both alike, and TestPbs shows of it.
+_ALIKE = (
+    "test_a_job_runs_its_command_and_its_output_is_kept",
+    "test_stdin_is_handed_over_whole_and_ends",
+    "test_a_job_that_does_not_read_its_stdin_holds_up_nobody",
+    "test_the_environment_is_set_and_names_the_run",
+    "test_submit_is_idempotent",
+    "test_a_command_that_does_not_exist_is_an_error",
+    "test_logs_are_text_of_limited_size_whatever_a_job_prints",
+    "test_jobs_of_a_killed_launcher_end_or_are_found",
+    "test_close_may_be_repeated_and_ends_no_job",
+    "test_no_secret_can_be_read_by_others",
+    "test_nothing_of_the_engine_is_left_open",
+    "test_ids_are_unique_for_as_long_as_the_engine_lives",
+)
+
+
 class TestLsf(_Pretended, EngineConformance):
     engine_name = "lsf"
 
     def lose(self, engine: Engine, id: str) -> None:
         subprocess.run(["bkill", "-s", "KILL", id], check=True)
+
+
+def _in_soak(test: Callable[[EngineConformance], None]) -> Callable[[EngineConformance], None]:
+    @pytest.mark.soak
+    @functools.wraps(test)
+    def run(self: EngineConformance) -> None:
+        test(self)
+
+    return run
+
+
+for _name in _ALIKE:
+    setattr(TestLsf, _name, _in_soak(getattr(EngineConformance, _name)))
 
 
 @pytest.mark.parametrize("name", ["pbs", "lsf"])

@@ -30,8 +30,8 @@ def pretend(folder: Path, script: str) -> None:
     "words",
     [
         "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
-        "slurm_load_jobs error: Socket timed out on send/recv operation",
-        "slurm_load_jobs error: Slurm backup controller in standby mode",
+        pytest.param("slurm_load_jobs error: Socket timed out on send/recv operation", marks=pytest.mark.soak),
+        pytest.param("slurm_load_jobs error: Slurm backup controller in standby mode", marks=pytest.mark.soak),
         "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying",
     ],
 )

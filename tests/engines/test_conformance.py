@@ -86,7 +86,7 @@ class Careless(LocalEngine):
 )
 def test_the_suite_notices_a_careless_engine(test: str) -> None:
     class OfCareless(EngineConformance):
-        patience_s = 5.0
+        patience_s = 1.0
 
         def make_engine(self) -> Engine:
             return Careless()

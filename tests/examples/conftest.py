@@ -6,16 +6,29 @@ import importlib
 import runpy
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.left_behind import Snapshot
 from tests.pipeline.conftest import one_thread
+from tests.shared_session import kept
 
 __all__ = ["load_example", "mode", "one_thread", "run_file"]
 
 FOLDER = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="package")
+def shared_session() -> Iterator[None]:
+    """One for all modules of this folder that want it; see `tests/shared_session.py`."""
+    before = Snapshot.take()
+    kept.module, kept.only = "tests.examples.preloaded", True
+    yield
+    kept.module, kept.only = "", False
+    kept.close()
+    assert not before.what_stays()
 
 
 @pytest.fixture(params=["threads", pytest.param("processes", marks=pytest.mark.soak)])

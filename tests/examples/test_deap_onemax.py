@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("deap")
 LoadExample = Callable[[str], types.ModuleType]
+pytestmark = pytest.mark.usefixtures("shared_session")
 
 
 def test_the_pool_changes_nothing_but_who_evaluates(load_example: LoadExample) -> None:

@@ -16,38 +16,30 @@ TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.g
 AS_A_FILE, IN_THREADS = ["{file}"], ["-m", "ropewalk", "run", "{file}", "--mode", "threads", "--"]
 #: All exchanges, but not 40 steps of each.
 SMALLER = {"gradient_exchange": ["--steps", "3"]}
-#: As `__main__` of this process: their own would take seconds to import torch, beside those that they start.
-WITH_TORCH = ("gradient_exchange",)
 
 
-#: What computes for 3 to 7 s of CPU time, to a result that its own test judges, in threads. That a file with its
-#: classes in `__main__` runs in processes, the lighter ones show.
-HEAVY = ("actor_learner", "central_inference", "evolution_strategies", "parameter_server", "trainer_in_program")
-
-
-# In processes, which is the default; their own tests run the same programs in threads. The other way round in soak.
-@pytest.mark.parametrize(
-    "command",
-    [AS_A_FILE, pytest.param(IN_THREADS, marks=pytest.mark.soak)],
-    ids=["python", "ropewalk-run"],
-)
+# The smallest by default, which shows that a file with its classes in `__main__` runs in processes. What the others
+# compute, for up to 7 s of CPU time, their own tests judge, in threads.
+@pytest.mark.parametrize("command", [AS_A_FILE, IN_THREADS], ids=["python", "ropewalk-run"])
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.soak] if name in HEAVY else [])
+        pytest.param(name, marks=[] if name == "hello" else [pytest.mark.soak])
         for name, text in TEXTS.items()
         if "rw.Program" in text
     ],
 )
-def test_the_file_runs(name: str, command: list[str], tmp_path: Path, run_file: Callable[..., list[str]]) -> None:
-    if name in WITH_TORCH and command == AS_A_FILE:
-        assert 1 < len(run_file(name, *SMALLER.get(name, []))) < 20
-    else:
-        check(name, command, tmp_path)
+def test_the_file_runs(name: str, command: list[str], tmp_path: Path) -> None:
+    check(name, command, tmp_path)
 
 
-def test_the_file_runs_in_threads(tmp_path: Path) -> None:
-    check("hello", IN_THREADS, tmp_path)
+def test_an_exchange_of_gradients_has_its_row(
+    run_file: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROPEWALK_MODE", "threads")
+    lines = run_file("gradient_exchange", "--steps", "2", "--only", "all-reduce", "GD-SEC")
+    assert [line[:18].strip() for line in lines[2:-1]] == ["all-reduce", "GD-SEC"]
+    assert lines[-1] == "loss against bytes: gradient_exchange.svg"
 
 
 def check(name: str, command: list[str], tmp_path: Path) -> None:

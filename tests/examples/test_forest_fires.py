@@ -31,7 +31,7 @@ def output(folder: Path, line: str, *parts: str) -> str:
     return done.stdout
 
 
-# By themselves; in the whole program each of them is compared as well.
+# By themselves: one of them by default, since `tests/compat` compares all that they use.
 @pytest.mark.parametrize("part", [*(pytest.param(part, marks=pytest.mark.soak) for part in PARTS[:-1]), PARTS[-1]])
 def test_each_part_prints_the_same_with_both_libraries(part: str, tmp_path: Path) -> None:
     theirs = output(tmp_path, THEIRS, part)
@@ -39,6 +39,7 @@ def test_each_part_prints_the_same_with_both_libraries(part: str, tmp_path: Path
     assert output(tmp_path, OURS, part) == theirs
 
 
+@pytest.mark.soak  # 4 s of CPU time
 def test_the_whole_program_prints_the_same_with_both_libraries(tmp_path: Path) -> None:
     theirs = output(tmp_path, THEIRS)
     assert [line[2:] for line in theirs.splitlines() if line.startswith("# ")] == list(PARTS)

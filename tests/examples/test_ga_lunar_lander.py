@@ -15,7 +15,6 @@ pytest.importorskip("Box2D")
 pytest.importorskip("matplotlib")
 np = pytest.importorskip("numpy")
 LoadExample = Callable[[str], types.ModuleType]
-#: Its workers are forked from a process that has imported what is imported here.
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 SMALL = ["--population", "5", "--json"]
@@ -35,6 +34,17 @@ def test_a_flight_is_the_same_whatever_was_flown_before(example: types.ModuleTyp
     assert len({total for total, _ in forwards}) == 4
 
 
+def test_it_evolves_and_draws_flights(
+    example: types.ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "drawn" / "lander.png"
+    assert example.main([*SMALL, "--generations", "1", "--workers", "1", "--picture", str(picture)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("LunarLander-v3: Genetic: ") and len(json.loads(lines[-1])["means"]) == 1
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.soak  # 4 s of CPU time, for what the walker and tests of the algorithm show by default
 def test_a_run_in_two_parts_on_other_workers_is_the_unbroken_run(
     example: types.ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -42,9 +52,7 @@ def test_a_run_in_two_parts_on_other_workers_is_the_unbroken_run(
         assert example.main([*SMALL, *arguments]) == 0
         return json.loads(capsys.readouterr().out.splitlines()[-1])
 
-    picture = tmp_path / "drawn" / "lander.png"
-    whole = summary("--generations", "2", "--workers", "2", "--picture", str(picture))
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    whole = summary("--generations", "2", "--workers", "2", "--picture", "")
     folder = ["--checkpoint", str(tmp_path / "runs"), "--workers", "1", "--picture", ""]
     summary("--generations", "1", *folder)
     parts = summary("--generations", "2", *folder)

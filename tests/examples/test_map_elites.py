@@ -11,13 +11,14 @@ import pytest
 
 pytest.importorskip("numpy")
 LoadExample = Callable[[str], types.ModuleType]
+pytestmark = pytest.mark.usefixtures("shared_session")
 
 
 def test_the_arm_reaches_most_places_whatever_the_number_of_workers(load_example: LoadExample) -> None:
     example = load_example("map_elites")
-    one, two = (example.main(workers=workers, generations=30).algorithm.archive for workers in (1, 2))
+    one, two = (example.main(workers=workers, generations=15).algorithm.archive for workers in (1, 2))
     assert one.coverage > 0.6  # a disc has 0.785 of the square
-    assert np.median(one.fitnesses) > -0.1  # of random arms: -0.7
+    assert np.median(one.fitnesses) > -0.2  # of random arms: -0.7
     np.testing.assert_array_equal(one.solutions, two.solutions)
 
 

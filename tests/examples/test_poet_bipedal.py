@@ -12,6 +12,7 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("Box2D")
 pytest.importorskip("matplotlib")
 LoadExample = Callable[[str], types.ModuleType]
+pytestmark = pytest.mark.usefixtures("shared_session")
 
 
 def test_courses_descend_from_flat_ground_and_are_drawn(load_example: LoadExample, tmp_path: Path) -> None:

@@ -55,6 +55,13 @@ def test_a_clone_learns_to_land_from_recorded_flights(
     assert [line.split()[0] for line in lines[1:4]] == ["recorded", "cloned", "untrained"]
 
 
+def test_lock_step_flies(run_file: RunFile) -> None:
+    pytest.importorskip("Box2D", reason="LunarLander: pip install 'gymnasium[box2d]'")
+    lines = run_file("rl_lunar_lander", "--steps", "1000", "--actors", "0", *PICTURE, tells_progress=True)
+    assert lines[2].startswith("digest of the weights: ")
+
+
+@pytest.mark.soak  # an actor that imports torch; that its number changes nothing, tests of agents show by default
 def test_lock_step_lands_with_the_same_weights_for_one_actor_and_none(run_file: RunFile) -> None:
     pytest.importorskip("Box2D", reason="LunarLander: pip install 'gymnasium[box2d]'")
     digests = [

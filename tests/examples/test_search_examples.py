@@ -37,6 +37,7 @@ def ran(tmp_path: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.soak  # a process that imports torch, and 3 s of a regression forest for the picture
 def test_digits_are_searched_and_drawn(
     load_example: Callable[[str], types.ModuleType],
     one_thread: None,

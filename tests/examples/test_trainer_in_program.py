@@ -14,6 +14,7 @@ needs("torch", "sklearn")
 LoadExample = Callable[[str], types.ModuleType]
 
 
+@pytest.mark.soak  # two processes that import torch; the tests of trainers have one in a program by default
 @pytest.mark.usefixtures("one_thread")
 def test_each_checkpoint_is_examined_and_the_last_is_better_than_the_first(
     load_example: LoadExample, mode: str

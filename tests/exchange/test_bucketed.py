@@ -20,7 +20,7 @@ from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.exchange import ExchangeReport, StepRecord
 from ropewalk.exchange.exchange_maker import make_exchange
 from ropewalk.exchange.groups.thread_group import ThreadGroup, run_members
-from ropewalk.exchange.observer import Observer
+from ropewalk.exchange.observers import Observer
 
 NAMED = [("a", torch.zeros(6, 5)), ("b", torch.zeros(5)), ("c", torch.zeros(4, 5)), ("d", torch.zeros(4))]
 #: Four parameters in three buckets.

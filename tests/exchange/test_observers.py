@@ -7,8 +7,7 @@ import logging
 import pytest
 
 from ropewalk.errors import ExchangeStalled
-from ropewalk.exchange.observer import Observer
-from ropewalk.exchange.observers import Observers
+from ropewalk.exchange.observers import Observer, Observers
 
 
 class Recorder(Observer):

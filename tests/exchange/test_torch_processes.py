@@ -206,7 +206,7 @@ def _one_never_arrives(rank: int, folder: str, late: str) -> tuple[str, tuple[in
     return str(raised.value), raised.value.ranks, raised.value.tensors
 
 
-@pytest.mark.parametrize("late", ["before", "in backward"])
+@pytest.mark.parametrize("late", [pytest.param("before", marks=pytest.mark.soak), "in backward"])
 def test_a_stall_names_the_rank_and_its_tensors_within_the_timeout(members, tmp_path, late) -> None:
     for rank, (text, ranks, tensors) in enumerate(members.run(_one_never_arrives, str(tmp_path), late)):
         if rank == 1:

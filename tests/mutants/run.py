@@ -1,9 +1,10 @@
 """Plants mistakes in the deciders, one at a time, and sees whether their tests notice.
 
     python -m tests.mutants.run                    all of deciders.toml
-    python -m tests.mutants.run task_table gd_sec  those whose names end so
+    python -m tests.mutants.run task_table gd_sec  those whose names end so, in this order
     python -m tests.mutants.run --list restart     what would be planted
     python -m tests.mutants.run --stale            those that have changed since they were run last
+    python -m tests.mutants.run --sample 80 queue  80 of its mutants, drawn at random, and the same ones each time
 
 A mutant is killed if its tests fail, crash or do not end. One that survives shows what no test asks for; one that means
 the same as the original is listed in `deciders.toml`, with the reason. Less than REACH killed is an error. Results are
@@ -27,7 +28,9 @@ import importlib.machinery
 import importlib.util
 import os
 import pickle
+import random
 import resource
+import select
 import signal
 import sys
 import tempfile
@@ -108,11 +111,13 @@ class Decider:
 class Score:
     """What became of the mutants of a decider."""
 
+    num_mutants: int
+    """How many there are, of which a sample may have been planted."""
     killed: int = 0
     survived: list[Mutant] = dataclasses.field(default_factory=list[Mutant])
     equal: int = 0
     unused: list[Equal] = dataclasses.field(default_factory=list[Equal])
-    """Lines of the list that fit no mutant that survived."""
+    """Lines of the list that fit no mutant that survived; a sample does not show it."""
 
     @property
     def share(self) -> float:
@@ -123,7 +128,8 @@ class Score:
     def cells(self) -> list[object]:
         """What the table says of it."""
         num = self.killed + self.equal + len(self.survived)
-        return [num, self.killed, self.equal, len(self.survived), f"{self.share:.1%}", datetime.date.today()]
+        planted = num if num == self.num_mutants else f"{num} of {self.num_mutants}"
+        return [planted, self.killed, self.equal, len(self.survived), f"{self.share:.1%}", datetime.date.today()]
 
 
 def read_deciders(path: Path = DECIDERS) -> list[Decider]:
@@ -222,27 +228,37 @@ def begin(decider: Decider, source: str, output: int, cpu_s: int) -> int:
 def ended(processes: Collection[int]) -> list[tuple[int, int]]:
     """Wait until some of these processes are over, and kill those that wait for ever; which are over, and how."""
     num_idle, look_at = dict.fromkeys(processes, 0), time.monotonic() + LOOK_S
-    while True:
-        over = [(pid, status) for pid, status in (os.waitpid(pid, os.WNOHANG) for pid in processes) if pid]
-        if over:
-            return [(pid, os.waitstatus_to_exitcode(status)) for pid, status in over]
-        if time.monotonic() > look_at:
-            look_at = time.monotonic() + LOOK_S
-            num_idle = {pid: num_idle[pid] + 1 if is_idle(pid) else 0 for pid in processes}
-            for pid in processes:
-                if num_idle[pid] >= NUM_LOOKS:
-                    os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)
+    with contextlib.ExitStack() as opened:
+        descriptors = [opened.enter_context(open(os.pidfd_open(pid), "rb", buffering=0)) for pid in processes]
+        while True:
+            select.select(descriptors, [], [], LOOK_S)
+            over = [(pid, status) for pid, status in (os.waitpid(pid, os.WNOHANG) for pid in processes) if pid]
+            if over:
+                return [(pid, os.waitstatus_to_exitcode(status)) for pid, status in over]
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + LOOK_S
+                num_idle = {pid: num_idle[pid] + 1 if is_idle(pid) else 0 for pid in processes}
+                for pid in processes:
+                    if num_idle[pid] >= NUM_LOOKS:
+                        os.kill(pid, signal.SIGKILL)
 
 
 def is_idle(group: int) -> bool:
     """Whether all threads of a process group sleep: one that waits for a processor does not."""
-    states = list[str]()
+    if _wants_processor(Path(f"/proc/{group}")):
+        return False  # mostly it is the leader, and there is no need to read all of /proc for its children
+    members = list[Path]()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it is over
             if _fields(stat)[2] == str(group):
-                states += [_fields(task / "stat")[0] for task in (stat.parent / "task").iterdir()]
-    return bool(states) and not {"R", "D"} & {*states}
+                members.append(stat.parent)
+    return bool(members) and not any(map(_wants_processor, members))
+
+
+def _wants_processor(process: Path) -> bool:
+    with contextlib.suppress(OSError):  # it is over
+        return any(_fields(task / "stat")[0] in "RD" for task in (process / "task").iterdir())
+    return False
 
 
 def _fields(stat: Path) -> list[str]:
@@ -288,7 +304,13 @@ def _cpu_s_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def judge_apart(decider: Decider, num_beside: int) -> Score:
+def sample_of(mutants: Sequence[Mutant], num: int) -> Sequence[Mutant]:
+    """Return at most `num` mutants, drawn at random: the same ones each time, and each set part of a larger one."""
+    order = random.Random(0).sample(range(len(mutants)), len(mutants))
+    return [mutants[number] for number in sorted(order[:num])]
+
+
+def judge_apart(decider: Decider, num_beside: int, sample: int | None = None) -> Score:
     """Judge a decider in a process of its own, which has imported nothing that needs it."""
     sys.stdout.flush()
     read, write = os.pipe()
@@ -297,7 +319,7 @@ def judge_apart(decider: Decider, num_beside: int) -> Score:
         code = 1
         try:
             with open(write, "wb") as result:
-                pickle.dump(judge(decider, num_beside), result)
+                pickle.dump(judge(decider, num_beside, sample), result)
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -312,8 +334,8 @@ def judge_apart(decider: Decider, num_beside: int) -> Score:
     return pickle.loads(told)
 
 
-def judge(decider: Decider, num_beside: int) -> Score:
-    """Plant each mutant of a decider.
+def judge(decider: Decider, num_beside: int, sample: int | None = None) -> Score:
+    """Plant each mutant of a decider, or a sample of this size.
 
     Raises:
         RuntimeError: the tests fail without a mutant, so that nothing can be learnt from them.
@@ -328,7 +350,10 @@ def judge(decider: Decider, num_beside: int) -> Score:
                 raise RuntimeError(f"the tests of {decider.module} do not pass without a mutant:\n{said[-4000:]}")
             import_all_but(decider.module, modules.split())
     cpu_s = int(5 + PATIENCE * (_cpu_s_of_children() - before))
-    mutants, score = mutants_of(source), Score()
+    mutants = mutants_of(source)
+    score = Score(len(mutants))
+    if sample is not None:
+        mutants = sample_of(mutants, sample)
     used: set[Equal] = set()
     began = time.monotonic()
     for count, (number, code, printed) in enumerate(
@@ -351,7 +376,8 @@ def judge(decider: Decider, num_beside: int) -> Score:
             )
         if sys.stderr.isatty():
             print(f"\r{count}/{len(mutants)} {time.monotonic() - began:.0f} s", end="\r", file=sys.stderr)
-    score.unused = [one for one in decider.equal if one not in used]
+    if len(mutants) == score.num_mutants:
+        score.unused = [one for one in decider.equal if one not in used]
     return score
 
 
@@ -363,9 +389,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="only show the mutants")
     parser.add_argument("--stale", action="store_true", help="only those that have changed since they were run last")
     parser.add_argument("--beside", type=int, default=os.cpu_count() or 1, metavar="N", help="so many at once")
+    parser.add_argument(
+        "--sample", type=int, metavar="N", help="at most N mutants of each, drawn at random with a fixed seed"
+    )
     options = parser.parse_args(argv)
     listed = read_deciders(options.deciders)
-    deciders = [one for one in listed if not options.names or one.module.endswith(tuple(options.names))]
+    named = (one for name in options.names or [""] for one in listed if one.module.endswith(name))
+    deciders = list(dict.fromkeys(named))
     if not deciders:
         parser.error(f"no decider has a name that ends with {' or '.join(options.names)}; see {options.deciders}")
     if options.stale:
@@ -384,7 +414,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     falls_short = False
     for decider in deciders:
         began, digest = time.monotonic(), decider.digest
-        score = judge_apart(decider, options.beside)
+        score = judge_apart(decider, options.beside, options.sample)
         for equal in score.unused:
             print(
                 f"{decider.module}: no mutant that survives is {equal.was!r} as {equal.becomes!r}; take it off the list"

@@ -13,7 +13,8 @@ _HEAD = """\
 
 Written by `make mutants`, which runs the tests that `deciders.toml` names with each mutant of a decider. A mutant is
 killed if they fail, and equal if no test can tell it from the original (the reasons are in `deciders.toml`); the share
-is that of the killed ones among those that are not equal. The last column is a digest of the decider, its tests and its
+is that of the killed ones among those that are not equal. Where the first number is one "of" another, a random sample
+was run, not all mutants (`--sample`; the seed is fixed). The last column is a digest of the decider, its tests and its
 entry in the list: `make mutants NAMES=--stale` runs the deciders for which it has changed.
 
 | decider | mutants | killed | equal | survived | share | date | digest |

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -99,6 +100,33 @@ def test_what_survives_is_told_unless_it_is_listed_as_equal_and_lists_are_kept_s
     assert cells[-1] == decider.digest
     (tmp_path / "least.py").write_text(SOURCE + "# changed\n")
     assert cells[-1] != decider.digest, "its row is of another module"
+
+
+@pytest.mark.lab
+def test_the_row_of_a_sample_says_of_how_many_it_is(tmp_path: Path) -> None:
+    (tmp_path / "least.py").write_text(SOURCE)
+    (tmp_path / "test_least.py").write_text(TESTS)
+    (tmp_path / "deciders.toml").write_text(
+        f'[[decider]]\nmodule = "least"\nroot = "{tmp_path}"\ntests = ["{tmp_path / "test_least.py"}"]\n{EQUAL}'
+    )
+    files = ["--deciders", str(tmp_path / "deciders.toml"), "--table", str(tmp_path / "table.md")]
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.mutants.run", *files, "--sample", "4"], cwd=ROOT, capture_output=True, text=True
+    )
+    cells = read_rows(tmp_path / "table.md")["least"]
+    assert cells[1] == "4 of 10"
+    assert sum(map(int, cells[2:5])) == 4
+    assert ran.returncode == 0, "a line of the list that a sample does not need may stay on it"
+
+
+def test_a_sample_is_the_same_each_time_and_part_of_every_larger_one() -> None:
+    mutants = mutants_of(SOURCE)
+    samples = [[mutant.source for mutant in run.sample_of(mutants, num)] for num in range(len(mutants) + 2)]
+    assert [len(sample) for sample in samples] == [*range(len(mutants) + 1), len(mutants)]
+    for smaller, larger in itertools.pairwise(samples):
+        assert set(smaller) <= set(larger)
+    assert samples[-1] == [mutant.source for mutant in mutants]
+    assert samples[3] == [mutant.source for mutant in run.sample_of(mutants_of(SOURCE), 3)]
 
 
 def test_rows_are_kept_by_name_and_read_back(tmp_path: Path) -> None:

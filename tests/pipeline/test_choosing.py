@@ -90,7 +90,7 @@ def check(request: PlanRequest) -> None:
 @pytest.mark.parametrize("name", ["gpipe", "one_f_one_b", "pipedream"])
 def test_the_chosen_plan_is_within_5_percent_of_the_best_in_the_simulator(name: str) -> None:
     @given(requests(name))
-    @settings(max_examples=12, deadline=None, derandomize=True)
+    @settings(max_examples=6, deadline=None, derandomize=True)
     def holds(request: PlanRequest) -> None:
         check(request)
 

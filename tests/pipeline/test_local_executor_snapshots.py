@@ -246,7 +246,7 @@ def check_schedule(graph: ModelGraph, name: str, options: dict[str, Any], replic
     check_resumes(make, batches(4, 3 * micro_batches - 1), 2)
 
 
-@pytest.mark.parametrize(("replicas", "recompute"), [(1, False), (2, True)])
+@pytest.mark.parametrize(("replicas", "recompute"), [pytest.param(1, False, marks=pytest.mark.soak), (2, True)])
 @pytest.mark.parametrize(("name", "options"), SCHEDULES)
 def test_a_resumed_run_equals_the_undisturbed_one(
     graph: ModelGraph, name: str, options: dict[str, Any], replicas: int, recompute: bool

@@ -156,6 +156,29 @@ def test_a_worker_with_a_limit_of_units_is_exhausted_when_it_has_had_them() -> N
     assert table.num_pending == 1
 
 
+def test_a_worker_is_used_up_when_it_was_given_all_its_units_whether_or_not_it_has_done_them() -> None:
+    table = TaskTable()
+    table.worker_up("a", 0.0, units_left=2)
+    table.worker_up("b", 0.0)
+    table.submit([unit(1) for _ in range(3)])
+    assert not table.is_used_up("a")
+    assign(table)
+    assert not table.is_used_up("a")
+    table.done("a", 0, 1, 50 * MS, now=0.1)
+    assign(table)
+    assert table.is_used_up("a") and not table.exhausted("a")
+    assert not table.is_used_up("b") and not table.is_used_up("nobody")
+
+
+def test_a_worker_is_in_its_item_since_it_was_heard_last() -> None:
+    table = table_with(unit(1), unit(1))
+    table.worker_up("b", now=3.0)
+    table.assign(4.0)
+    assert (table.since("b"), table.since("nobody")) == (4.0, 0.0)
+    table.done("a", 0, 1, 50 * MS, now=5.0)
+    assert table.since("a") == 5.0
+
+
 def test_a_draining_worker_gets_nothing_more() -> None:
     table = table_with(*(unit(1) for _ in range(10)))
     assign(table)

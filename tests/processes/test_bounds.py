@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.processes.bounds import Bounds
-from ropewalk.processes.cpus import Cpus
+from ropewalk.processes.bounds import Bounds, Cpus
 from ropewalk.processes.gpus import VISIBLE, Gpus
 from ropewalk.processes.messages import StartProcess
 

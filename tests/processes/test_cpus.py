@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.processes.cpus import Cpus
+from ropewalk.processes.bounds import Cpus
 
 
 def test_processes_get_cpus_of_their_own_as_long_as_there_are_some() -> None:

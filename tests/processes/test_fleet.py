@@ -86,7 +86,7 @@ class Scene:
         def at_once(call: Callable[[], None]) -> None:
             call()
 
-        monkeypatch.setattr(self.fleet._desk, "in_thread", at_once)
+        monkeypatch.setattr(self.fleet._engine, "in_thread", at_once)
 
     def submit(self, count: int) -> list[AgentRecord]:
         self.fleet._submitting += [SHARE] * count
@@ -98,7 +98,7 @@ class Scene:
         """Ask about each agent as the loop does, at a time after its submission."""
         for agent in list(self.fleet.agents.values()):
             agent.submitted -= s_after_submission
-            self.fleet._boarding.look_at(agent, agent.checked + 10.0)
+            self.fleet._bootstrap.look_at(agent, agent.checked + 10.0)
         self.loop.run()
 
 

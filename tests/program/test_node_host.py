@@ -212,7 +212,7 @@ def test_nobody_calls_a_service_without_a_token_of_its_own(launcher: Launcher) -
         with launcher.client(up, ready, token, process_id) as store:
             caller = vars(store)["_caller"]
             with pytest.raises(TransportError):
-                caller.converse("store", caller.directory.find("store", 0))
+                caller.connection_to("store", caller.directory.find("store", 0))
     launcher.stop(name_of("store"))
     launcher.next(UnitEnded)
 
@@ -239,7 +239,7 @@ def test_a_process_that_is_gone_is_not_let_in_again_and_one_that_is_lost_is_hung
             assert store.add(1) == 4
             first.close("it is gone")
         with pytest.raises(TransportError, match="retired"):
-            caller.converse("store", caller.directory.find("store", 0))
+            caller.connection_to("store", caller.directory.find("store", 0))
         assert other.add(0) > 0
     launcher.stop(name_of("store"))
     launcher.next(UnitEnded)

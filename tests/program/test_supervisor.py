@@ -445,6 +445,15 @@ def test_a_restart_cuts_a_wait_short_and_revives_what_had_failed() -> None:
     assert supervisor.restart("b", 2.1) == [Start("b", 0, 1)]
 
 
+def test_a_replica_that_a_node_does_not_have_cannot_be_restarted() -> None:
+    supervisor = begun(NodeRule(name="a", replicas=2))
+    for replica in (-1, 2):
+        with pytest.raises(ValueError, match=f"a has no replica {replica}; it has 2, from 0"):
+            supervisor.restart("a", 1.0, replica)
+    for replica in (0, 1):
+        assert ends(supervisor.restart("a", 1.0, replica)) == [("a", replica, 0)]
+
+
 def test_nothing_is_scaled_or_restarted_after_the_end() -> None:
     supervisor = begun(NodeRule(name="a"))
     supervisor.stop(1.0)

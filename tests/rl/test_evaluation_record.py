@@ -61,7 +61,11 @@ def test_one_process_ends_at_a_good_enough_score() -> None:
     assert 100 <= result.counters.steps < 200 and len(result.evaluations) == 1
 
 
-@pytest.mark.parametrize("agent", [EXPERIMENT.agent, rl.IMPALA(unroll=8, envs=2, batch_size=1)], ids=["A2C", "IMPALA"])
+@pytest.mark.parametrize(
+    "agent",
+    [EXPERIMENT.agent, pytest.param(rl.IMPALA(unroll=8, envs=2, batch_size=1), marks=pytest.mark.soak)],
+    ids=["A2C", "IMPALA"],
+)
 def test_a_program_ends_at_a_good_enough_score(agent: rl.Agent) -> None:
     # It has no other end: a run in which nobody notices the score would not end before the test does.
     evaluation = rl.Evaluation(every_steps=1, episodes=2, stop_at=1.0)

@@ -101,7 +101,9 @@ def test_lag_and_seed_and_groups_change_the_bits() -> None:
     assert len(digests) == 4
 
 
-@pytest.mark.parametrize("experiment", [SMALL, RECURRENT], ids=["feed-forward", "recurrent"])
+@pytest.mark.parametrize(
+    "experiment", [SMALL, pytest.param(RECURRENT, marks=pytest.mark.soak)], ids=["feed-forward", "recurrent"]
+)
 def test_lock_step_gives_the_same_bits_though_actors_are_killed(experiment: rl.Experiment) -> None:
     outcome, num_deaths = run_with_deaths(experiment, 2, lambda running, number: running.kill("actors", number % 2))
     assert num_deaths >= 2
@@ -158,7 +160,9 @@ def interrupted_after(updates: int) -> Callable[[str, Mapping[str, Any]], None]:
     return log
 
 
-@pytest.mark.parametrize("experiment", [SMALL, RECURRENT], ids=["feed-forward", "recurrent"])
+@pytest.mark.parametrize(
+    "experiment", [pytest.param(SMALL, marks=pytest.mark.soak), RECURRENT], ids=["feed-forward", "recurrent"]
+)
 def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(experiment: rl.Experiment, tmp_path: Path) -> None:
     saved = dataclasses.replace(experiment, checkpoint=tmp_path / "run", checkpoint_s=1e-9)
     with pytest.raises(Interrupted):

@@ -243,7 +243,7 @@ def test_an_actor_begins_anew_after_nan(caplog: pytest.LogCaptureFixture, tmp_pa
     assert sum("reward of environment 0 is nan" in record.getMessage() for record in caplog.records) >= 1
 
 
-@pytest.mark.parametrize("mode", ["lockstep", "async"])
+@pytest.mark.parametrize("mode", ["lockstep", pytest.param("async", marks=pytest.mark.soak)])
 def test_a_loss_that_is_not_finite_ends_the_run_with_keys_and_actors(mode: Any, tmp_path: Path) -> None:
     experiment = dataclasses.replace(SMALL, environment=Rewards(3e38))
     with pytest.raises(
@@ -312,7 +312,7 @@ def test_a_logger_that_raises_is_said_and_training_goes_on(caplog: pytest.LogCap
     assert [bool(record.exc_info) for record in told[:3]] == [True, False, False], "one traceback is enough"
 
 
-@pytest.mark.parametrize("actors", [0, 1])
+@pytest.mark.parametrize("actors", [pytest.param(0, marks=pytest.mark.soak), 1])
 def test_a_checkpoint_that_cannot_be_written_is_said_and_training_goes_on(
     actors: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -47,6 +47,21 @@ def test_what_an_actor_held_when_it_died_is_given_out_again() -> None:
     assert book.ask("0#1", [], 0.2) == RoundTask(0, 0, 0)
 
 
+def test_what_is_given_out_is_said_for_the_next_block_of_each_group() -> None:
+    book = RoundBook(2, 1)
+    assert book.given() == {}
+    for actor in ("1#0", "0#0"):
+        book.ask(actor, [], 0.0)
+    assert book.given() == {0: ["1#0"], 1: ["0#0"]}
+    book.ask("2#0", [], 9.0)
+    book.ask("0#1", [], 9.0)
+    assert book.given() == {0: ["1#0", "2#0"], 1: ["0#1"]}
+    book.deliver(0, 0)
+    assert book.given() == {1: ["0#1"]}
+    book.ask("2#0", [], 9.0)
+    assert book.given() == {0: ["2#0"], 1: ["0#1"]}
+
+
 def test_a_block_that_does_not_come_is_collected_by_an_idle_actor_too() -> None:
     book = RoundBook(1)
     assert book.ask("0#0", [], 0.0) == RoundTask(0, 0, 0)

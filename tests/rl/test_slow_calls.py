@@ -123,7 +123,7 @@ class Enough(BaseException):
 
 
 @pytest.mark.usefixtures("shared_session")
-@pytest.mark.parametrize("mode", ["lockstep", "async"])
+@pytest.mark.parametrize("mode", ["lockstep", pytest.param("async", marks=pytest.mark.soak)])
 def test_the_line_of_progress_names_the_actor_the_call_and_its_episode(mode: Any, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     gate.touch()

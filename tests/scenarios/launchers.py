@@ -87,11 +87,6 @@ def launcher(
     script = folder / "script.py"
     script.write_text(textwrap.dedent(PREAMBLE) + textwrap.dedent(source))
 
-    def prepare_child() -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run where SIGINT is ignored
-        if prepare:
-            prepare()
-
     process = subprocess.Popen(
         [sys.executable, *arguments, str(script)],
         cwd=folder,
@@ -100,7 +95,7 @@ def launcher(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=prepare_child,
+        preexec_fn=prepare,  # mostly nothing: a fork of the whole process of the tests takes longer than one of vfork
     )
     try:
         yield Launcher(process)

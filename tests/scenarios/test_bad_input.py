@@ -396,7 +396,7 @@ def held_bytes() -> int:
     return psutil.Process().memory_info().rss + mapped
 
 
-@pytest.mark.parametrize("name", ["imap", "imap_unordered"])
+@pytest.mark.parametrize("name", ["imap", pytest.param("imap_unordered", marks=pytest.mark.soak)])
 def test_a_slow_consumer_of_large_results_holds_little_memory(name: str) -> None:
     with ropewalk.Pool(2) as pool:
         pool.map(nothing, range(10))

@@ -111,7 +111,7 @@ def killer(pool: ropewalk.Pool, every_s: float) -> Generator[Callable[[], int]]:
 # --- workers ---
 
 
-@pytest.mark.parametrize("how", ["map", "imap_unordered"])
+@pytest.mark.parametrize("how", ["map", pytest.param("imap_unordered", marks=pytest.mark.soak)])
 def test_workers_killed_every_50_ms_lose_no_task_and_answer_none_twice(how: str) -> None:
     num_tasks, num_rounds = 5_000, 0
     expected = [number * number for number in range(num_tasks)]

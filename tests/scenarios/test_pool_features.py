@@ -25,7 +25,7 @@ import ropewalk
 from ropewalk import settings
 from ropewalk.control.view import EventView
 from ropewalk.errors import PoolClosed
-from ropewalk.pool.kept_constants import MAX_CONSTANTS
+from ropewalk.pool.constant_store import MAX_CONSTANTS
 from ropewalk.processes import open_sessions
 from tests.control.looking import looks
 from tests.patience import PATIENCE_S

@@ -581,7 +581,7 @@ def _all_reduce(path: str) -> None:
 def test_ranks_reduce_with_torch_without_an_address_in_user_code(tmp_path: Path) -> None:
     path = str(tmp_path / "notes")
     program = rw.Program("ranks")
-    program.add(rw.RankGroup(_all_reduce, 2, path), name="trainer")
+    program.add(rw.RankGroup(_all_reduce, 2, path), name="trainer", preload=["torch"])
     program.launch().wait(120)
     assert noted(path) == ["2:3.0", "2:3.0"]
 

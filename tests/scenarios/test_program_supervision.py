@@ -563,8 +563,14 @@ class HungGate(Gate):
         return "passed"
 
 
-@pytest.mark.parametrize("kind", ["worker", "service", "run", "outside"])
-@pytest.mark.parametrize("made", [Gate, HungGate])
+@pytest.mark.parametrize(
+    ("made", "kind"),
+    [
+        *((Gate, "worker"), (HungGate, "service"), (HungGate, "run"), (Gate, "outside")),
+        *(pytest.param(Gate, kind, marks=pytest.mark.soak) for kind in ("service", "run")),
+        *(pytest.param(HungGate, kind, marks=pytest.mark.soak) for kind in ("worker", "outside")),
+    ],
+)
 def test_a_program_stops_soon_though_calls_wait_for_their_answers(made: type[Gate], kind: str, tmp_path: Path) -> None:
     path = str(tmp_path / "notes")
     program = rw.Program("stopped")
@@ -588,7 +594,7 @@ def test_a_program_stops_soon_though_calls_wait_for_their_answers(made: type[Gat
         assert waiting[1] == ["passed"] or isinstance(waiting[1][0], rw.CallError), waiting
 
 
-@pytest.mark.parametrize("kind", ["worker", "service", "run", "outside"])
+@pytest.mark.parametrize("kind", [pytest.param("worker", marks=pytest.mark.soak), "service", "run", "outside"])
 def test_a_program_of_threads_stops_soon_though_calls_wait_for_their_answers(kind: str, tmp_path: Path) -> None:
     path = str(tmp_path / "notes")
     program = rw.Program("stopped")
@@ -749,7 +755,7 @@ PROGRAM_TO_INTERRUPT = """
 """
 
 
-@each_mode
+@pytest.mark.parametrize("mode", ["processes", pytest.param("threads", marks=pytest.mark.soak)])
 def test_ctrl_c_ends_a_program_with_all_of_its_processes_and_says_nothing_but_keyboardinterrupt(
     mode: Mode, tmp_path: Path
 ) -> None:
@@ -797,9 +803,10 @@ LEFT_RUNNING = """
 @pytest.mark.parametrize(
     ("mode", "end"),
     [
-        *(("processes", end) for end in ("returns", "raises", "pool", "SIGTERM", "SIGKILL")),
-        ("threads", "returns"),
-        pytest.param("threads", "raises", marks=pytest.mark.soak),
+        *(("processes", end) for end in ("returns", "SIGTERM", "SIGKILL")),
+        *(pytest.param("processes", end, marks=pytest.mark.soak) for end in ("raises", "pool")),
+        pytest.param("threads", "returns", marks=pytest.mark.soak),
+        ("threads", "raises"),
     ],
 )
 def test_a_script_that_ends_while_its_program_runs_leaves_nothing(mode: str, end: str, tmp_path: Path) -> None:

@@ -525,7 +525,7 @@ def test_tasks_that_wait_for_an_initializer_hear_that_it_raised(tmp_path: Path) 
             results.next(10)
 
 
-@pytest.mark.parametrize("how", [exit_hard, exit_softly, abort])
+@pytest.mark.parametrize("how", [exit_hard, pytest.param(exit_softly, marks=pytest.mark.soak), abort])
 @pytest.mark.cold  # the stack of a crash ends with a list of all modules
 def test_an_initializer_that_dies_ends_in_a_crash_loop_with_its_first_death(how: Callable[[], None]) -> None:
     def initialize() -> None:

@@ -112,6 +112,39 @@ def test_a_sampler_without_a_further_configuration_ends_the_search() -> None:
     assert len(book.sampler.asked) == 2  # type: ignore[attr-defined]  # it is not asked again once it had none
 
 
+def test_a_search_that_is_extended_starts_further_trials_and_so_does_its_log() -> None:
+    lines: list[Line] = []
+    scheduler, sampler = Halving(), Numbers(limit=1)
+    book = made(scheduler, sampler, max_trials=None, log=lines.append)
+    book.begin_next()
+    book.extended()
+    assert [line[0] for line in lines] == ["start"], "it was not at its end"
+    assert book.begin_next() is None
+    assert scheduler.is_exhausted
+    sampler.limit = 2
+    assert book.begin_next() is None
+    book.extended()
+    assert not scheduler.is_exhausted
+    assert book.begin_next() == Begin(1, 1, 1.0)
+    assert [line[0] for line in lines] == ["start", "exhausted", "extend", "start"]
+    other = made(Halving(), Numbers(limit=3), max_trials=None)
+    other.replay(lines)
+    assert other.trials == book.trials
+    assert other.begin_next() == Begin(2, 1, 1.0)
+
+
+def test_hosts_that_a_trial_keeps_off_are_kept_once_and_come_from_the_log() -> None:
+    lines: list[Line] = []
+    book, other = made(log=lines.append), made()
+    for _ in range(2):
+        book.begin_next()
+    for host in ("a", "b", "a"):
+        book.exclude_host(1, host)
+    other.replay(lines)
+    for each in (book, other):
+        assert [trial.excluded_hosts for trial in each.trials] == [[], ["a", "b"]]
+
+
 def test_given_configurations_come_before_those_of_the_sampler() -> None:
     book = made(first=[{"x": -1}], max_trials=2)
     book.begin_next()

@@ -129,7 +129,7 @@ def test_the_names_of_optuna_lead_to_ours(made: Callable[..., Search], ask: Call
         made(ask, trials_in="threads").run()
 
 
-@pytest.mark.parametrize("sampler", ["random", "tpe"])
+@pytest.mark.parametrize("sampler", ["random", pytest.param("tpe", marks=pytest.mark.soak)])
 def test_a_function_may_ask_for_its_hyperparameters(made: Callable[..., Search], sampler: str) -> None:
     search = made(functions.suggests, None, sampler=sampler, trials=6, max_concurrent=1)
     results = search.run()

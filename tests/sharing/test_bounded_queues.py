@@ -34,9 +34,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     calls: Counter[str] = Counter()
     call = SharedObject._call
 
-    def count(self: SharedObject, conversation: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    def count(self: SharedObject, connection: Any, method: str, *args: Any, **kwargs: Any) -> Any:
         calls[method] += 1
-        return call(self, conversation, method, *args, **kwargs)
+        return call(self, connection, method, *args, **kwargs)
 
     monkeypatch.setattr(SharedObject, "_call", count)
     return calls
@@ -116,7 +116,7 @@ def test_a_process_asks_nobody_for_items_and_room(session: rw.Session, asked: Co
 def test_a_lone_putter_asks_its_depot_once_for_many_items(
     session: rw.Session, asked: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "desk_of", lambda *_: None)
+    monkeypatch.setattr(queues, "depot_client_of", lambda *_: None)
     items = Queue(50, session=session)
     for number in range(50):
         items.put(number)

@@ -29,8 +29,8 @@ def test_a_call_that_outlasts_its_caller_leaves_nothing_behind() -> None:
         ours, theirs = socket.socketpair()
         link = Link(PlainStream(ours), CALLS, "worker")
         link.close()
-        on_loop(loop, lambda: depot.desk.gone(link) or True)
-        on_loop(loop, lambda: depot.desk.caller(link))  # as a slow `create` does at its end
+        on_loop(loop, lambda: depot.calls.gone(link) or True)
+        on_loop(loop, lambda: depot.calls.caller(link))  # as a slow `create` does at its end
         wait_until(lambda: depot.is_idle)
         theirs.close()
 
@@ -113,7 +113,7 @@ def test_large_items_may_be_more_than_there_are_descriptors() -> None:
 def test_a_process_is_shown_under_its_own_name_whatever_it_calls_itself(peer: str, says: str, shown: str) -> None:
     """S32: errors of others say who held a pipe last, or a lock."""
     with running_loop() as loop:
-        desk = Depot(loop, CallServer(loop)).desk
+        desk = Depot(loop, CallServer(loop)).calls
         ours, theirs = socket.socketpair()
         link = Link(PlainStream(ours), CALLS, peer)
         caller = on_loop(loop, lambda: desk.caller(link))

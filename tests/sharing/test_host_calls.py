@@ -9,8 +9,8 @@ import pytest
 
 from ropewalk.sharing import lock_rings, permit_ring
 from ropewalk.sharing.arena import DepotArena
+from ropewalk.sharing.depot_client import DepotClient
 from ropewalk.sharing.host_calls import HostCalls
-from ropewalk.sharing.host_desk import HostDesk
 from ropewalk.sharing.record_words import FIRST, SECOND, THIRD
 from ropewalk.sharing.shared_record import SharedRecord
 from ropewalk.sharing.states.recorded import LOCK, SEMAPHORE
@@ -27,7 +27,7 @@ def calls_of(arena: DepotArena, kind: int) -> HostCalls:
     SharedRecord(arena, slot).begin(1, kind, -1, (0, 0, 0))
     arena.free_record(slot)  # for the next one
     link: Any = SimpleNamespace(closed="")
-    return HostCalls(HostDesk(arena, 7, "it", link), slot, 0, lambda: None)
+    return HostCalls(DepotClient(arena, 7, "it", link), slot, 0, lambda: None)
 
 
 def lost(_calls: HostCalls) -> Exception:
@@ -42,7 +42,7 @@ def test_an_interrupt_before_a_call_waits_gives_back_no_permit(
     arena: DepotArena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = calls_of(arena, SEMAPHORE)
-    monkeypatch.setattr(calls._desk.alarm, "sleep_at", lambda _berth: permit_ring.grant(calls.record))
+    monkeypatch.setattr(calls._client.alarm, "sleep_at", lambda _berth: permit_ring.grant(calls.record))
     assert calls.wait_for_permit(None, lost)
     with pytest.raises(KeyboardInterrupt):
         interrupted_at([permit_ring], 1, lambda: calls.wait_for_permit(None, lost), interrupt)
@@ -58,7 +58,7 @@ def test_an_interrupt_before_a_call_waits_leaves_the_lock_to_its_owner(
         calls.words[FIRST], calls.words[SECOND], calls.words[THIRD] = 2, 22, 1  # another process has it
         return calls.wait_for_lock(False, None, lost)
 
-    monkeypatch.setattr(calls._desk.alarm, "sleep_at", lambda _berth: lock_rings.release(calls.record, 2, 22, False))
+    monkeypatch.setattr(calls._client.alarm, "sleep_at", lambda _berth: lock_rings.release(calls.record, 2, 22, False))
     assert wait()
     with pytest.raises(KeyboardInterrupt):
         interrupted_at([lock_rings], 1, wait, interrupt)

@@ -489,7 +489,7 @@ def test_a_ring_does_what_lists_do(arena: DepotArena, bound: int) -> None:
     num_round, num_ahead = 0, 0
 
     @given(happenings)
-    @settings(deadline=None, max_examples=100)
+    @settings(deadline=None, max_examples=40)
     def hold(events: list[tuple[str, int, int]]) -> None:
         nonlocal num_round, num_ahead
         both = Both(arena, bound)

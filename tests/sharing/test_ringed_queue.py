@@ -121,7 +121,7 @@ def test_a_handle_that_cannot_reach_the_memory_shares_the_queue(
     items.put(1)
     here = items._present_calls()
     with monkeypatch.context() as patch:
-        patch.setattr(queues, "desk_of", lambda *_: None)
+        patch.setattr(queues, "depot_client_of", lambda *_: None)
         items._calls = None
         items.put(2)
         items.put(3)

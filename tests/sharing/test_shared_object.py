@@ -31,8 +31,8 @@ from tests.scenarios.tasks import wait_until
 
 
 def link_to_depot() -> Any:
-    ((_, conversation),) = member_of().caller.conversations()
-    return conversation
+    ((_, connection),) = member_of().caller.connections()
+    return connection
 
 
 def start(session: rw.Session, target: Any, *args: Any) -> rw.Process:
@@ -72,8 +72,8 @@ def test_threads_that_wait_leave_room_for_what_they_wait_for(session: rw.Session
             thread.start()
     finally:
         threading.stack_size(size)
-    conversation = member_of(session).converse(member_of(session).depot())
-    wait_until(lambda: conversation.num_pending >= MAX_IN_FLIGHT - 1)
+    connection = member_of(session).connection_to(member_of(session).depot())
+    wait_until(lambda: connection.num_pending >= MAX_IN_FLIGHT - 1)
     done = threading.Event()
 
     def go_on() -> None:
@@ -200,25 +200,25 @@ def test_a_handle_in_a_pickle_that_is_not_sent_is_not_under_way(session: rw.Sess
 # What was taken
 
 
-def asleep(conversation: Any) -> set[int]:
+def asleep(connection: Any) -> set[int]:
     """The numbers of the calls whose threads wait beside the one that reads."""
-    return {pending.number for pending in list(conversation._sleepers.values())}
+    return {pending.number for pending in list(connection._sleepers.values())}
 
 
 def take_two_in_one_slot(first: Queue, second: Queue, ready: Queue) -> None:
-    queues.desk_of = lambda *_: None  # pyright: ignore[reportAttributeAccessIssue]  # in memory there are no such pages
-    conversation = link_to_depot()
+    queues.depot_client_of = lambda *_: None  # pyright: ignore[reportAttributeAccessIssue]  # in memory there are no such pages
+    connection = link_to_depot()
     threading.Thread(target=Queue().get, daemon=True).start()  # so that the others are not alone
-    wait_until(lambda: conversation._reading_thread and not conversation._alone and not conversation._armed)
-    others = asleep(conversation)
+    wait_until(lambda: connection._reading_thread and not connection._alone and not connection._armed)
+    others = asleep(connection)
     threads = [threading.Thread(target=items.get) for items in (first, second)]
     threads[0].start()
-    wait_until(lambda: asleep(conversation) - others)
-    (number,) = asleep(conversation) - others
-    conversation._numbers = itertools.repeat(number + _NUM_SLOTS)  # as after many other calls
+    wait_until(lambda: asleep(connection) - others)
+    (number,) = asleep(connection) - others
+    connection._numbers = itertools.repeat(number + _NUM_SLOTS)  # as after many other calls
     threads[1].start()
-    wait_until(lambda: number + _NUM_SLOTS in asleep(conversation))
-    conversation._numbers = itertools.count(number + _NUM_SLOTS + 1)
+    wait_until(lambda: number + _NUM_SLOTS in asleep(connection))
+    connection._numbers = itertools.count(number + _NUM_SLOTS + 1)
     ready.put(None)
     for thread in threads:
         thread.join()

@@ -78,7 +78,7 @@ def test_a_signal_in_the_middle_of_a_step_is_handled_behind_it(
     cls: type, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a handler does comes between two operations, or while one waits, and never inside of what one changes."""
-    monkeypatch.setattr(queues, "desk_of", lambda *_: None)  # in memory of the host there are no such steps
+    monkeypatch.setattr(queues, "depot_client_of", lambda *_: None)  # in memory of the host there are no such steps
     queue, other, lock = rw.Queue(), rw.Queue(maxsize=500), rw.Lock()
     step: Any = getattr(cls, method)
     inside = came = handled_inside = handling = 0

@@ -450,7 +450,7 @@ def test_a_barrier_keeps_its_own_time(session: rw.Session) -> None:
 def test_waits_end_with_an_error_when_their_depot_is_gone(session: rw.Session) -> None:
     lock, event = Lock(session=session), Event(session=session)
     member = member_of(session)
-    link = member.converse(member.depot()).link
+    link = member.connection_to(member.depot()).link
     with socket.socket(fileno=os.dup(link.stream.fileno())) as end:
         depot = int.from_bytes(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
     killing = threading.Timer(0.3, os.kill, (depot, signal.SIGKILL))

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
+import resource
+import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 import torch
 
+import ropewalk as rw
 from ropewalk.errors import CheckpointCorrupt
-from ropewalk.training import checkpoint, checkpoint_files
+from ropewalk.training import checkpoint, checkpoint_files, stage_fleet
 from ropewalk.training.checkpoint_files import begin, read, saves
 from ropewalk.training.checkpoint_parts import write_part
 
@@ -156,81 +160,89 @@ def test_a_folder_without_checkpoints_says_so(tmp_path: Path) -> None:
 
 # --- interrupted ------------------------------------------------------------------------------------------------------
 
-#: Kills a writer at the n-th call that touches files, for n = 1, 2, ... until it is done before; after each, reads.
-KILLS = """
-import os, signal, sys
-from pathlib import Path
-from tests.training.test_checkpoint_files import found, save
-folder = Path(sys.argv[1])
-save(folder, 1, keep=1)
-touching = {"open", "write", "fsync", "rename", "mkdir", "unlink", "rmdir", "flock", "flush"}
+#: What is called where files are touched.
+TOUCHING = {"open", "write", "fsync", "rename", "mkdir", "unlink", "rmdir", "flock", "flush"}
 
-def kill_at(n):
-    left = [n]
-    def kill(frame, event, called):
-        if event == "c_call" and called.__name__ in touching:
-            left[0] -= 1
-            if not left[0]:
+
+@pytest.fixture
+def elsewhere(trainings: rw.Session) -> Iterator[Callable[..., Any]]:
+    """Calls a function in a process that may fork, and be limited: from what stages are forked from, as they are."""
+    with rw.Pool(1, session=trainings, preload=stage_fleet.PRELOADED) as pool:
+        yield lambda function, *args: pool.apply(function, args)
+
+
+def killed_at_each_call(folder: Path) -> tuple[list[str], list[str]]:
+    """Kill a writer at the n-th call that touches files, for n = 1, 2, ... until it is done before; read after each.
+
+    Returns:
+        What was found each time, and what the folder holds after one more save.
+    """
+    save(folder, 1, keep=1)
+    outcomes: list[str] = []
+    value, is_killed = 1, True
+    while is_killed:
+        child = os.fork()
+        if not child:
+            sys.setprofile(killing(len(outcomes) + 1))
+            save(folder, value + 1, keep=1)
+            sys.setprofile(None)
+            os._exit(0)
+        is_killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        now = found(folder)
+        outcomes.append({value: "old", value + 1: "new"}.get(int(now), "wrong"))
+        value = int(now)
+    save(folder, value + 1, keep=1)
+    assert found(folder) == value + 1
+    return outcomes, os.listdir(folder)
+
+
+def killing(at: int) -> Callable[[FrameType, str, Any], None]:
+    left = at
+
+    def kill(_frame: FrameType, event: str, called: Any) -> None:
+        nonlocal left
+        if event == "c_call" and called.__name__ in TOUCHING:
+            left -= 1
+            if not left:
                 os.kill(os.getpid(), signal.SIGKILL)
+
     return kill
 
-n, value, killed = 0, 1, True
-while killed:
-    n += 1
-    child = os.fork()
-    if not child:
-        sys.setprofile(kill_at(n))
-        save(folder, value + 1, keep=1)
-        sys.setprofile(None)
-        os._exit(0)
-    killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
-    now = found(folder)
-    print(n, {value: "old", value + 1: "new"}.get(now, "wrong"))
-    value = now
-save(folder, value + 1, keep=1)
-print(len(os.listdir(folder)), "left", found(folder) == value + 1)
-"""
 
-
-def test_a_writer_killed_at_any_call_leaves_the_old_one_or_the_new(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", KILLS, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert run.returncode == 0, run.stderr
-    *kills, left = run.stdout.splitlines()
-    outcomes = [line.split()[1] for line in kills]
+def test_a_writer_killed_at_any_call_leaves_the_old_one_or_the_new(
+    tmp_path: Path, elsewhere: Callable[..., Any]
+) -> None:
+    outcomes, left = elsewhere(killed_at_each_call, tmp_path)
     assert "wrong" not in outcomes and len(outcomes) > 30
     # The old one until the rename, and the new one at each call after it, while the old one is removed.
     first_new = outcomes.index("new")
     assert first_new > 20 and outcomes[first_new:].count("new") >= 5
     assert "old" not in outcomes[first_new:]
-    assert left == "1 left True"
+    assert len(left) == 1
 
 
-def test_a_full_disk_leaves_the_checkpoints_from_before_and_says_so(tmp_path: Path) -> None:
+def written_where_files_are_limited(folder: Path) -> tuple[str, list[str]]:
+    """Return what a writer is told whose files must not become large, and what it has written by then."""
+    save(folder, 1)
+    limit, hard = 1_000_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    with begin(folder, 2) as writing:
+        write_part(writing.path, "a", state_of(2, "a"))
+        with pytest.raises(OSError) as raised:
+            write_part(writing.path, "b", state_of(2, "b", size=1_000_000))
+        left = [path.name for path in writing.path.iterdir()]
+    save(folder, 3)
+    return f"{raised.value} {raised.value.__notes__}", left
+
+
+def test_a_full_disk_leaves_the_checkpoints_from_before_and_says_so(
+    tmp_path: Path, elsewhere: Callable[..., Any]
+) -> None:
     """The limit is on files of the part that is written last: those before it were written already."""
-    code = (
-        "import resource, sys\n"
-        "from pathlib import Path\n"
-        "from tests.training.test_checkpoint_files import begin, save, state_of, write_part\n"
-        "folder = Path(sys.argv[1])\n"
-        "save(folder, 1)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))\n"
-        "with begin(folder, 2) as writing:\n"
-        "    write_part(writing.path, 'a', state_of(2, 'a'))\n"
-        "    try: write_part(writing.path, 'b', state_of(2, 'b', size=1_000_000))\n"
-        "    except OSError as error: print(error, error.__notes__)\n"
-        "    print([path.name for path in writing.path.iterdir()])\n"
-        "save(folder, 3)\n"
-    )
-    run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    said, left = run.stdout.splitlines()
+    said, left = elsewhere(written_where_files_are_limited, tmp_path)
     assert "File too large" in said and "at most 1,000,000 bytes" in said and "Part 'b' of the checkpoint in" in said
-    assert "weights-a" in left and "weights-b" not in left
+    assert any(name.startswith("weights-a") for name in left)
+    assert not any(name.startswith("weights-b") for name in left)
     assert [found(path) for path in saves(tmp_path)] == [3, 1]
 
 

@@ -117,7 +117,7 @@ def test_a_peer_that_is_known_to_be_gone_is_lost_at_once() -> None:
         raise ConnectionError("gone")
 
     bell = Doorbell()
-    link = FarLink(OWNER._replace(bell=bell), deliver)
+    link = FarLink(OWNER._replace(doorbell=bell), deliver)
     link.send(None, b"")
     assert link.lost == "ConnectionError: gone"
     assert bell.heard() == ([], True), "its worker is woken"

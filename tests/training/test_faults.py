@@ -115,7 +115,7 @@ KILLED_AT = {
 }
 
 
-@pytest.mark.parametrize("schedule", KILLED_AT)
+@pytest.mark.parametrize("schedule", [pytest.param("one_f_one_b", marks=pytest.mark.soak), "pipedream", "zb_h1"])
 def test_stages_that_are_killed_at_any_kind_of_action_change_nothing(session: rw.Session, schedule: str) -> None:
     job = Job(schedule, clip_norm=0.5 if schedule == "one_f_one_b" else None)
     with all_of(KILLED_AT[schedule]) as injected, job.trainer(session) as trainer:
@@ -283,7 +283,7 @@ def test_a_second_death_finds_what_the_first_one_had_kept(session: rw.Session) -
 IN_A_ROW = {"one_f_one_b": [0, 1, 1, 0], "pipedream": [1, 0, 1]}
 
 
-@pytest.mark.parametrize("schedule", IN_A_ROW)
+@pytest.mark.parametrize("schedule", ["one_f_one_b", pytest.param("pipedream", marks=pytest.mark.soak)])
 def test_deaths_one_after_the_other_change_nothing(session: rw.Session, schedule: str) -> None:
     killed_one_by_one(session, Job(schedule), IN_A_ROW[schedule])
 
@@ -608,7 +608,7 @@ def test_an_interrupt_arrives_and_the_block_ends_all_processes(session: rw.Sessi
         trainer.close(0.5)
 
 
-@pytest.mark.parametrize("schedule", ["one_f_one_b", "pipedream"])
+@pytest.mark.parametrize("schedule", ["one_f_one_b", pytest.param("pipedream", marks=pytest.mark.soak)])
 def test_after_an_interrupt_training_goes_on_as_if_there_had_been_none(session: rw.Session, schedule: str) -> None:
     job = Job(schedule, num_steps=8)
     handles: list[StepHandle] = []

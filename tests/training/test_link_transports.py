@@ -64,7 +64,7 @@ class Mailbox:
 
     def send(self, tree: Any, note: bytes) -> int:
         self._arrived.append(Handed(note, tree))
-        self._owner.bell.ring()
+        self._owner.doorbell.ring()
         return 0
 
     def fileno(self) -> int:
@@ -77,7 +77,7 @@ class Mailbox:
 
 
 class Datagrams:
-    """Encoded trees by datagrams to any process of this host: the descriptor tells of them, and no bell is rung."""
+    """Encoded trees by datagrams to any process of this host: the descriptor tells of them, and no doorbell is rung."""
 
     is_behind = False
     lost = ""
@@ -178,7 +178,7 @@ def test_a_worker_that_no_transport_reaches_is_named(workers: list[ProcessLinks]
     links.close()
 
 
-def test_a_transport_may_have_a_descriptor_of_its_own_in_place_of_the_bell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transport_may_have_a_descriptor_of_its_own_in_place_of_the_doorbell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links_module, "TRANSPORTS", {"datagrams": Datagrams})
     first, second, third = workers = [ProcessLinks(0, worker, PLAN) for worker in PLAN.workers]
     endpoints = {links.me: links.endpoint() for links in workers}

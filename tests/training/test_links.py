@@ -394,7 +394,7 @@ def pour(links: ProcessLinks) -> None:
         links.send(Tag("a", 1, 0, number), LinkMessage(torch.full((number % 7 * 5000,), number)))
 
 
-@pytest.mark.parametrize("after", [1, 3, 10, 40, 200])
+@pytest.mark.parametrize("after", [1, 10, 200, *(pytest.param(num, marks=pytest.mark.soak) for num in (3, 40))])
 def test_a_sender_that_is_killed_leaves_only_whole_messages(after: int) -> None:
     with peer_process(pour) as (first, process):
         for number in range(0, 2 * after, 2):
@@ -410,7 +410,7 @@ def test_a_sender_that_is_killed_leaves_only_whole_messages(after: int) -> None:
         assert not first.wait(0.01), "nobody comes any more, and whoever rings ends the wait"
 
 
-@pytest.mark.parametrize("after", [1, 5, 50])
+@pytest.mark.parametrize("after", [1, 50, pytest.param(5, marks=pytest.mark.soak)])
 def test_a_receiver_that_is_killed_holds_nobody_up(after: int) -> None:
     with peer_process(echo) as (first, process):
         for number in range(3000):

@@ -10,7 +10,7 @@ import torch
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.training_options import NanPolicy, TrainingOptions
 from ropewalk.pipeline.step_metrics import StepMetrics
-from ropewalk.training.loss_watch import LossWatch
+from ropewalk.training.step_watch import LossWatch
 
 
 def step_with(*losses: float | None, device: str = "cpu") -> StepMetrics:

@@ -4,6 +4,7 @@ import pickle
 import threading
 import time
 from array import array
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_the_newest_can_be_taken_alone(last: int) -> None:
 
 
 def test_another_thread_takes_whole_rows_while_actions_are_recorded() -> None:
-    recorder, has_ended = Recorder(ME, capacity=256), threading.Event()
+    recorder, has_ended = Recorder(ME, capacity=8), threading.Event()  # it comes round in the middle of a copy
 
     def go_on() -> None:
         number = 0
@@ -65,7 +66,7 @@ def test_another_thread_takes_whole_rows_while_actions_are_recorded() -> None:
     thread = threading.Thread(target=go_on)
     thread.start()
     try:
-        taken = [recorder.take(20) for _ in range(300)]
+        taken = [recorder.take() for _ in range(3000)]
     finally:
         has_ended.set()
         thread.join()
@@ -74,6 +75,32 @@ def test_another_thread_takes_whole_rows_while_actions_are_recorded() -> None:
         assert starts == list(range(starts[0], starts[0] + len(starts))) if starts else True
         assert list(record.end_ns) == [start + 1 for start in starts]
         assert record.actions == tuple(FORWARDS[start % 10] for start in starts)
+        assert not starts or record.num_forgotten == starts[0]
+
+
+@pytest.mark.parametrize("num_meanwhile", range(7))
+def test_the_rows_that_are_written_over_during_a_copy_are_left_out(
+    num_meanwhile: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder(ME, capacity=4)
+    for number in range(9):
+        recorder.record(FORWARDS[number], number, number + 1)
+
+    class Overtaken(list[Action]):
+        def __getitem__(self, part: Any) -> Any:
+            monkeypatch.undo()
+            found = super().__getitem__(part)
+            for number in range(9, 9 + num_meanwhile):
+                recorder.record(FORWARDS[number % 10], number, number + 1)
+            return found
+
+    monkeypatch.setattr(recorder, "_actions", Overtaken(recorder._actions))
+    record = recorder.take(3)
+    # A fifth slot: one row may be recorded, and a second one begun, before the oldest of three is lost.
+    kept = range(max(6, 9 + num_meanwhile - 4), 9)
+    assert list(record.start_ns) == [*kept]
+    assert record.actions == tuple(FORWARDS[number] for number in kept)
+    assert record.num_forgotten == (kept.start if kept else 9)
 
 
 def test_the_end_of_the_newest_action_is_known() -> None:

@@ -18,7 +18,7 @@ def test_call_that_cannot_be_answered_any_more_is_the_loss_of_its_process(
     fleet: Any = object.__new__(StageFleet)
     fleet.present = {}
     monkeypatch.setattr(fleet, "lost_among", lambda _: {}, raising=False)
-    monkeypatch.setattr(fleet, "_bell", Notifier(), raising=False)
+    monkeypatch.setattr(fleet, "_notifier", Notifier(), raising=False)
     future: Future[None] = Future()
     future.set_exception(refused)
     with pytest.raises(SeatsLost) as lost:

@@ -192,3 +192,12 @@ def test_the_cores_are_those_of_the_host() -> None:
 def test_the_kernel_counts_threads_that_run() -> None:
     num = kernel.num_runnable()
     assert num is not None and num >= 1, "/proc/loadavg has another form"
+
+
+def test_an_interrupted_check_is_made_again() -> None:
+    answers: list[int] = []
+    crowding = Crowding(lambda: answers.pop(), 2, lambda: 0.0)
+    with pytest.raises(IndexError):  # as KeyboardInterrupt may come there
+        crowding.is_crowded()
+    answers += [2]
+    assert not crowding.is_crowded()

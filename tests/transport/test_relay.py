@@ -105,7 +105,8 @@ def exchange() -> Iterator[Exchange]:
             exchange.close()
 
 
-KINDS = ["tcp-tcp", "unix-unix", "unix-tcp", "tcp-unix"]
+#: Each kind on each side; the others in soak.
+KINDS = ["unix-tcp", "tcp-unix", *(pytest.param(kinds, marks=pytest.mark.soak) for kinds in ("tcp-tcp", "unix-unix"))]
 
 
 @pytest.fixture(params=KINDS)

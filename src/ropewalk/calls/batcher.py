@@ -37,15 +37,15 @@ class Batcher:
     """The items gathered for one link. Any thread may put.
 
     Args:
-        conversation: the connection over that link.
+        connection: the connection over that link.
         loop: reads that link; sends items that would wait too long.
     """
 
-    def __init__(self, conversation: RpcConnection, loop: Loop) -> None:
+    def __init__(self, connection: RpcConnection, loop: Loop) -> None:
         self.has_some: bool = False
         """Whether any items are gathered; still true while they are being sent."""
         self._parts: list[Part] = []
-        self._conversation = conversation
+        self._connection = connection
         self._loop = loop
         self._target = (0, "")
         self._num_bytes = 0
@@ -99,9 +99,9 @@ class Batcher:
         """Send the gathered items; with the lock held."""
         target, method = self._target
         parts, self._parts, self._num_bytes = self._parts, [], 0
-        pending = Dropped(self._conversation.where)
+        pending = Dropped(self._connection.where)
         try:
-            self._conversation.begin_now(Call(0, target, method, False, None, (), (), 0), PackedValue(parts), pending)
+            self._connection.begin_now(Call(0, target, method, False, None, (), (), 0), PackedValue(parts), pending)
             self._under_way.append(pending)
         finally:
             self.has_some = bool(
@@ -111,7 +111,7 @@ class Batcher:
     def _wait_for_room(self) -> None:
         """Wait until half of the calls that are under way are answered."""
         with contextlib.suppress(IndexError):  # another thread was here
-            self._conversation.wait(self._under_way[_MOST_CALLS // 2], None)
+            self._connection.wait(self._under_way[_MOST_CALLS // 2], None)
 
     def _later(self) -> None:
         self._loop.call_later(_WAIT_S, self._time_is_over)

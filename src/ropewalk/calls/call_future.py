@@ -34,8 +34,8 @@ class CallFuture(PendingCall, Future[Any]):
     _state = _PENDING
     _result: Any = None
     _exception: BaseException | None = None
-    connection: ServiceRoute | None = None
-    """The connection over which it was last sent; None if it was not sent yet."""
+    route: ServiceRoute | None = None
+    """The route over which it was last sent; None if it was not sent yet."""
 
     def __init__(self, replica: ReplicaClient, request: CallRequest) -> None:
         PendingCall.__init__(self, replica.name)
@@ -81,8 +81,8 @@ class CallFuture(PendingCall, Future[Any]):
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
         """Call a function when the answer has arrived; see `concurrent.futures.Future.add_done_callback`."""
         super().add_done_callback(fn)
-        if not self.done() and self.connection:
-            self.connection.conversation.watch(self)
+        if not self.done() and self.route:
+            self.route.connection.watch(self)
 
     def cancel(self) -> bool:
         """Give up the call: it does not run if it still waits for its turn, and its answer is dropped if it runs."""
@@ -90,8 +90,8 @@ class CallFuture(PendingCall, Future[Any]):
         if self._state == _CANCELLED:
             self.set_running_or_notify_cancel()  # as an executor does, and as `concurrent.futures.wait` needs it
             self._let_go()
-            if self.connection:
-                self.connection.conversation.cancel(self)
+            if self.route:
+                self.route.connection.cancel(self)
         return cancelled
 
     # Without the condition that the methods of `Future` acquire: a state is read in one step.
@@ -152,12 +152,12 @@ class CallFuture(PendingCall, Future[Any]):
             TimeoutError: it is not done after `timeout` seconds.
         """
         due = None if timeout is None else time.monotonic() + timeout
-        while self.connection and not self.done():
-            conversation = self.connection.conversation
+        while self.route and not self.done():
+            connection = self.route.connection
             soonest = self.due if due is None else due if self.due is None else min(due, self.due)
-            if not conversation.wait(self, soonest):
+            if not connection.wait(self, soonest):
                 if self.due is not None and time.monotonic() >= self.due:
-                    conversation.give_up(self)
+                    connection.give_up(self)
                 else:
                     raise TimeoutError
             elif not self.done():

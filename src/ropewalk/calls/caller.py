@@ -51,20 +51,20 @@ class Caller:
         self._run_id = run_id
         self._process_id = process_id
         self._passport = passport
-        self._conversations: dict[str, RpcConnection] = {}
+        self._connections: dict[str, RpcConnection] = {}
         self.closed: str = ""
         """The reason why this process makes no more calls; empty while it does."""
 
-    def converse(self, name: str, place: ReplicaLocation, timeout_s: float = DIAL_S) -> RpcConnection:
+    def connection_to(self, name: str, place: ReplicaLocation, timeout_s: float = DIAL_S) -> RpcConnection:
         """Return the connection to the process of a service; dial within `timeout_s` seconds if there is none yet.
 
         Raises:
             TransportError: no process answers there.
             ProgramStopped: this process makes no more calls.
         """
-        conversation = self._conversations.get(place.address)
-        if conversation is not None and not conversation.closed:
-            return conversation
+        connection = self._connections.get(place.address)
+        if connection is not None and not connection.closed:
+            return connection
         if self.closed:
             raise ProgramStopped(self.closed)
         certificate = self._passport.certificate if self._passport else None
@@ -74,11 +74,11 @@ class Caller:
         if self.handover:
             self.handover.join(link)
         made = RpcConnection(link, self.loop, name, place.address)
-        other = self._conversations.setdefault(place.address, made)
+        other = self._connections.setdefault(place.address, made)
         if other is not made and not other.closed:
             made.close("another thread was quicker")
             return other
-        self._conversations[place.address] = made
+        self._connections[place.address] = made
         if self.closed:  # while this thread dialled: `close` may have looked before the connection existed
             self.lose(place.address, self.closed)
             raise ProgramStopped(self.closed)
@@ -88,33 +88,33 @@ class Caller:
         """The numbers for calls to a replica of a service that run once."""
         return self._sequences.get((name, index)) or self._sequences.setdefault((name, index), Sequence())
 
-    def conversations(self) -> list[tuple[str, RpcConnection]]:
+    def connections(self) -> list[tuple[str, RpcConnection]]:
         """The current connections, with their addresses."""
-        return list(self._conversations.items())
+        return list(self._connections.items())
 
     def known(self, address: str) -> RpcConnection | None:
         """The open connection to the process at an address, if there is one."""
-        conversation = self._conversations.get(address)
-        return conversation if conversation and not conversation.closed else None
+        connection = self._connections.get(address)
+        return connection if connection and not connection.closed else None
 
     def lose(self, address: str, why: str) -> None:
         """The process at an address is gone: do not wait for the kernel to report it."""
-        conversation = self._conversations.pop(address, None)
-        if conversation:
-            conversation.close(why)
+        connection = self._connections.pop(address, None)
+        if connection:
+            connection.close(why)
 
     def close(self, why: str = "the program has ended") -> None:
         """End every link; calls under way are lost. May be called twice."""
         self.closed = why
-        for address in list(self._conversations):
+        for address in list(self._connections):
             self.lose(address, why)
         self.threads.close()
 
     def forget(self) -> None:
         """In a forked child: close the copies of the links without sending anything."""
-        for conversation in self._conversations.values():
-            conversation.link.close_copy()
-        self._conversations = {}
+        for connection in self._connections.values():
+            connection.link.close_copy()
+        self._connections = {}
 
 
 __all__ = ["Caller"]

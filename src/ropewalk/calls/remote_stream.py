@@ -24,9 +24,9 @@ STREAM_CREDIT = 16
 class RemoteStream(Iterator[Any]):
     """An iterator over the items of a remote generator; for one thread at a time."""
 
-    def __init__(self, where: ReplicaResolver, connection: ServiceRoute, call: str, pending: PendingCall) -> None:
+    def __init__(self, where: ReplicaResolver, route: ServiceRoute, call: str, pending: PendingCall) -> None:
         self._where = where
-        self._connection = connection
+        self._route = route
         self._call = call
         self._pending = pending
         self._num_taken = 0
@@ -47,7 +47,7 @@ class RemoteStream(Iterator[Any]):
             self._ended = True
             if self._pending.arrived:
                 self._pending.arrived.clear()
-            self._connection.conversation.cancel(self._pending)
+            self._route.connection.cancel(self._pending)
 
     def __enter__(self) -> Self:
         return self
@@ -65,18 +65,18 @@ class RemoteStream(Iterator[Any]):
         return f"<stream of {self._where.words}.{self._call}{', ended' if self._ended else ''}>"
 
     def _next(self) -> Any:
-        pending, conversation = self._pending, self._connection.conversation
+        pending, connection = self._pending, self._route.connection
         arrived = pending.arrived
         assert arrived is not None
         while not arrived:
             if pending.answered:
                 self._end()
-            if not conversation.wait(pending, pending.due):
+            if not connection.wait(pending, pending.due):
                 raise self._where.too_late(self._call)
         received = arrived.popleft()
         self._num_taken += 1
         if self._num_taken == STREAM_CREDIT // 2:
-            conversation.ask_for_more(pending, self._num_taken)
+            connection.ask_for_more(pending, self._num_taken)
             self._num_taken = 0
         return value_of(received, pending.where)
 
@@ -87,9 +87,9 @@ class RemoteStream(Iterator[Any]):
         try:
             pending.value()
         except Lost:
-            raise self._where.what_became(self._connection, self._call)[0] from None
+            raise self._where.what_became(self._route, self._call)[0] from None
         except NotServed:  # its object was withdrawn, perhaps after some items
-            raise self._where.what_became(self._connection, self._call)[0] from None
+            raise self._where.what_became(self._route, self._call)[0] from None
 
 
 __all__ = ["STREAM_CREDIT", "RemoteStream"]

@@ -93,7 +93,7 @@ class CallRequest:
             )
         return Call(0, target, self.facts.name, self.keywords, timeout_s, self.chain, self.packed.shared, credit)
 
-    def begin(self, connection: ServiceRoute, pending: PendingCall, credit: int = 0) -> None:
+    def begin(self, route: ServiceRoute, pending: PendingCall, credit: int = 0) -> None:
         """Send it.
 
         Raises:
@@ -101,11 +101,11 @@ class CallRequest:
             TimeoutError: the deadline passed before there was room for one more call.
         """
         pending.due = self.due
-        conversation = connection.conversation
+        connection = route.connection
         packed = self.packed
-        if packed.fds and not conversation.link.stream.carries_fds:  # the service has moved to another host
+        if packed.fds and not connection.link.stream.carries_fds:  # the service has moved to another host
             packed = self.packed = packed.unfolded()
-        conversation.begin(self.message(connection.place.target, credit), packed, pending)
+        connection.begin(self.message(route.place.target, credit), packed, pending)
 
 
 class ReplicaClient:
@@ -127,44 +127,42 @@ class ReplicaClient:
     @property
     def num_pending(self) -> int:
         """Number of calls of this process to the replica's process that are under way."""
-        connection = self._where.connection
-        return connection.conversation.num_pending if connection else 0
+        route = self._where.route
+        return route.connection.num_pending if route else 0
 
     @property
     def is_up(self) -> bool:
         """Whether a call is worth trying: it would be sent at once, or the directory says that the service is up."""
-        connection = self._where.connection
-        return (connection is not None and not connection.conversation.closed) or self._where.find().state == "up"
+        route = self._where.route
+        return (route is not None and not route.connection.closed) or self._where.find().state == "up"
 
     def call(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call and wait for the answer."""
         self._count.num += 1
-        connection = self._connection(facts)
+        route = self._route(facts)
         # The fast path for most calls: outside of any call or deadline, without anything to remember.
         packed = error = None
         if not kwargs and not self._retries and call_context.current.get() is None:
-            conversation = connection.conversation
-            packed = pack_arguments(conversation.link, args, kwargs, keep=False, with_code=facts.with_code)
+            connection = route.connection
+            packed = pack_arguments(connection.link, args, kwargs, keep=False, with_code=facts.with_code)
             if not packed.fds:
                 try:
-                    return conversation.ask(
-                        Call(0, connection.place.target, facts.name, False, None, (), (), 0), packed
-                    )
+                    return connection.ask(Call(0, route.place.target, facts.name, False, None, (), (), 0), packed)
                 except Busy:
                     pass
                 except (Lost, NotServed) as lost:
                     error = lost
         return self._call(
-            connection,
-            self._request(connection.conversation.link, facts, args, kwargs, keep=False, packed=packed),
+            route,
+            self._request(route.connection.link, facts, args, kwargs, keep=False, packed=packed),
             error,
         )
 
-    def _call(self, connection: ServiceRoute, request: CallRequest, error: Lost | NotServed | None) -> Any:
+    def _call(self, route: ServiceRoute, request: CallRequest, error: Lost | NotServed | None) -> Any:
         """Call until there is an answer.
 
         Args:
-            connection: where to call first.
+            route: where to call first.
             request: the call.
             error: what became of it there, if that is known.
         """
@@ -172,15 +170,15 @@ class ReplicaClient:
             while True:
                 try:
                     if error is None:
-                        return self._ask(request, connection)
+                        return self._ask(request, route)
                     raise error
                 except Lost as lost:
                     if lost.sent:
-                        self._may_repeat(request, connection)
+                        self._may_repeat(request, route)
                 except NotServed as moved:
-                    self._where.wait_for_move(connection, str(moved))
+                    self._where.wait_for_move(route, str(moved))
                 error = None
-                connection = self._connection(request.facts)
+                route = self._route(request.facts)
         finally:
             request.over()
             request.packed.close()
@@ -201,18 +199,18 @@ class ReplicaClient:
             shared: for calls of several replicas with the same arguments; see `shared_arguments`.
         """
         self._count.num += 1
-        connection = self._where.connection
-        if (connection is None or connection.conversation.closed) and self._where.find().state == "up":
+        route = self._where.route
+        if (route is None or route.connection.closed) and self._where.find().state == "up":
             try:
-                connection = self._where.connect(facts.name, time.monotonic() + _FUTURE_DIAL_S)
+                route = self._where.connect(facts.name, time.monotonic() + _FUTURE_DIAL_S)
             except CallError:  # the service went at this moment, or is slow to reach: the call waits in the backlog
-                connection = None
-        link = connection.conversation.link if connection else self._caller.handover
+                route = None
+        link = route.connection.link if route else self._caller.handover
         request = self._request(link, facts, args, kwargs, keep=True, shared=shared)
         future = CallFuture(self, request)
-        if connection and not self._backlog:
+        if route and not self._backlog:
             with contextlib.suppress(Lost):
-                self._begin_future(future, request, connection)
+                self._begin_future(future, request, route)
                 return future
         self._later(future)
         return future
@@ -226,19 +224,19 @@ class ReplicaClient:
     ) -> None:
         """Call and drop the result; waits while `MAX_IN_FLIGHT` calls are under way, or the service is not up yet."""
         self._count.num += 1
-        connection = self._connection(facts)
-        request = CallRequest(connection.conversation.link, facts, args, kwargs, keep=True, shared=shared)
-        self._begin_somewhere(request, connection, Dropped)
+        route = self._route(facts)
+        request = CallRequest(route.connection.link, facts, args, kwargs, keep=True, shared=shared)
+        self._begin_somewhere(request, route, Dropped)
         request.packed.close()
 
     def stream(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RemoteStream:
         """Call a generator; its items are requested as they are read."""
         self._count.num += 1
-        connection = self._connection(facts)
-        request = CallRequest(connection.conversation.link, facts, args, kwargs, keep=True)
-        pending, connection = self._begin_somewhere(request, connection, PendingCall, STREAM_CREDIT)
+        route = self._route(facts)
+        request = CallRequest(route.connection.link, facts, args, kwargs, keep=True)
+        pending, route = self._begin_somewhere(request, route, PendingCall, STREAM_CREDIT)
         request.packed.close()
-        return RemoteStream(self._where, connection, facts.name, pending)
+        return RemoteStream(self._where, route, facts.name, pending)
 
     # Futures
 
@@ -250,17 +248,17 @@ class ReplicaClient:
         """The exception for a call whose deadline has passed."""
         return self._where.too_late(call)
 
-    def _begin_future(self, future: CallFuture, request: CallRequest, connection: ServiceRoute) -> None:
-        future.connection = connection
+    def _begin_future(self, future: CallFuture, request: CallRequest, route: ServiceRoute) -> None:
+        future.route = route
         try:
-            request.begin(connection, future)
+            request.begin(route, future)
         except TimeoutError as error:
             future.finish(None, self._where.too_late(request.facts.name, str(error)))
             return
         if future.has_watchers:
-            connection.conversation.watch(future)
+            route.connection.watch(future)
         if future.cancelled():
-            connection.conversation.cancel(future)
+            route.connection.cancel(future)
 
     def _later(self, future: CallFuture, error: Lost | NotServed | None = None) -> None:
         with interrupts_deferred:  # a thread marked as sending that was never started would block all later ones
@@ -286,16 +284,16 @@ class ReplicaClient:
             self._backlog.popleft()
 
     def _send_again(self, future: CallFuture, request: CallRequest, error: Lost | NotServed | None) -> None:
-        before = future.connection
+        before = future.route
         if before is not None and isinstance(error, NotServed):
             self._where.wait_for_move(before, str(error))
         elif before is not None and error is not None:
             self._may_repeat(request, before)
         while True:
-            connection = self._where.connect(request.facts.name, request.due)
+            route = self._where.connect(request.facts.name, request.due)
             future.answered = False
             try:
-                self._begin_future(future, request, connection)
+                self._begin_future(future, request, route)
                 return
             except Lost:  # the link ended again at this moment
                 continue
@@ -320,65 +318,65 @@ class ReplicaClient:
         sequence = caller.sequence(self.name, self.index)
         return CallRequest(link, facts, args, kwargs, keep=keep, shared=shared, stream=caller.stream, sequence=sequence)
 
-    def _may_repeat(self, request: CallRequest, connection: ServiceRoute) -> None:
+    def _may_repeat(self, request: CallRequest, route: ServiceRoute) -> None:
         """Return if a lost call that may have run is to be sent again; otherwise raise the error for it."""
         if not request.facts.idempotent:
-            error, comes_back = self._where.what_became(connection, request.facts.name)
+            error, comes_back = self._where.what_became(route, request.facts.name)
             if request.sequence is None or not comes_back:
                 raise error from None
 
     # Connections
 
-    def _connection(self, facts: MethodFacts) -> ServiceRoute:
-        connection = self._where.connection
-        if connection is not None and not connection.conversation.closed:
-            return connection
+    def _route(self, facts: MethodFacts) -> ServiceRoute:
+        route = self._where.route
+        if route is not None and not route.connection.closed:
+            return route
         running = call_context.current.get()
         return self._where.connect(facts.name, running.deadline if running is not None else None)
 
-    def _ask(self, request: CallRequest, connection: ServiceRoute) -> Any:
+    def _ask(self, request: CallRequest, route: ServiceRoute) -> Any:
         """Send a call and wait for its answer, without repeating it."""
-        conversation = connection.conversation
+        connection = route.connection
         if request.due is None and not request.packed.fds:
-            message, running = request.message(connection.place.target), request.running
+            message, running = request.message(route.place.target), request.running
             if running is not None:
-                running.waits_for = conversation.address, message
+                running.waits_for = connection.address, message
             try:
-                return conversation.ask(message, request.packed)
+                return connection.ask(message, request.packed)
             except Busy:
                 pass
             finally:
                 if running is not None:
                     running.waits_for = None
-        pending = PendingCall(conversation.where)
-        self._begin(request, connection, pending)
+        pending = PendingCall(connection.where)
+        self._begin(request, route, pending)
         try:
-            if not conversation.wait(pending, request.due):
+            if not connection.wait(pending, request.due):
                 raise self._where.too_late(request.facts.name)
             return pending.value()
         finally:
             if not pending.answered:  # the deadline passed, or Ctrl-C
-                conversation.cancel(pending)
+                connection.cancel(pending)
 
-    def _begin(self, request: CallRequest, connection: ServiceRoute, pending: PendingCall, credit: int = 0) -> None:
+    def _begin(self, request: CallRequest, route: ServiceRoute, pending: PendingCall, credit: int = 0) -> None:
         try:
-            request.begin(connection, pending, credit)
+            request.begin(route, pending, credit)
         except TimeoutError as error:
             raise self._where.too_late(request.facts.name, str(error)) from None
 
     def _begin_somewhere(
-        self, request: CallRequest, connection: ServiceRoute, kind: type[PendingCall], credit: int = 0
+        self, request: CallRequest, route: ServiceRoute, kind: type[PendingCall], credit: int = 0
     ) -> tuple[PendingCall, ServiceRoute]:
         """Send a call without waiting for its answer, following the service until it is sent."""
         while True:
-            pending = kind(connection.conversation.where)
+            pending = kind(route.connection.where)
             if credit:
                 pending.arrived = deque()
             try:
-                self._begin(request, connection, pending, credit)
-                return pending, connection
+                self._begin(request, route, pending, credit)
+                return pending, route
             except Lost:
-                connection = self._connection(request.facts)
+                route = self._route(request.facts)
 
 
 __all__ = ["ReplicaClient"]

@@ -26,7 +26,7 @@ reported it yet (2 s were too short about once in a hundred runs beside eight bu
 class ServiceRoute:
     """A route to a service: connection and target, valid until the connection is closed."""
 
-    conversation: RpcConnection
+    connection: RpcConnection
     place: ReplicaLocation
 
 
@@ -37,7 +37,7 @@ class ReplicaResolver:
         self._caller = caller
         self._name = name
         self._index = index
-        self.connection: ServiceRoute | None = None
+        self.route: ServiceRoute | None = None
         """The last route; its connection may have ended."""
         self._asked_about: ServiceRoute | None = None
 
@@ -68,7 +68,7 @@ class ReplicaResolver:
             if place.state == "up":
                 try:
                     timeout_s = DIAL_S if due is None else max(0.0, min(DIAL_S, due - time.monotonic()))
-                    made = self.connection = ServiceRoute(self._caller.converse(self.words, place, timeout_s), place)
+                    made = self.route = ServiceRoute(self._caller.connection_to(self.words, place, timeout_s), place)
                     return made
                 except TransportError as error:
                     why = f"nobody answers at {place.address}: {error}"
@@ -81,28 +81,28 @@ class ReplicaResolver:
             pause_s = 0.05 if place.state == "up" else 1.0
             place = self._wait_for_news(place, pause_s if due is None else min(due - time.monotonic(), pause_s))
 
-    def wait_for_move(self, connection: ServiceRoute, reason: str) -> None:
+    def wait_for_move(self, route: ServiceRoute, reason: str) -> None:
         """Wait for a moment for the new location of an object that its process no longer serves.
 
         Raises:
             ServiceLost: no new location is known.
         """
-        if self.connection is connection:
-            self.connection = None
-        if self._news_of(connection) == connection.place:
+        if self.route is route:
+            self.route = None
+        if self._news_of(route) == route.place:
             raise self.gone(ReplicaLocation("failed", cause=reason))
 
-    def what_became(self, connection: ServiceRoute, call: str) -> tuple[Exception, bool]:
+    def what_became(self, route: ServiceRoute, call: str) -> tuple[Exception, bool]:
         """The exception for a call that may have run, and whether the service is up again, or will be."""
-        if self.connection is connection:
-            self.connection = None
+        if self.route is route:
+            self.route = None
         if self._caller.closed:
             return ProgramStopped(f"{self._caller.closed}, while {self.words} ran {call}()"), False
-        place = self._news_of(connection)
+        place = self._news_of(route)
         if place.state == "stopped":
             return ProgramStopped(f"{self.words} ended with the program while it ran {call}()"), False
-        told = place.cause if place != connection.place else ""  # else it says how the process before this one ended
-        cause = told or connection.conversation.closed or "it is gone, and nobody saw how"
+        told = place.cause if place != route.place else ""  # else it says how the process before this one ended
+        cause = told or route.connection.closed or "it is gone, and nobody saw how"
         comes_back = place.state in ("waiting", "up")
         again = "it is being restarted" if comes_back else "it is not started again"
         message = (
@@ -128,18 +128,18 @@ class ReplicaResolver:
             call=f"{self._name}.{call}",
         )
 
-    def _news_of(self, connection: ServiceRoute) -> ReplicaLocation:
+    def _news_of(self, route: ServiceRoute) -> ReplicaLocation:
         # Many calls may have been lost with one connection: only the first of them waits.
-        timeout_s = 0.0 if connection is self._asked_about else _NEWS_S
-        place = self._wait_for_news(connection.place, timeout_s)
-        if timeout_s and place == connection.place and self._nobody_listens(place):
+        timeout_s = 0.0 if route is self._asked_about else _NEWS_S
+        place = self._wait_for_news(route.place, timeout_s)
+        if timeout_s and place == route.place and self._nobody_listens(place):
             place = self._wait_for_news(place, _LATE_NEWS_S)
-        self._asked_about = connection
+        self._asked_about = route
         return place
 
     def _nobody_listens(self, place: ReplicaLocation) -> bool:
         try:
-            self._caller.converse(self.words, place, _NEWS_S)  # if it answers, the next call needs this link
+            self._caller.connection_to(self.words, place, _NEWS_S)  # if it answers, the next call needs this link
         except (TransportError, ProgramStopped) as error:
             return isinstance(error.__cause__, FileNotFoundError | ConnectionRefusedError)
         return False

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import threading
 import time
 from collections import deque
 from threading import get_ident
 from typing import Any, cast
 
+from ropewalk.calls.acknowledgements import Acknowledgements
 from ropewalk.calls.batcher import Batcher
 from ropewalk.calls.call_context import current
 from ropewalk.calls.messages import (
@@ -40,14 +40,11 @@ from ropewalk.calls.messages import (
     StreamEnd,
     StreamItem,
     Taken,
-    TakenPageHere,
 )
 from ropewalk.calls.payloads import Keep, PackedValue
 from ropewalk.calls.pending import Busy, Dropped, Lost, PendingCall, value_of
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred, may_block, may_serve
-from ropewalk.transport.ack_page import NUM_LOTS, AckLease, AckPage
-from ropewalk.transport.barriers import can_fence
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop, Timer
 
@@ -104,16 +101,16 @@ class RpcConnection:
         self._timer: Timer | None = None
         self._next_due = float("inf")
         self._read_at = 0.0
-        self._page: AckPage | None = None
-        self._free_lots = list(range(NUM_LOTS))
-        self.posting: Batcher = Batcher(self, loop)
+        self.acks: Acknowledgements = Acknowledgements(link, self._send)
+        """Of the values that answers only lent."""
+        self.batcher: Batcher = Batcher(self, loop)
         """Items for which no thread waits."""
         loop.call_soon(lambda: loop.add_link(link, self._hear, self._end, self))
 
     @property
     def num_pending(self) -> int:
         """Number of calls under way."""
-        return len(self._pending) + bool(self.posting.has_some)
+        return len(self._pending) + bool(self.batcher.has_some)
 
     # Calls
 
@@ -145,8 +142,8 @@ class RpcConnection:
 
         With `blocks`, the thread waits in the system call that receives, instead of polling before it.
         """
-        if self.posting.has_some:
-            self.posting.send()
+        if self.batcher.has_some:
+            self.batcher.send()
         role, link, received, pending = self._role, self.link, None, None
         if self._pending or self._armed or role._is_owned():
             raise Busy
@@ -220,14 +217,14 @@ class RpcConnection:
                     value = value_of(received, self.where)
             except Exception:  # a value that arrived and cannot be unpickled has no other owner either
                 if lent:
-                    self._took(message.number)
+                    self.acks.took(message.number)
                 raise
             except BaseException:
                 if lent:
                     self._send(Cancel(message.number))
                 raise
             if lent:
-                self._took(message.number)
+                self.acks.took(message.number)
             return value
 
     def _exchange(self, message: Call, packed: PackedValue) -> Received:
@@ -264,8 +261,8 @@ class RpcConnection:
             Lost: the link has ended; the call was not sent.
             TimeoutError: there was no room until `pending.due`.
         """
-        if self.posting.has_some:
-            self.posting.send()
+        if self.batcher.has_some:
+            self.batcher.send()
         if pending.alone and wait_for_room and len(self._alone) >= MAX_IN_FLIGHT:
             self.wait_for_room(pending.due)
         hold = pending.alone and bool(self._pending) and not self._armed and not packed.fds
@@ -357,45 +354,6 @@ class RpcConnection:
             self._send(Cancel(pending.number))
             pending.expire()
 
-    def share_page(self) -> None:
-        """From now on note arrived lent values in shared memory, if the link can carry it."""
-        if self.link.stream.carries_fds:
-            with contextlib.suppress(OSError):  # then messages carry the acknowledgements
-                fd = AckPage.create()
-                try:
-                    self._page = AckPage(fd)
-                    self.link.send(TakenPageHere(), fds=[fd])
-                finally:
-                    os.close(fd)
-
-    def _took(self, number: int) -> None:
-        """The answer to a call, which was only lent, has arrived."""
-        with contextlib.suppress(ValueError):  # it was closed with the link
-            if self._page and self._page.note(number):
-                return
-        self._send(Taken(number))
-
-    def lot(self) -> tuple[int, AckLease] | None:
-        """A free place for values that come with an answer; None if they have to be asked for one by one.
-
-        The place belongs to the caller until it calls `free_lot`.
-        """
-        page = self._page
-        if page is None or not can_fence():
-            return None
-        with contextlib.suppress(IndexError, ValueError):  # all are in use; it was closed with the link
-            place = self._free_lots.pop()
-            return place, page.lot(place)
-        return None
-
-    def free_lot(self, place: int) -> None:
-        """Release a place; may run at any moment."""
-        self._free_lots.append(place)
-
-    def tell_begun(self, target: int) -> None:
-        """Tell an object, which asked to be told, that values lent together are being begun."""
-        self._send(Begun(target))
-
     def ask_for_more(self, pending: PendingCall, credit: int) -> None:
         """Let a stream send `credit` more items."""
         self._send(More(pending.number, credit))
@@ -410,8 +368,8 @@ class RpcConnection:
 
     def flush(self) -> None:
         """Send the held calls and the gathered items."""
-        if self.posting.has_some:
-            self.posting.send()
+        if self.batcher.has_some:
+            self.batcher.send()
         if self.link.num_held:
             with interrupts_deferred:
                 self.link.flush()
@@ -573,8 +531,7 @@ class RpcConnection:
         with interrupts_deferred:
             self.closed = self.closed or why
             self.link.close()
-            if self._page:
-                self._page.close()
+            self.acks.close()
             self._fail(self.closed)
 
     def _lose(self, pending: PendingCall) -> None:

@@ -82,7 +82,7 @@ class CallServer:
         self._served: dict[int, Served] = {}
         self._num_served = 0
         self._calls = self._turns.unanswered
-        self.desk: WaitlessHandler | None = None
+        self.waitless: WaitlessHandler | None = None
         """Is offered every plain `Call` first, and takes those for its own objects."""
 
     # Any thread
@@ -239,20 +239,20 @@ class CallServer:
     def _hear(self, link: Link, received: Received) -> None:
         message = received.message
         if type(message) is Call:
-            if self.desk is None or not self.desk.call(link, message, received):
+            if self.waitless is None or not self.waitless.call(link, message, received):
                 self._call(link, message, received)
         elif type(message) is OnceCall:
             self._call_once(link, message, received)
         elif type(message) is Cancel:
             self._cancel(link, message.number, "its caller gave it up")
-            if self.desk:
-                self.desk.cancel(link, message.number)
-        elif self.desk and type(message) is Taken:
-            self.desk.taken(link, message.number)
-        elif self.desk and type(message) is Begun:
-            self.desk.begun(message.target)
-        elif self.desk and type(message) is TakenPageHere:
-            self.desk.page(link, received.fds.take())
+            if self.waitless:
+                self.waitless.cancel(link, message.number)
+        elif self.waitless and type(message) is Taken:
+            self.waitless.taken(link, message.number)
+        elif self.waitless and type(message) is Begun:
+            self.waitless.begun(message.target)
+        elif self.waitless and type(message) is TakenPageHere:
+            self.waitless.page(link, received.fds.take())
         elif type(message) is More:
             stream = self._calls[link].get(message.number)
             if isinstance(stream, ServedGenerator):
@@ -389,8 +389,8 @@ class CallServer:
             for way in served.ways.values():
                 if way.batch:
                     way.batch.gone(link)
-        if self.desk:
-            self.desk.gone(link)
+        if self.waitless:
+            self.waitless.gone(link)
 
     def _tell_watchers(self, call: Incoming) -> None:
         """A running call is over: user callbacks run in threads, and never block the loop."""

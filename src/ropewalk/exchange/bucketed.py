@@ -33,8 +33,7 @@ from ropewalk.exchange.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketEn
 from ropewalk.exchange.exchange import Exchange, ExchangeReport, StepRecord
 from ropewalk.exchange.groups.group import Group, Work
 from ropewalk.exchange.not_finite import NanPolicy
-from ropewalk.exchange.observer import WHOLE_STEP, Observer
-from ropewalk.exchange.observers import Observers
+from ropewalk.exchange.observers import WHOLE_STEP, Observer, Observers
 from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep, findings, pack_facts
 from ropewalk.exchange.reporting import Ledger
 from ropewalk.exchange.stall_detector import StallDetector

@@ -11,7 +11,7 @@ while the backward continues. Pure: nothing here sends or computes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -119,6 +119,16 @@ class Layout:
             flat[self.slices[entry.name]] = tensor.reshape(-1).to(flat)
 
 
+def check_names(entries: Sequence[BucketEntry]) -> None:
+    """Raise `ValueError` if there are no parameters, or if two have the same name."""
+    names = [entry.name for entry in entries]
+    if not names:
+        raise ValueError("there are no parameters to exchange gradients of; does any of them require a gradient?")
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"two parameters have the same name: {', '.join(twice)}")
+
+
 def plan_buckets(
     entries: Iterable[BucketEntry], bucket_bytes: int = BUCKET_BYTES, first_bucket_bytes: int = FIRST_BUCKET_BYTES
 ) -> tuple[Layout, ...]:
@@ -136,12 +146,7 @@ def plan_buckets(
         ValueError: there are no parameters, two have the same name, or a size is below 1.
     """
     backward = list(entries)[::-1]
-    names = [entry.name for entry in backward]
-    if not names:
-        raise ValueError("there are no parameters to exchange gradients of; does any of them require a gradient?")
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"two parameters have the same name: {', '.join(twice)}")
+    check_names(backward)
     if bucket_bytes < 1 or first_bucket_bytes < 1:
         raise ValueError(f"a bucket holds at least 1 byte, not {min(bucket_bytes, first_bucket_bytes)}")
     open_buckets: dict[tuple[torch.dtype, str], list[int]] = {}

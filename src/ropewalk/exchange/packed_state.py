@@ -39,16 +39,7 @@ def unpack(packed: bytes, device: torch.device | str = "cpu") -> Any:
     """
     try:
         return torch.load(io.BytesIO(packed), map_location=device, weights_only=True)
-    # Damaged bytes raise any of these errors, depending on the place of the damage.
-    except (
-        pickle.UnpicklingError,
-        RuntimeError,
-        ValueError,
-        TypeError,
-        LookupError,
-        EOFError,
-        AttributeError,
-    ) as error:
+    except _DAMAGED as error:
         why = str(error).strip().splitlines() or [type(error).__name__]
         raise ExchangeInvalid(
             f"state of {len(packed):,} bytes from another member is refused, because it is damaged or holds more than "

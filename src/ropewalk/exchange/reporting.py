@@ -18,7 +18,7 @@ from rich.text import Text
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.exchange import ExchangeReport, StepRecord
 from ropewalk.exchange.groups.group import Group as MemberGroup
-from ropewalk.exchange.observer import Observer
+from ropewalk.exchange.observers import Observer
 from ropewalk.exchange.traffic import ring_bytes
 from ropewalk.quantities import counted, shown_duration, shown_size
 

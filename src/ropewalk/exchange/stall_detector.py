@@ -21,7 +21,7 @@ from ropewalk.errors import ExchangeStalled
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.groups.group import Group
-from ropewalk.exchange.observer import Observer
+from ropewalk.exchange.observers import Observer
 from ropewalk.quantities import listed
 
 logger = logging.getLogger(__name__)

@@ -22,8 +22,7 @@ from ropewalk.exchange.bucket_store import BucketStore
 from ropewalk.exchange.communication_thread import CommunicationThread
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.not_finite import NanPolicy
-from ropewalk.exchange.observer import WHOLE_STEP
-from ropewalk.exchange.observers import Observers
+from ropewalk.exchange.observers import WHOLE_STEP, Observers
 from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep
 
 Done = Callable[[BaseException | None], None]

@@ -22,7 +22,7 @@ from ropewalk import trace_events
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.groups.group import Group
-from ropewalk.exchange.observer import WHOLE_STEP, Observer
+from ropewalk.exchange.observers import WHOLE_STEP, Observer
 from ropewalk.trace_events import Event
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,6 @@ from PipeDream's `graph.txt` (SOSP'19; see `graph_text`).
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from ropewalk.errors import ProfileInvalid
+from ropewalk.pipeline.topological import topological_order
 from ropewalk.quantities import shown_duration
 
 LARGE_SPREAD = 0.25
@@ -257,22 +257,9 @@ def _neighbours(operators: Iterable[Operator], pairs: Iterable[tuple[str, str]])
 
 
 def _topological(operators: tuple[Operator, ...], edges: Iterable[tuple[str, str]]) -> tuple[str, ...] | None:
-    """Kahn's algorithm, the earliest of `operators` first; None if there is a cycle."""
-    targets = _neighbours(operators, edges)
-    waiting = dict.fromkeys(targets, 0)
-    for ends in targets.values():
-        for end in ends:
-            waiting[end] += 1
+    """The earliest of `operators` first; None if there is a cycle."""
     position = {operator.id: index for index, operator in enumerate(operators)}
-    ready = [index for id, index in position.items() if not waiting[id]]
-    order: list[str] = []
-    while ready:  # a heap: ready starts sorted
-        id = operators[heapq.heappop(ready)].id
-        order.append(id)
-        for end in targets[id]:
-            waiting[end] -= 1
-            if not waiting[end]:
-                heapq.heappush(ready, position[end])
+    order = topological_order(_neighbours(operators, edges), position.__getitem__)
     return tuple(order) if len(order) == len(position) else None
 
 

@@ -25,6 +25,12 @@ def default_chunksize(num_items: int, num_workers: int) -> int:
     return max(1, -(-num_items // (num_workers * _CHUNKS_PER_WORKER)))
 
 
+def check_chunksize(chunksize: int) -> None:
+    """Raise `ValueError` for a size that the user cannot mean."""
+    if chunksize < 1:
+        raise ValueError(f"Chunksize must be 1+, not {chunksize}")
+
+
 def chunks(items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
     """Yield tuples of `size` items; the last may be shorter. If the iterable raises, the unfinished tuple is lost."""
     iterator = iter(items)

@@ -8,13 +8,21 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from ropewalk.errors import PoolClosed, TaskCancelled
-from ropewalk.pool.chunking import chunks
+from ropewalk.pool.chunking import check_chunksize, chunks
 from ropewalk.pool.dispatcher import Dispatcher
-from ropewalk.pool.imap_results import ImapJob
-from ropewalk.pool.job_submitter import JobPackage
+from ropewalk.pool.imap_results import IMapIterator, ImapJob
+from ropewalk.pool.job_submitter import JobPackage, JobSubmitter
+from ropewalk.pool.messages import CallKind
+from ropewalk.transport.loop import Loop
+
+T = TypeVar("T")
+
+_WINDOW_BYTES = 32 << 20
+"""Bytes of unconsumed results of one `imap` before it stops reading its iterable."""
+_WINDOW_ITEMS = 4096
 
 
 class ImapFeeders:
@@ -23,26 +31,43 @@ class ImapFeeders:
     Args:
         name: the pool's name.
         dispatcher: the pool's dispatcher.
+        submitter: packs the items.
+        loop: the loop of the pool's session.
     """
 
-    def __init__(self, name: str, dispatcher: Dispatcher) -> None:
+    def __init__(self, name: str, dispatcher: Dispatcher, submitter: JobSubmitter, loop: Loop) -> None:
         self._name = name
         self._dispatcher = dispatcher
+        self._submitter = submitter
+        self._loop = loop
         self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self._jobs: weakref.WeakSet[ImapJob] = weakref.WeakSet()
 
     def start(
-        self, job: ImapJob, package: JobPackage, iterable: Iterable[Any], chunksize: int, ended: Callable[[], object]
-    ) -> None:
-        """Read an iterable in a thread of its own, and submit its items.
+        self,
+        func: Callable[..., T],
+        iterable: Iterable[Any],
+        chunksize: int,
+        seed: int | None,
+        ended: Callable[[], object],
+        *,
+        ordered: bool,
+    ) -> IMapIterator[T]:
+        """Read an iterable in a thread of its own, and submit its items; see `Pool.imap`.
 
         Args:
-            job: says whether more items are wanted, and is told of the end.
-            package: packs the items; closed at the end.
+            func: the function.
             iterable: the items.
             chunksize: the number of items in a unit.
+            seed: the seed of the tasks; None: the number of the job.
             ended: called in the thread after the last item.
+            ordered: whether results come in the order of their items.
         """
+        check_chunksize(chunksize)
+        num_workers = self._dispatcher.most_workers
+        window = max(_WINDOW_ITEMS, 2 * num_workers * chunksize)
+        job = ImapJob(num_workers * chunksize, window, _WINDOW_BYTES, ordered=ordered)
+        package = self._submitter.package(job, func, CallKind.ONE, seed)
 
         def feed() -> None:
             self._feed(job, package, iterable, chunksize)
@@ -53,6 +78,15 @@ class ImapFeeders:
         self._jobs.add(job)
         self._threads.add(feeder)
         feeder.start()
+        # The iterator may be dropped by the garbage collector anywhere, even while this thread holds the pool's lock:
+        # act in the loop.
+        loop, dispatcher = self._loop, self._dispatcher
+        error = TaskCancelled("the iterator of this imap was dropped")
+
+        def on_dropped() -> None:
+            loop.call_soon(lambda: (job.drop(), dispatcher.cancel(job, error)))
+
+        return IMapIterator(job, on_dropped)
 
     @property
     def are_feeding(self) -> bool:

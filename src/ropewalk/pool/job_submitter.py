@@ -1,4 +1,4 @@
-"""The submitter: brings a function and its items from the user's thread to the dispatcher.
+"""The submitter: makes the jobs of a pool, and brings functions and items from the user's thread to the dispatcher.
 
 func ─▶ constant ──────────────┐
 items ─ cut into units ─ pack ─┴─▶ dispatcher.submit, some hundred units at a time
@@ -6,18 +6,22 @@ items ─ cut into units ─ pack ─┴─▶ dispatcher.submit, some hundred u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import NotPicklable
-from ropewalk.pool.constants import Constant
+from ropewalk.pool.chunking import check_chunksize, default_chunksize
+from ropewalk.pool.constants import Constant, ConstantRef
 from ropewalk.pool.dispatcher import Dispatcher
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.packing import Packer
-from ropewalk.pool.results import PoolJob
+from ropewalk.pool.results import AsyncResult, MapResult, PoolJob
 from ropewalk.pool.task_table import TaskUnit
-from ropewalk.transport.serialization import Code
+from ropewalk.transport.loop_with_guests import LoopWithGuests
+from ropewalk.transport.serialization import dumps_code
+
+T = TypeVar("T")
 
 _SLICE_UNITS = 500
 """Number of units that a job submits at a time."""
@@ -30,16 +34,72 @@ class JobSubmitter:
     Args:
         dispatcher: the pool's dispatcher.
         workers: the resources that each worker asked for.
+        call_back: runs the callbacks of results.
+        loop: the loop of the pool's session.
     """
 
-    def __init__(self, dispatcher: Dispatcher, workers: Resources) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        workers: Resources,
+        call_back: Callable[[Callable[[], None]], None],
+        loop: LoopWithGuests,
+    ) -> None:
         self._dispatcher = dispatcher
+        self._call_back = call_back
+        self._loop = loop
         self._packer = Packer(dispatcher, workers)
         self._num_jobs = 0
 
-    def constant(self, code: Code) -> Constant:
-        """Return the constant of a value, held until `let_go` of the dispatcher."""
-        return self._packer.constant(code)
+    def call(
+        self,
+        func: Callable[..., T],
+        args: Iterable[Any],
+        kwds: Mapping[str, Any] | None,
+        callback: Callable[[T], Any] | None,
+        error_callback: Callable[[BaseException], Any] | None,
+        seed: int | None,
+        avoids: Collection[str],
+    ) -> AsyncResult[T]:
+        """Run one call; see `Pool.apply_async`."""
+        job: AsyncResult[T] = AsyncResult(callback, error_callback, self._call_back, self._loop)
+        job.avoids = frozenset(avoids)
+        arguments = tuple(args)
+        call = (arguments, dict(kwds)) if kwds else arguments
+        self.submit(job, func, [(call,)], CallKind.APPLY if kwds else CallKind.APPLY_PLAIN, seed)
+        return job
+
+    def map(
+        self,
+        func: Callable[..., T],
+        iterable: Iterable[Any],
+        chunksize: int | None,
+        callback: Callable[[list[T]], Any] | None,
+        error_callback: Callable[[BaseException], Any] | None,
+        seed: int | None,
+        *,
+        star: bool,
+    ) -> MapResult[T]:
+        """Run a call for each item, or with each item as its arguments; see `Pool.map_async` and `starmap_async`."""
+        items: Sequence[Any] = iterable if isinstance(iterable, list | tuple | range) else list(iterable)
+        if chunksize is None:
+            chunksize = default_chunksize(len(items), self._dispatcher.most_workers)
+        check_chunksize(chunksize)
+        job: MapResult[T] = MapResult(len(items), callback, error_callback, self._call_back)
+        if items:
+            cut: list[Sequence[Any]] = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
+            if not isinstance(items, range):
+                cut = [tuple(chunk) for chunk in cut]
+            self.submit(job, func, cut, CallKind.STAR if star else CallKind.ONE, seed)
+        return job
+
+    def put(self, value: Any) -> ConstantRef:
+        """Return a reference to a value that every host gets once; see `Pool.put`."""
+        constant = self._packer.constant(dumps_code(value, what="value"))
+        # The reference may be dropped by the garbage collector anywhere, even while this thread holds the pool's lock:
+        # act in the loop.
+        loop, dispatcher = self._loop, self._dispatcher
+        return ConstantRef(constant, lambda: loop.call_soon(lambda: dispatcher.let_go(constant)))
 
     def submit(
         self, job: PoolJob, func: Callable[..., Any], cut: Iterable[Sequence[Any]], kind: int, seed: int | None

@@ -8,17 +8,11 @@ _lazy = LazyNames(globals())
 
 with _lazy:
     from ropewalk.control.server import ControlServer as ControlServer
-    from ropewalk.pool.constants import ConstantRef as ConstantRef
     from ropewalk.pool.dispatcher import Dispatcher as Dispatcher
     from ropewalk.pool.imap_feeders import ImapFeeders as ImapFeeders
-    from ropewalk.pool.imap_results import IMapIterator as IMapIterator
-    from ropewalk.pool.imap_results import ImapJob as ImapJob
     from ropewalk.pool.job_submitter import JobSubmitter as JobSubmitter
     from ropewalk.pool.messages import POOL as POOL
-    from ropewalk.pool.messages import CallKind as CallKind
     from ropewalk.pool.packing import first_constant as first_constant
-    from ropewalk.pool.results import AsyncResult as AsyncResult
-    from ropewalk.pool.results import MapResult as MapResult
     from ropewalk.pool.status import WorkerHandle as WorkerHandle
     from ropewalk.pool.viewing import PoolTarget as PoolTarget
     from ropewalk.pool.worker_options import WorkerOptions as WorkerOptions

@@ -26,9 +26,7 @@ from ropewalk.errors import PoolClosed, TaskCancelled
 from ropewalk.escaping import escaped
 from ropewalk.pool import parts
 from ropewalk.pool.callbacks import Callbacks
-from ropewalk.pool.chunking import default_chunksize
-from ropewalk.pool.pool_size import PoolSize
-from ropewalk.pool.worker_arguments import check_worker_arguments
+from ropewalk.pool.pool_arguments import PoolSize, check_worker_arguments
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.user_frames import user_frames_only
 
@@ -47,9 +45,6 @@ T = TypeVar("T")
 
 RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
 
-_WINDOW_BYTES = 32 << 20
-"""Bytes of unconsumed results of one `imap` before it stops reading its iterable."""
-_WINDOW_ITEMS = 4096
 _OUTPUT_S = 5.0
 """Seconds for which the end of a pool waits at most for a terminal that takes no more output."""
 _ANNOUNCED_AFTER_S = 0.2
@@ -159,8 +154,10 @@ class Pool:
         with interrupts_deferred:
             with self._released_on_error():
                 self._dispatcher = parts.Dispatcher(self._session, options, num_workers, elasticity)
-                self._submitter = parts.JobSubmitter(self._dispatcher, process.resources)
-                self._feeders = parts.ImapFeeders(self.name, self._dispatcher)
+                self._submitter = parts.JobSubmitter(
+                    self._dispatcher, process.resources, self._callbacks.put, self._session.loop
+                )
+                self._feeders = parts.ImapFeeders(self.name, self._dispatcher, self._submitter, self._session.loop)
             self._released = False
             self._state = RUN
         self._target = parts.PoolTarget(self, self._dispatcher, self._session)
@@ -219,12 +216,8 @@ class Pool:
         Returns:
             The result of the call, which arrives later.
         """
-        job: AsyncResult[T] = parts.AsyncResult(callback, error_callback, self._callbacks.put, self._session.loop)
-        job.avoids = frozenset(avoids)
-        arguments = tuple(args)
-        call = (arguments, dict(kwds)) if kwds else arguments
-        self.start_job(job, func, [(call,)], parts.CallKind.APPLY if kwds else parts.CallKind.APPLY_PLAIN, seed)
-        return job
+        self._check_running()
+        return self._submitter.call(func, args, kwds, callback, error_callback, seed, avoids)
 
     # Many calls
 
@@ -252,7 +245,7 @@ class Pool:
         Raises:
             Exception: what the call with the lowest index raised, once all calls have ended.
         """
-        return self._wait(self._map(func, iterable, parts.CallKind.ONE, chunksize, None, None, seed))
+        return self._wait(self._map(func, iterable, chunksize, None, None, seed, star=False))
 
     def map_async(
         self,
@@ -278,7 +271,7 @@ class Pool:
         Returns:
             The result, a list in the order of the items, which arrives later.
         """
-        return self._map(func, iterable, parts.CallKind.ONE, chunksize, callback, error_callback, seed)
+        return self._map(func, iterable, chunksize, callback, error_callback, seed, star=False)
 
     @user_frames_only
     def starmap(
@@ -304,7 +297,7 @@ class Pool:
         Raises:
             Exception: what the call with the lowest index raised, once all calls have ended.
         """
-        return self._wait(self._map(func, iterable, parts.CallKind.STAR, chunksize, None, None, seed))
+        return self._wait(self._map(func, iterable, chunksize, None, None, seed, star=True))
 
     def starmap_async(
         self,
@@ -330,7 +323,7 @@ class Pool:
         Returns:
             The result, a list in the order of the items, which arrives later.
         """
-        return self._map(func, iterable, parts.CallKind.STAR, chunksize, callback, error_callback, seed)
+        return self._map(func, iterable, chunksize, callback, error_callback, seed, star=True)
 
     def imap(
         self,
@@ -385,11 +378,7 @@ class Pool:
             NotPicklable: a part of the value cannot be sent.
         """
         self._check_running()
-        constant = self._submitter.constant(parts.dumps_code(value, what="value"))
-        # The reference may be dropped by the garbage collector anywhere, even while this thread holds the pool's lock:
-        # act in the loop.
-        loop, dispatcher = self._session.loop, self._dispatcher
-        return parts.ConstantRef(constant, lambda: loop.call_soon(lambda: dispatcher.let_go(constant)))
+        return self._submitter.put(value)
 
     # The pool itself
 
@@ -618,44 +607,21 @@ class Pool:
         self,
         func: Callable[..., T],
         iterable: Iterable[Any],
-        kind: int,
         chunksize: int | None,
         callback: Callable[[list[T]], Any] | None,
         error_callback: Callable[[BaseException], Any] | None,
         seed: int | None,
+        *,
+        star: bool,
     ) -> MapResult[T]:
         self._check_running()
-        items: Sequence[Any] = iterable if isinstance(iterable, list | tuple | range) else list(iterable)
-        if chunksize is None:
-            chunksize = default_chunksize(len(items), self._dispatcher.most_workers)
-        _check_chunksize(chunksize)
-        job: MapResult[T] = parts.MapResult(len(items), callback, error_callback, self._callbacks.put)
-        if items:
-            cut: list[Sequence[Any]] = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
-            if not isinstance(items, range):
-                cut = [tuple(chunk) for chunk in cut]
-            self.start_job(job, func, cut, kind, seed)
-        return job
+        return self._submitter.map(func, iterable, chunksize, callback, error_callback, seed, star=star)
 
     def _imap(
         self, func: Callable[..., T], iterable: Iterable[Any], chunksize: int, seed: int | None, *, ordered: bool
     ) -> IMapIterator[T]:
         self._check_running()
-        _check_chunksize(chunksize)
-        num_workers = self._dispatcher.most_workers
-        window = max(_WINDOW_ITEMS, 2 * num_workers * chunksize)
-        job = parts.ImapJob(num_workers * chunksize, window, _WINDOW_BYTES, ordered=ordered)
-        package = self._submitter.package(job, func, parts.CallKind.ONE, seed)
-        self._feeders.start(job, package, iterable, chunksize, self._feeder_ended)
-        # The iterator may be dropped by the garbage collector anywhere, even while this thread holds the pool's lock:
-        # act in the loop.
-        loop, dispatcher = self._session.loop, self._dispatcher
-        error = TaskCancelled("the iterator of this imap was dropped")
-
-        def on_dropped() -> None:
-            loop.call_soon(lambda: (job.drop(), dispatcher.cancel(job, error)))
-
-        return parts.IMapIterator(job, on_dropped)
+        return self._feeders.start(func, iterable, chunksize, seed, self._feeder_ended, ordered=ordered)
 
     def _feeder_ended(self) -> None:
         if self._state == CLOSE:
@@ -684,8 +650,3 @@ class Pool:
 
 def _constant(value: object, what: str) -> Constant:
     return parts.first_constant(parts.dumps_code(value, what=what))
-
-
-def _check_chunksize(chunksize: int) -> None:
-    if chunksize < 1:
-        raise ValueError(f"Chunksize must be 1+, not {chunksize}")

@@ -53,16 +53,16 @@ class GACandidates:
         return parent, noise.index(derive(self.seed, _NOISE), number, dim)
 
 
-def brood_from(facts: dict[str, Any]) -> GACandidates:
+def candidates_from(facts: dict[str, Any]) -> GACandidates:
     """Build a `GACandidates` from the dict of `dataclasses.asdict`; other keys are ignored."""
     known: dict[str, Any] = {field.name: facts[field.name] for field in fields(GACandidates)}
     known |= {"parents": tuple(facts["parents"]), "champions": tuple(facts["champions"])}
     return GACandidates(**known)
 
 
-def brood_of(number: int, broods: Sequence[GACandidates]) -> GACandidates:
-    """Return the generation to which a candidate number belongs; `broods` are sorted oldest first."""
-    return broods[bisect_right(broods, number, key=lambda brood: brood.first) - 1]
+def candidates_of(number: int, generations: Sequence[GACandidates]) -> GACandidates:
+    """Return the generation to which a candidate number belongs; `generations` are sorted oldest first."""
+    return generations[bisect_right(generations, number, key=lambda generation: generation.first) - 1]
 
 
 class ChainEvaluator(Evaluator[int]):
@@ -70,19 +70,20 @@ class ChainEvaluator(Evaluator[int]):
 
     Args:
         chains: the chains of all nodes of the generations.
-        broods: the generations from which candidates may come, oldest first; their nodes are positions in `chains`.
+        generations: those from which candidates may come, oldest first; their nodes are positions in `chains`.
     """
 
-    def __init__(self, chains: PackedChains, broods: Sequence[GACandidates]) -> None:
-        self._chains, self._broods = chains, broods
+    def __init__(self, chains: PackedChains, generations: Sequence[GACandidates]) -> None:
+        self._chains = chains
+        self._broods = generations  # the name that it has in checkpoints
 
     def __call__(self, fitness: Fitness, candidate: int, trial: Trial) -> Outcome:
         return outcome_of(fitness(self.parameters(candidate), trial))
 
     def parameters(self, candidate: int) -> Vector:
         """Return the parameters of a candidate number."""
-        chains, brood = self._chains, brood_of(candidate, self._broods)
-        if candidate < brood.first_child:
-            return chains.decode(brood.champion(candidate))
-        parent, index = brood.child(candidate, chains.noise, chains.dim)
-        return mutated(chains.decode(parent), chains.noise, index, brood.sigma)
+        chains, generation = self._chains, candidates_of(candidate, self._broods)
+        if candidate < generation.first_child:
+            return chains.decode(generation.champion(candidate))
+        parent, index = generation.child(candidate, chains.noise, chains.dim)
+        return mutated(chains.decode(parent), chains.noise, index, generation.sigma)

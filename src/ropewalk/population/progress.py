@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Self
 
 from ropewalk.escaping import escaped
+from ropewalk.progress_stream import ProgressStream
 from ropewalk.sparkline import sparkline
 
 _QUIET_S = 60.0
@@ -37,45 +37,36 @@ class ProgressPrinter:
     ) -> None:
         self._title = title
         self._generations = generations
-        self._is_terminal = sys.stderr.isatty()
-        self._shown = shown is not False
-        self._every_s = 0.0 if shown or self._is_terminal else _QUIET_S
+        self._stream = ProgressStream(shown)
+        self._every_s = 0.0 if shown or self._stream.is_terminal else _QUIET_S
         self._clock, self._printed = clock, clock()
-        self._live: Any = None
         self._maxima: list[float] = []
 
-    def __enter__(self) -> ProgressPrinter:
-        if self._shown and self._is_terminal:
-            from rich.console import Console  # imported here: without a terminal, it is not needed
-            from rich.live import Live
-
-            self._live = Live("", console=Console(stderr=True, highlight=False), refresh_per_second=8)
-            self._live.__enter__()
+    def __enter__(self) -> Self:
+        self._stream.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._live.__exit__(kind, error, traceback)
-            self._live = None
+        self._stream.__exit__(kind, error, traceback)
 
     def note(self, text: str) -> None:
         """Print a message that is not a row."""
-        if self._shown and not self._every_s:
-            print(f"{self._title}: {escaped(text)}", file=sys.stderr, flush=True)
+        if not self._every_s:
+            self._stream.line(f"{self._title}: {escaped(text)}")
 
     def row(self, row: dict[str, float]) -> None:
         """Show a row."""
-        if not self._shown or self._clock() - self._printed < self._every_s:
+        if not self._stream.is_shown or self._clock() - self._printed < self._every_s:
             return
         self._printed = self._clock()
         line = line_of(self._title, row, self._generations)
-        if self._live is None:
-            print(line, file=sys.stderr, flush=True)
-        else:
+        if self._stream.has_picture:
             self._maxima.append(row["max"])
-            self._live.update(f"{line}\n{sparkline(self._maxima[-80:], 80)}")
+            self._stream.draw(f"{line}\n{sparkline(self._maxima[-80:], 80)}")
+        else:
+            self._stream.line(line)
 
 
 def line_of(title: str, row: dict[str, float], generations: int | None) -> str:

@@ -83,21 +83,21 @@ class AgentBootstrap:
     """Makes agents, and follows them until they are linked or lost.
 
     Args:
-        desk: client of the engine.
+        engine: client of the engine.
         home: what a fleet needs to know of its launcher.
         loop: its thread calls everything here that is not said to be for any thread.
         members: the processes that may connect in the run.
         port: is told what becomes of agents.
     """
 
-    def __init__(self, desk: EngineClient, home: Home, loop: Loop, members: AllowList, port: Port) -> None:
-        self._desk = desk
+    def __init__(self, engine: EngineClient, home: Home, loop: Loop, members: AllowList, port: Port) -> None:
+        self._engine = engine
         self._home = home
         self._loop = loop
         self._members = members
         self._port = port
         self._numbers = itertools.count(1)
-        self._here = desk.reach is Reach.HERE
+        self._here = engine.reach is Reach.HERE
         self._waiting: dict[str, list[AgentRecord]] = {}
         """Agents whose wait is about to be reported, by its reason."""
 
@@ -122,7 +122,7 @@ class AgentBootstrap:
             certificate,
             launcher_secret=os.urandom(32).hex(),
             launcher_ticket=new_ticket(),
-            dialled=self._desk.reach is Reach.CARRIED,
+            dialled=self._engine.reach is Reach.CARRIED,
         )
         boot = AgentBoot(
             run_id=home.run_id,
@@ -144,7 +144,7 @@ class AgentBootstrap:
             lease_s=0.0 if self._here else max(settings.lease_s, _LAUNCHER_LEASE_S),
         )
         spec = JobSpec(
-            command=module_command(self._desk.python, "ropewalk.processes.agent_main"),
+            command=module_command(self._engine.python, "ropewalk.processes.agent_main"),
             name="ropewalk-agent",
             environment=import_environment(),
             stdin=msgspec.json.encode(boot),
@@ -164,16 +164,16 @@ class AgentBootstrap:
         agent.checked = now
 
         def look() -> None:
-            found = self._desk.look(agent.job)
+            found = self._engine.look(agent.job)
             if found:
                 self._loop.call_soon(lambda: self._seen(agent, *found))
 
-        self._desk.in_thread(look)
+        self._engine.in_thread(look)
 
     def dial(self, agent: AgentRecord) -> None:
         """Dial an agent that waits for the launcher."""
         agent.dialling = True
-        self._desk.in_thread(lambda: self._dial(agent))
+        self._engine.in_thread(lambda: self._dial(agent))
 
     def _seen(self, agent: AgentRecord, status: JobStatus, said: str) -> None:
         if not self._port.expects(agent):
@@ -235,7 +235,7 @@ class AgentBootstrap:
         Raises:
             TransportError, EngineError: the relay cannot be reached.
         """
-        return join(agent.board or UnixAddress(self._desk.door(agent.job)), ticket, timeout_s)
+        return join(agent.board or UnixAddress(self._engine.door(agent.job)), ticket, timeout_s)
 
     def _dial(self, agent: AgentRecord) -> None:
         """Dial an agent that waits for the launcher; in a thread."""
@@ -254,7 +254,7 @@ class AgentBootstrap:
                 if not why and agent.board:
                     self._loop.call_soon(partial(self._port.happened, self._obstacle(agent, error)))
                 why = str(error)
-                if self._desk.has_ended(agent.job):
+                if self._engine.has_ended(agent.job):
                     break
                 time.sleep(0.1)
                 continue
@@ -281,13 +281,13 @@ class AgentBootstrap:
             return
 
         def ask() -> None:
-            status, said = self._desk.look(agent.job) or (JobStatus(JobState.RUNNING), "")
+            status, said = self._engine.look(agent.job) or (JobStatus(JobState.RUNNING), "")
             words = " ".join(filter(None, (f"{why}.", status.reason)))
             if not agent.board:
                 words += f" It said: {said or 'nothing'}"
             self._loop.call_soon(lambda: self._port.lost(agent, words, hopeless=agent.board is not None))
 
-        self._desk.in_thread(ask)
+        self._engine.in_thread(ask)
 
 
 def remedy_for(said: str) -> str:

@@ -112,10 +112,10 @@ class Fleet:
         self._budget = RestartBudget()
         self._submitting: list[Share] = []
         self._default = default_resources(home.settings)
-        self._desk = EngineClient(engine, loop)
-        self._per_job = self._desk.per_job
-        self._boarding = AgentBootstrap(self._desk, home, loop, members, self)
-        self._most = home.settings.hosts or self._desk.most_jobs
+        self._engine = EngineClient(engine, loop)
+        self._per_job = self._engine.per_job
+        self._bootstrap = AgentBootstrap(self._engine, home, loop, members, self)
+        self._most = home.settings.hosts or self._engine.most_jobs
         self._closed = False
         self._paused_until = 0.0
         self._last_loss = -_ONE_EVENT_S
@@ -145,7 +145,7 @@ class Fleet:
 
     def prepare(self, resources: Resources, then: Callable[[EngineError | None], object]) -> None:
         """See `EngineClient.prepare`."""
-        self._desk.prepare(resources, then)
+        self._engine.prepare(resources, then)
 
     def place(self, id: str, resources: Resources, total: int, beside: AgentRecord | None = None) -> AgentRecord | None:
         """Return the agent for a process, or None if the process has to wait.
@@ -229,8 +229,8 @@ class Fleet:
         waiting = waiting or [self._default]
         coming = self._coming()
         now = self._num_agents()
-        if self._desk.places:
-            free = self._free(self._desk.places)
+        if self._engine.places:
+            free = self._free(self._engine.places)
             wanted = shares_of_places(waiting, self._per_job, coming, hosts=hosts, free=free, now=now)
             if not (wanted or coming or hosts):
                 self._make_room()
@@ -238,7 +238,7 @@ class Fleet:
             wanted = shares(waiting, self._per_job, coming, hosts=hosts, most=self._most, now=now)
         if wanted:
             self._submitting += wanted
-            self._desk.in_thread(lambda: self._submit_all(wanted))
+            self._engine.in_thread(lambda: self._submit_all(wanted))
 
     def _want_again(self, waiting: list[Resources], problem: EngineError | None) -> None:
         """Called when the engine has answered about a kind of processes.
@@ -255,7 +255,7 @@ class Fleet:
 
         The text is empty if that is not known; then the processes are not looked up, which takes long for thousands.
         """
-        places = self._desk.places
+        places = self._engine.places
         return too_many(processes(), places, self._home.settings.hosts) if places else ""
 
     def _free(self, places: HostSlots) -> dict[str, HostCapacity]:
@@ -288,9 +288,9 @@ class Fleet:
             return False
         if (hosts := self._home.settings.hosts) is not None:
             return self._num_agents() < hosts
-        if self._desk.places:  # also when an idle agent is given back, or a lost one has not ended yet
+        if self._engine.places:  # also when an idle agent is given back, or a lost one has not ended yet
             idle = any(agent.draining or not (agent.processes or agent.services) for agent in agents)
-            return idle or any(room.holds(resources) for room in self._free(self._desk.places).values())
+            return idle or any(room.holds(resources) for room in self._free(self._engine.places).values())
         return self._most is None or self._num_agents() < self._most
 
     def _num_agents(self) -> int:
@@ -328,10 +328,10 @@ class Fleet:
         """
         now = time.monotonic()
         lost = [job for when, job in list(self._lost_jobs) if now - when < _AWAY_S]
-        agent, spec = self._boarding.prepare(share, lost)
+        agent, spec = self._bootstrap.prepare(share, lost)
         self.agents[agent.id] = agent
         try:
-            agent.job = self._desk.submit(spec, self._home.run_id, agent.id)
+            agent.job = self._engine.submit(spec, self._home.run_id, agent.id)
         except BaseException:
             self.agents.pop(agent.id, None)
             self._members.retire(agent.id)
@@ -344,7 +344,7 @@ class Fleet:
         if agent.share in self._submitting:
             self._submitting.remove(agent.share)
         if agent.dialled and agent.id in self.agents:
-            self._boarding.dial(agent)
+            self._bootstrap.dial(agent)
 
     # Coming up
 
@@ -395,7 +395,7 @@ class Fleet:
 
     def reach_board(self, agent: AgentRecord, ticket: str, timeout_s: float) -> Socket:
         """See `AgentBootstrap.reach_board`."""
-        return self._boarding.reach_board(agent, ticket, timeout_s)
+        return self._bootstrap.reach_board(agent, ticket, timeout_s)
 
     def expects(self, agent: AgentRecord) -> bool:
         return not self._closed and agent.link is None and agent.id in self.agents
@@ -411,7 +411,7 @@ class Fleet:
         now = time.monotonic()
         for agent in list(self.agents.values()):
             if agent.link is None:
-                self._boarding.look_at(agent, now)
+                self._bootstrap.look_at(agent, now)
                 continue
             self._ping(agent)
             if self._idles(agent, now):
@@ -480,7 +480,7 @@ class Fleet:
             is_known = bool(cause) and cause == self._last_cause
             self._last_cause = cause or self._last_cause
             self._listener.on_agent_lost(agent, "" if is_known else f"{what}{where} is gone: {why}")
-        self._desk.in_thread(lambda: self._desk.end(agent.job, was_told=planned))
+        self._engine.in_thread(lambda: self._engine.end(agent.job, was_told=planned))
         if planned:
             return
         now = time.monotonic()
@@ -507,20 +507,20 @@ class Fleet:
 
     def close(self) -> None:
         """Have all agents end, and cancel those that do not; not from the loop's thread."""
-        self._closed = self._desk.closed = True
+        self._closed = self._engine.closed = True
         for agent in list(self.agents.values()):
             if agent.link:
                 agent.link.send_if_open(ShutdownMessage())
         agents = [agent for agent in list(self.agents.values()) if agent.job]
         never_up = [agent.job for agent in agents if agent.link is None]
-        self._desk.close(self._home.run_id, [agent.job for agent in agents], never_up)
+        self._engine.close(self._home.run_id, [agent.job for agent in agents], never_up)
 
     def kill(self) -> None:
         """Cancel all jobs at once, without notice."""
         self._closed = True
         agents = list(self.agents.values())
         if not self._here:
-            self._desk.kill([agent.job for agent in agents if agent.job])
+            self._engine.kill([agent.job for agent in agents if agent.job])
             return
         for agent in agents:
             if agent.pid:

@@ -21,11 +21,10 @@ from ropewalk.processes.output_marks import mark_end
 from ropewalk.program import failure_lines
 from ropewalk.program.announcer import Announcer
 from ropewalk.program.circles import Circles
-from ropewalk.program.death_lines import DeathLines
 from ropewalk.program.directory import DirectoryView
 from ropewalk.program.elastic import ElasticGroups
 from ropewalk.program.endings import Endings
-from ropewalk.program.failure_lines import FailureLines
+from ropewalk.program.failure_lines import DeathLines, FailureLines
 from ropewalk.program.host_reports import HostReports
 from ropewalk.program.hosting import Hosting, Launch
 from ropewalk.program.instructions import (

@@ -15,6 +15,7 @@ from ropewalk.calls.markers import MethodFacts
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import HandleNotConnected
 from ropewalk.program.restart_rule import Restart
+from ropewalk.program.signatures import misfit
 
 if TYPE_CHECKING:
     from ropewalk.program.node_context import NodeContext
@@ -83,6 +84,29 @@ class Node(abc.ABC, Generic[T_co]):
                 f"program.add(rw.Worker(f, handle)): there f gets a client, and can do `client.{name}(...)`",
                 handle=self.label,
             )
+
+
+class FunctionNode(Node[Any]):
+    """A node that calls a function with its arguments, and ends when that returns."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def label(self) -> str:
+        return label_of(self.function)
+
+    @property
+    def finite(self) -> bool:
+        return True
+
+    def arguments(self) -> dict[str, Any]:
+        return call_arguments("function", self.function, self.args, self.kwargs)
+
+    def problems(self) -> Iterable[str]:
+        if reason := misfit(self.function, self.args, self.kwargs):
+            yield reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

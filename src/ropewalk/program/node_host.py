@@ -179,6 +179,8 @@ class NodeHost:
     def serve(self, context: NodeContext, obj: object, methods: Mapping[str, MethodFacts]) -> None:
         """See `NodeContext.serve`."""
         running, once = self._running(context), OnceTable()
+        if running is None:
+            raise ProgramStopped(f"{context.label} has ended: it cannot serve any more")
         if has_state(obj):
             running.state = KeptState(obj, context, self._store, self._note, once, forks=self._forks)
             running.state.restore()
@@ -188,9 +190,9 @@ class NodeHost:
 
     def checkpoint_here(self, context: NodeContext) -> bool:
         """See `NodeContext.checkpoint_here`."""
-        if context.unit not in self._units:
-            return False  # it has ended
         running = self._running(context)
+        if running is None:
+            return False  # it has ended
         state, served = running.state, running.served
         if running.node.methods() is None:
             raise RuntimeError(
@@ -216,10 +218,9 @@ class NodeHost:
             context: of the node.
             limited: whether it waits with a timeout, which a worker may do as a pause.
         """
-        unit = self._units.get(context.unit)
-        if unit is None:  # it has ended without this node
+        unit, running = self._units.get(context.unit), self._running(context)
+        if unit is None or running is None:  # it has ended without this node
             return False
-        running = self._running(context)
         if not running.node.finite or (limited and running.node.methods() is None):
             return False
         running.waits_for_stop = True
@@ -518,8 +519,10 @@ class NodeHost:
             self._handover.join(link)
         self.server.attend(link)
 
-    def _running(self, context: NodeContext) -> RunningNode:
-        return next(running for unit in self._units.values() for running in unit.nodes if running.context is context)
+    def _running(self, context: NodeContext) -> RunningNode | None:
+        """What runs in a context; None once its unit has ended. Other units come and go meanwhile."""
+        unit = self._units.get(context.unit)
+        return next((running for running in unit.nodes if running.context is context), None) if unit else None
 
     def _status(self) -> list[NodeCalls]:
         now = time.monotonic()

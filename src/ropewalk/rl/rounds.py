@@ -74,8 +74,7 @@ class RoundBook:
         """Return the actors that collect the next block of each group, by group."""
         found: dict[int, list[str]] = {}
         for task, given in self._given.items():
-            if task.number == self._delivered[task.group]:
-                found.setdefault(task.group, []).extend(sorted(given.actors))
+            found.setdefault(task.group, []).extend(sorted(given.actors))
         return found
 
     def ask(self, actor: str, holds: Collection[tuple[int, int]], now: float) -> RoundTask | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from types import TracebackType
 from typing import Any, Self
 
 from ropewalk.escaping import escaped
+from ropewalk.progress_stream import ProgressStream
 from ropewalk.quantities import counted, shown_duration
 from ropewalk.search.book import SearchBook
 from ropewalk.search.results import shown
@@ -30,51 +30,36 @@ class SearchProgress:
 
     def __init__(self, book: SearchBook, name: str, total: int | None, shown: bool | None) -> None:
         self._book, self._name, self._total = book, escaped(name), total
-        self._is_terminal = sys.stderr.isatty()
-        self._is_shown = shown is not False
-        self._live: Any = None
+        self._stream = ProgressStream(shown)
         self._began = self._last = time.monotonic()
         self._told: set[tuple[int, float, TrialState]] = set(map(_place, filter(_is_remarkable, book.trials)))
 
     def __enter__(self) -> Self:
-        if self._is_shown and self._is_terminal:
-            from rich.console import Console  # without a terminal, it is not needed
-            from rich.live import Live
-
-            self._live = Live("", console=Console(stderr=True, highlight=False), auto_refresh=False)
-            self._live.__enter__()
+        self._stream.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.update(now=True)
-        if self._live is not None:
-            self._live.__exit__(kind, error, traceback)
-            self._live = None
+        self._stream.__exit__(kind, error, traceback)
 
     def note(self, text: str) -> None:
         """Print a sentence about the search."""
-        if not self._is_shown:
-            return
-        line = f"{self._name}: {escaped(text)}"
-        if self._live is not None:
-            self._live.console.print(line, markup=False)
-        else:
-            print(line, file=sys.stderr, flush=True)
+        self._stream.line(f"{self._name}: {escaped(text)}")
 
     def update(self, *, now: bool = False) -> None:
         """Show changes, at most four times a second."""
-        if not self._is_shown or (time.monotonic() - self._last < _REFRESH_S and not now):
+        if not self._stream.is_shown or (time.monotonic() - self._last < _REFRESH_S and not now):
             return
         self._last = time.monotonic()
-        if self._live is not None:
-            self._live.update(self._table(), refresh=True)
+        if self._stream.has_picture:
+            self._stream.draw(self._table())
             return
         for trial in self._book.trials:
             if _is_remarkable(trial) and _place(trial) not in self._told:
                 self._told.add(_place(trial))
-                print(f"{self._name}: {line_of(trial, self._book)}", file=sys.stderr, flush=True)
+                self._stream.line(f"{self._name}: {line_of(trial, self._book)}")
 
     def summary(self) -> str:
         """Return the counts, the best and the time in one line."""

@@ -113,7 +113,7 @@ class Connection(SharedObject):
             loop = member_of_run(self._reference.run_id).loop
             readiness = self._readiness = Readiness(self._reference.target, loop)
         if self._readable:
-            readiness.refresh(self._conversation, lambda: self._ask("poll", timeout=0.0))
+            readiness.refresh(self._connection, lambda: self._ask("poll", timeout=0.0))
         return readiness.fileno()
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class Connection(SharedObject):
         if counts:
             with contextlib.suppress(PeerLost):
                 member = member_of_run(self._reference.run_id)
-                if member.converse(self._reference.address).link.stream.carries_fds:
+                if member.connection_to(self._reference.address).link.stream.carries_fds:
                     self._settle()
 
     def send(self, obj: Any) -> None:
@@ -193,7 +193,7 @@ class Connection(SharedObject):
         packed = PackedValue([view if view.contiguous else bytes(view)])
         packets = self._packets or self._open()
         if packets is None:
-            self._call(self._conversation(), "send", packed, None)
+            self._call(self._connection(), "send", packed, None)
         else:
             self._send(packets, packed)
 
@@ -358,7 +358,7 @@ class Connection(SharedObject):
         finally:
             readiness = self._readiness
             if readiness and readiness.pid == os.getpid() and not self._closed:
-                readiness.again(self._conversation)
+                readiness.again(self._connection)
 
     def _poll_for(self, packets: Packets, timeout_s: float) -> int:
         try:

@@ -22,7 +22,7 @@ from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Answer, Call, Raised
 from ropewalk.calls.payloads import unpack
 from ropewalk.calls.server import CallServer
-from ropewalk.sharing.recorded_state import RECORDED, DepotDesk, RecordedState
+from ropewalk.sharing.recorded_state import RECORDED, DepotCallers, RecordedState
 from ropewalk.sharing.refcounts import RefCounts
 from ropewalk.sharing.ringed_queue import RingedQueue
 from ropewalk.sharing.states import KINDS
@@ -104,10 +104,10 @@ class Depot:
         words = {"introduce": DepotCaller.rename} | {
             word.__name__: word for word in (self.hold, self.drop, self.lend, self.take_back, self.ring)
         }
-        self.records = DepotDesk()
+        self.records = DepotCallers()
         """The states in memory that it shares with the processes of its host."""
-        self.desk = _DepotCalls(loop, server, self._gone, words)
-        self.lock = self.desk.lock
+        self.calls = _DepotCalls(loop, server, self._gone, words)
+        self.lock = self.calls.lock
         """Held wherever a state or a reference changes."""
         self.stored: dict[int, Stored] = {}
         self._loop = loop
@@ -121,7 +121,7 @@ class Depot:
     @property
     def is_idle(self) -> bool:
         """Whether it has no objects and no callers."""
-        return not self.stored and not self.desk.callers
+        return not self.stored and not self.calls.callers
 
     # Methods of the depot itself
 
@@ -143,7 +143,7 @@ class Depot:
             needs = self.stored[args[0]] if kind == "condition" else None
             state: SharedState
             if kind == "pipe":
-                state = make_pipe(self._loop, self.desk, *args)
+                state = make_pipe(self._loop, self.calls, *args)
             else:
                 recorded = self._recorded(kind, needs) if kind != "queue" else None
                 state = recorded or (KINDS[kind](needs.state) if needs else KINDS[kind](*args))
@@ -200,7 +200,7 @@ class Depot:
         caller = _caller(self)
         with self.lock:
             if stored.state:
-                target = self.desk.open(stored.state, stored.end)
+                target = self.calls.open(stored.state, stored.end)
             else:
                 assert stored.served
                 target = stored.served.target
@@ -249,9 +249,9 @@ class Depot:
         """Answer calls to an object that a process of this host has ended."""
         stored = self.stored.get(target)
         if stored and isinstance(stored.state, RecordedState):
-            self.desk.end_all(stored.state.rung())
+            self.calls.end_all(stored.state.rung())
         elif stored and isinstance(stored.state, RingedQueue):
-            self.desk.end_all(stored.state.unclaim(caller.party.process))
+            self.calls.end_all(stored.state.unclaim(caller.party.process))
 
     def _gone(self, caller: DepotCaller) -> None:
         """Handle the end of a process or its connection, after its calls have ended."""
@@ -274,11 +274,11 @@ class Depot:
         del self.stored[target]
         if stored.served:
             self._server.withdraw(stored.served)
-        self.desk.shut(target)
+        self.calls.shut(target)
         if isinstance(stored.state, MemoryState | RecordedState | RingedQueue):
             stored.state.close()
         if isinstance(stored.state, PipeState) and stored.end is not None:
-            self.desk.end_all(stored.state.end_closed(stored.end, " and ".join(stored.kept.last) or "nobody"))
+            self.calls.end_all(stored.state.end_closed(stored.end, " and ".join(stored.kept.last) or "nobody"))
         if stored.needs:
             stored.needs.kept.drop(stored)
             for other, needed in list(self.stored.items()):
@@ -294,7 +294,7 @@ def _caller(depot: Depot) -> DepotCaller:
     """Return the caller of the present call."""
     call = current.get()
     assert isinstance(call, Incoming)
-    return depot.desk.caller(call.link)
+    return depot.calls.caller(call.link)
 
 
 __all__ = ["DEPOT_TARGET", "Depot", "Stored"]

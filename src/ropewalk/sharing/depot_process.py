@@ -65,7 +65,7 @@ class DepotServer:
         A child that one of them has forked may keep its link open, and so its objects here.
         """
         ended = {process.id for process in news.processes if not process.is_cut}
-        for link in [link for link in self.depot.desk.callers if link.peer in ended]:
+        for link in [link for link in self.depot.calls.callers if link.peer in ended]:
             self.loop.drain(link)
             self.server.hang_up(link)
 
@@ -97,22 +97,22 @@ class DepotServer:
 def main(context: ProcessContext) -> None:
     """The entry of a depot process."""
     link = dial_owner(parse_address(context.owner_address), context.credentials, SERVICE, passport=context.passport)
-    hall = DepotServer(context)
+    depot_server = DepotServer(context)
     num_idle = 0
 
     def look() -> None:
         nonlocal num_idle
-        num_idle = num_idle + 1 if hall.depot.is_idle else 0
+        num_idle = num_idle + 1 if depot_server.depot.is_idle else 0
         if num_idle > _IDLE_S:
-            hall.loop.stop()
-        hall.loop.call_later(1.0, look)
+            depot_server.loop.stop()
+        depot_server.loop.call_later(1.0, look)
 
     def hear(received: Received) -> None:
-        hall.retire(received.message)
-        hall.hear_out(received.message)
+        depot_server.retire(received.message)
+        depot_server.hear_out(received.message)
 
-    hall.loop.call_soon(lambda: hall.loop.add_link(link, hear, lambda _why: hall.loop.stop()))
-    hall.loop.call_soon(look)
-    link.send_if_open(ServiceUp(hall.address))
-    hall.loop.start("ropewalk-depot")
-    hall.loop.ended.wait()
+    depot_server.loop.call_soon(lambda: depot_server.loop.add_link(link, hear, lambda _why: depot_server.loop.stop()))
+    depot_server.loop.call_soon(look)
+    link.send_if_open(ServiceUp(depot_server.address))
+    depot_server.loop.start("ropewalk-depot")
+    depot_server.loop.ended.wait()

@@ -28,7 +28,7 @@ from ropewalk.transport.process_mutex import LOOK_S, post, wait_at
 
 if TYPE_CHECKING:
     from ropewalk.calls.rpc_connection import RpcConnection
-    from ropewalk.sharing.host_desk import HostDesk
+    from ropewalk.sharing.depot_client import DepotClient
     from ropewalk.sharing.states.waiting import CallOutcome, WaiterKey
 
 OnLost = Callable[["HostCalls"], Exception]
@@ -47,20 +47,20 @@ class HostCalls:
     """Calls to one object.
 
     Args:
-        desk: this process at the depot.
+        client: this process at the depot.
         slot: the place of the object's record.
         part: the state in it; see `RecordedStates.part`.
         ring: has the depot answer calls that it waits for.
     """
 
-    def __init__(self, desk: HostDesk, slot: int, part: int, ring: Callable[[], object]) -> None:
-        self.record = SharedRecord(desk.arena, slot)
+    def __init__(self, client: DepotClient, slot: int, part: int, ring: Callable[[], object]) -> None:
+        self.record = SharedRecord(client.arena, slot)
         self.words = self.record.words
         self.mutex = self.record.mutex
-        self.connection: RpcConnection | _Inherited = desk.connection
+        self.connection: RpcConnection | _Inherited = client.connection
         """The link to the depot; once it is closed, these calls are over."""
-        self.seat = desk.seat
-        self._desk = desk
+        self.seat = client.seat
+        self._client = client
         self._part = part
         self._ring = ring
         _all_calls.add(self)
@@ -81,7 +81,7 @@ class HostCalls:
         try:
             return self._ask((self.seat, number, threading.get_ident()), method, args, timeout, lost)
         finally:
-            self._desk.free.append(number)
+            self._client.free.append(number)
 
     def release(self) -> None:
         """Release a lock or semaphore once, which waits for nothing."""
@@ -107,18 +107,18 @@ class HostCalls:
                 self._give_up(key, False)
             raise
         finally:
-            self._desk.free.append(number)
+            self._client.free.append(number)
 
     def wait_for_lock(self, recursive: bool, timeout: float | None, lost: OnLost) -> bool | str:
         """Acquire a lock; returns as `LockState.acquire`. Arguments and errors as in `ask`."""
         thread, number = threading.get_ident(), self._berth()
-        key, call = (self.seat, number, thread), self._desk.lock_calls[number]
+        key, call = (self.seat, number, thread), self._client.lock_calls[number]
         call.is_taken = False
         try:
             if not lock_rings.claim(self.record, call, thread, recursive):
                 return self._ask(key, "acquire", (), timeout, lost)
             if timeout is None:
-                self._desk.alarm.sleep_at(self._desk.berths[number])
+                self._client.alarm.sleep_at(self._client.berths[number])
                 if lock_rings.take(self.record, call, thread):
                     return True
             return self._sleep(key, timeout, lost, functools.partial(self._see_lock, key, call))[0]
@@ -130,7 +130,7 @@ class HostCalls:
                     self._return(key)
             raise
         finally:
-            self._desk.free.append(number)
+            self._client.free.append(number)
 
     def release_lock(self, recursive: bool) -> bool:
         """Release a lock once, and wake the thread that owns it now; returns whether that was done."""
@@ -139,13 +139,13 @@ class HostCalls:
     def wait_at_condition(self, timeout: float | None, lost: OnLost) -> bool | str:
         """Wait at a condition; returns as `ConditionState.wait`. Arguments and errors as in `ask`."""
         thread, number = threading.get_ident(), self._berth()
-        key, call = (self.seat, number, thread), self._desk.lock_calls[number]
+        key, call = (self.seat, number, thread), self._client.lock_calls[number]
         call.is_taken = False
         try:
             if not self._passed(lock_rings.wait(self.record, call, thread, self._part)):
                 return self._ask(key, "wait", (), timeout, lost)
             if timeout is None:
-                self._desk.alarm.sleep_at(self._desk.berths[number])
+                self._client.alarm.sleep_at(self._client.berths[number])
                 if lock_rings.take(self.record, call, thread):
                     return True
             return self._sleep(key, timeout, lost, functools.partial(self._see_lock, key, call))[0]
@@ -155,7 +155,7 @@ class HostCalls:
                     self._give_up(key, False)
             raise
         finally:
-            self._desk.free.append(number)
+            self._client.free.append(number)
 
     def notify(self, n: int) -> int:
         """Notify threads at a condition; returns how many of n the states have to notify."""
@@ -178,7 +178,7 @@ class HostCalls:
     def _passed(self, entry: int | None) -> bool:
         """Wake the thread of a call that has its lock or permit now; returns whether anything was done."""
         if entry:
-            self._desk.wake(entry & lock_rings.CALL)
+            self._client.wake(entry & lock_rings.CALL)
         return entry is not None
 
     def give_permit(self) -> bool:
@@ -187,18 +187,18 @@ class HostCalls:
 
     def wait_for_permit(self, timeout: float | None, lost: OnLost) -> bool:
         """Acquire a semaphore; returns whether that was done. Arguments and errors as in `ask`."""
-        desk = self._desk
+        client = self._client
         try:
-            number = desk.free.pop()
+            number = client.free.pop()
         except IndexError:
             raise BerthsTaken from None
-        key, call = (self.seat, number, 0), desk.permit_calls[number]
+        key, call = (self.seat, number, 0), client.permit_calls[number]
         call.is_taken = False  # before an interrupt is caught that may come before it enters
         try:
             if not enter(self.record, call):
                 return self._ask(key, "acquire", (), timeout, lost)
             if timeout is None:
-                desk.alarm.sleep_at(desk.berths[number])
+                client.alarm.sleep_at(client.berths[number])
                 if take(self.record, call, False) is PermitSeen.GRANTED:
                     return True
             return self._sleep(key, timeout, lost, functools.partial(self._see_permit, key, call))[0]
@@ -210,7 +210,7 @@ class HostCalls:
                     self._return(key)
             raise
         finally:
-            desk.free.append(number)
+            client.free.append(number)
 
     def _see_permit(self, key: WaiterKey, call: PermitCall, is_late: bool) -> _Result | None:
         seen = take(self.record, call, is_late)
@@ -220,7 +220,7 @@ class HostCalls:
 
     def _berth(self) -> int:
         try:
-            return self._desk.free.pop()
+            return self._client.free.pop()
         except IndexError:
             raise BerthsTaken from None
 
@@ -261,11 +261,11 @@ class HostCalls:
         see: _See,
     ) -> _Result:
         """Sleep until a call has ended; `see` says how, if it has, and is told when the time is over."""
-        berth = self._desk.berths[key[1]]
+        berth = self._client.berths[key[1]]
         if timeout is not None and (ended := self._sleep_until(berth, time.monotonic() + timeout, lost, see)):
             return ended
         while True:  # also after a timeout: a condition may have to wait for its lock
-            self._desk.alarm.sleep_at(berth)
+            self._client.alarm.sleep_at(berth)
             ended = see(False)
             if ended:
                 return ended
@@ -292,7 +292,7 @@ class HostCalls:
 
     def _change(self, decide: Callable[[RecordedStates], Any]) -> Any:
         """Change the record, and wake the threads whose calls have ended now."""
-        waiters = WaiterTable(self._desk.name_of)
+        waiters = WaiterTable(self._client.name_of)
         made, woken = self.record.change(lambda states: (decide(states), states.woken), waiters)
         self._wake([waiter.key for waiter in woken])
         return made
@@ -300,7 +300,7 @@ class HostCalls:
     def _wake(self, keys: Sequence[WaiterKey]) -> None:
         for process, number, _ in keys:
             if number < NUM_BERTHS:
-                post(self._desk.arena.berth(process, number))
+                post(self._client.arena.berth(process, number))
             else:
                 self._ring()
 
@@ -314,9 +314,9 @@ class _Inherited:
 _all_calls: WeakSet[HostCalls] = WeakSet()
 
 
-def calls_to(desk: HostDesk, target: int, slot: int, part: int, ring: Callable[[], object]) -> HostCalls | None:
+def calls_to(client: DepotClient, target: int, slot: int, part: int, ring: Callable[[], object]) -> HostCalls | None:
     """Return the calls to an object; None if the record is that of another one, because it is gone."""
-    calls = HostCalls(desk, slot, part, ring)
+    calls = HostCalls(client, slot, part, ring)
     return calls if calls.words[TARGET] == target else None
 
 

@@ -25,8 +25,8 @@ from ropewalk.transport.looking import Looking
 from ropewalk.transport.serialization import loads
 
 if TYPE_CHECKING:
+    from ropewalk.sharing.depot_client import DepotClient
     from ropewalk.sharing.host_calls import OnLost
-    from ropewalk.sharing.host_desk import HostDesk
     from ropewalk.transport.frames import Part
 
 NOW = 0.0
@@ -44,19 +44,21 @@ class HostQueue(HostCalls):
     """Calls to one queue. Methods return whether they were made; if not, the depot has to make them.
 
     Args:
-        desk: this process at the depot.
+        client: this process at the depot.
         slot: the place of the queue's record.
         ring: tells the depot that calls which waited were interrupted.
         settle: waits until the depot has done what was sent to it.
     """
 
-    def __init__(self, desk: HostDesk, slot: int, ring: Callable[[], object], settle: Callable[[], object]) -> None:
-        super().__init__(desk, slot, 0, ring)
-        self.link = desk.connection.link
+    def __init__(
+        self, client: DepotClient, slot: int, ring: Callable[[], object], settle: Callable[[], object]
+    ) -> None:
+        super().__init__(client, slot, 0, ring)
+        self.link = client.connection.link
         self._again: deque[tuple[bytes, int]] = deque()
         self.has_sent = False
         """Whether items were sent to the depot that may not have arrived."""
-        self._queue = QueueRing(desk.arena, slot)
+        self._queue = QueueRing(client.arena, slot)
         self._settle = settle
         self._settling = threading.Lock()
         self._looking = Looking(_SHORT_LOOK_S, _LONG_LOOK_S, _SHORT_SLEEP_S)
@@ -69,9 +71,9 @@ class HostQueue(HostCalls):
         if found == REFUSED and due != NOW:
             found = self._wait(PUT, lambda call: queue_ring.put(self._queue, content, num_parts, call), due, lost)
         if found > 0:
-            self._desk.wake(found & CALL)
+            self._client.wake(found & CALL)
             if found >> OTHER:
-                self._desk.wake(found >> OTHER & CALL)
+                self._client.wake(found >> OTHER & CALL)
         elif found == REFUSED:
             raise queue.Full
         return found >= 0
@@ -88,7 +90,7 @@ class HostQueue(HostCalls):
         if found == REFUSED and due != NOW:
             found = self._wait(GET, lambda call: queue_ring.get(self._queue, hand, call), due, lost)
         if found > 0:
-            self._desk.wake(found & CALL)
+            self._client.wake(found & CALL)
         elif found == REFUSED:
             raise queue.Empty
         return found >= 0
@@ -172,7 +174,7 @@ class HostQueue(HostCalls):
         finally:
             if found == REFUSED or what == JOIN:
                 self._wake_due(queue_ring.withdraw(self._queue, call))
-            self._desk.free.append(number)
+            self._client.free.append(number)
         return found
 
     def _is_soon(self, what: int) -> bool:
@@ -184,7 +186,7 @@ class HostQueue(HostCalls):
 
     def _wake_due(self, words: Sequence[int]) -> None:
         for word in words:
-            self._desk.wake(word & CALL)
+            self._client.wake(word & CALL)
 
 
 def left_s(due: float | None) -> float | None:
@@ -193,19 +195,19 @@ def left_s(due: float | None) -> float | None:
 
 
 def queue_at(
-    desk: HostDesk, target: int, slot: int, ring: Callable[[], object], settle: Callable[[], object]
+    client: DepotClient, target: int, slot: int, ring: Callable[[], object], settle: Callable[[], object]
 ) -> HostQueue | None:
     """Return this process's calls to a queue, one object for all handles; None if there can be none."""
-    with desk.finding:
-        calls = desk.queues.get(target)
+    with client.finding:
+        calls = client.queues.get(target)
         if calls is None:
             try:
-                calls = HostQueue(desk, slot, ring, settle)
+                calls = HostQueue(client, slot, ring, settle)
             except OSError:  # no memory
                 return None
             if calls.words[TARGET] != target:
                 return None
-            calls = desk.queues.setdefault(target, calls)  # a handler of a signal may have been here
+            calls = client.queues.setdefault(target, calls)  # a handler of a signal may have been here
         return calls
 
 

@@ -21,8 +21,8 @@ from typing import Any, Self
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
+from ropewalk.sharing.depot_client import depot_client_of
 from ropewalk.sharing.host_calls import BerthsTaken, HostCalls, calls_to
-from ropewalk.sharing.host_desk import desk_of
 from ropewalk.sharing.membership import member_of_run
 from ropewalk.sharing.resting_calls import acquire_lock, add, release_lock
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create, limited
@@ -73,12 +73,12 @@ class Synchronizer(SharedObject):
         reference = self._reference
         if not reference.slot:
             return None
-        connection = self._conversation()
+        connection = self._connection()
         member = member_of_run(reference.run_id)
-        desk = desk_of(member, reference.address, connection)
-        if desk:
+        client = depot_client_of(member, reference.address, connection)
+        if client:
             ring = functools.partial(member.tell, connection, "ring", reference.target)
-            self._calls = calls_to(desk, self._record_owner(), reference.slot, reference.part, ring)
+            self._calls = calls_to(client, self._record_owner(), reference.slot, reference.part, ring)
         return self._calls
 
 

@@ -52,22 +52,22 @@ def main(context: ProcessContext) -> None:
         traceback.print_exception(error)
         _say_last(link, NotReady(failure_of(error, __name__), by_initializer))
         sys.exit(1)
-    hall = DepotServer(context)
-    token = Token("", hall.address, "", begin.run_id, begin.name)
+    depot_server = DepotServer(context)
+    token = Token("", depot_server.address, "", begin.run_id, begin.name)
     kinds = {typeid: RegisteredType(*facts) for typeid, facts in registry.items()}
-    proxies.here = ManagerServer(hall, kinds, token, begin.authkey)
+    proxies.here = ManagerServer(depot_server, kinds, token, begin.authkey)
 
     def hear(received: Received) -> None:
         match received.message:
             case Retired() as news:
-                hall.retire(news)
+                depot_server.retire(news)
             case _:
-                hall.loop.stop()  # the starter sends nothing else then
+                depot_server.loop.stop()  # the starter sends nothing else then
 
-    hall.loop.call_soon(lambda: hall.loop.add_link(link, hear, lambda _why: hall.loop.stop()))
-    link.send_if_open(ManagerReady(os.getpid(), hall.address))
-    hall.loop.start("ropewalk-manager")
-    hall.loop.ended.wait()
+    depot_server.loop.call_soon(lambda: depot_server.loop.add_link(link, hear, lambda _why: depot_server.loop.stop()))
+    link.send_if_open(ManagerReady(os.getpid(), depot_server.address))
+    depot_server.loop.start("ropewalk-manager")
+    depot_server.loop.ended.wait()
 
 
 def _say_last(link: Link, message: NotReady) -> None:

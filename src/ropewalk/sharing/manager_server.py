@@ -54,22 +54,24 @@ class ManagerServer:
     """Makes and serves the objects of a manager.
 
     Args:
-        hall: the depot server through which they are called.
+        depot_server: the depot server through which they are called.
         registry: the registered types.
         token: the token of the manager itself.
         authkey: the key that connecting processes must know.
     """
 
-    def __init__(self, hall: DepotServer, registry: Mapping[str, RegisteredType], token: Token, authkey: bytes) -> None:
-        self.address = hall.address
+    def __init__(
+        self, depot_server: DepotServer, registry: Mapping[str, RegisteredType], token: Token, authkey: bytes
+    ) -> None:
+        self.address = depot_server.address
         self.token = token
-        self.depot = hall.depot
+        self.depot = depot_server.depot
         self.exhibits: WeakValueDictionary[int, ServedObject] = WeakValueDictionary()
         """The served objects, by target; the depot holds them."""
         self.registry = registry
         self._authkey = authkey
-        self._server = hall.server
-        served = hall.server.serve(self, {name: facts_of(name) for name in _WHICH}, token.manager)
+        self._server = depot_server.server
+        served = depot_server.server.serve(self, {name: facts_of(name) for name in _WHICH}, token.manager)
         assert served.target == CABINET_TARGET
 
     # Methods of the manager itself
@@ -158,7 +160,7 @@ class ManagerServer:
         """Record that a handle of one of these objects is being pickled here, usually for the present caller."""
         ticket = new_ticket()
         call = call_context.current.get()
-        lender: object = self.depot.desk.caller(call.link) if isinstance(call, Incoming) else self
+        lender: object = self.depot.calls.caller(call.link) if isinstance(call, Incoming) else self
         with self.depot.lock:
             stored = self.depot.stored.get(target)
             if stored:

@@ -92,10 +92,10 @@ class SharingMember:
         self.loop.start("ropewalk-sharing")
 
     def place(self, address: str, target: int) -> ReplicaLocation:
-        """Return where an object is, with its token, if that was found before (`converse`)."""
+        """Return where an object is, with its token, if that was found before (`connection_to`)."""
         return ReplicaLocation("up", address, target, self._tokens.get(address, ""))
 
-    def converse(self, address: str, wanted: str = "depot") -> RpcConnection:
+    def connection_to(self, address: str, wanted: str = "depot") -> RpcConnection:
         """Return the link to a depot; connects to it if there is none yet.
 
         Args:
@@ -112,18 +112,18 @@ class SharingMember:
         try:
             if address not in self._tokens and self.caller.known(address) is None:
                 self._tokens[address] = self._find_token(address)
-            conversation = self.caller.converse(f"the depot at {address}", self.place(address, DEPOT_TARGET))
+            connection = self.caller.connection_to(f"the depot at {address}", self.place(address, DEPOT_TARGET))
         except TransportError as error:
             if time.monotonic() - now > 1.0:
                 self._shun(address, str(error))
             raise PeerLost(f"the {wanted} is gone: {_silence(address, str(error))}", peer=address) from error
         mine = (0, time.monotonic())
-        if conversation not in self._introduced and self._introduced.setdefault(conversation, mine) is mine:
-            conversation.share_page()
-            self.tell(conversation, "introduce", who_we_are())
+        if connection not in self._introduced and self._introduced.setdefault(connection, mine) is mine:
+            connection.acks.share_page()
+            self.tell(connection, "introduce", who_we_are())
             for call in on_dialled:
-                call(self, address, conversation)
-        return conversation
+                call(self, address, connection)
+        return connection
 
     def ask(self, address: str, method: str, *args: object) -> Any:
         """Call a method of a depot itself.
@@ -140,19 +140,19 @@ class SharingMember:
         packed = pack_arguments(None, args, {}, keep=False)
         message = Call(0, DEPOT_TARGET, method, False, None, (), packed.shared, 0)
         try:
-            return self.converse(address).exchange(message, packed)
+            return self.connection_to(address).exchange(message, packed)
         except (Lost, NotServed) as error:
             if isinstance(error, Lost):
                 self.caller.lose(address, str(error))  # otherwise the next call would try the same link again
             raise PeerLost(f"the depot is gone: {_silence(address, str(error))}", peer=address) from None
 
-    def tell(self, conversation: RpcConnection, method: str, *args: object) -> None:
+    def tell(self, connection: RpcConnection, method: str, *args: object) -> None:
         """Call a method of a depot itself without waiting, not even for room; dropped if it cannot be sent any more."""
         packed = pack_arguments(None, args, {}, keep=True) if args else PackedValue(())
         message = Call(0, DEPOT_TARGET, method, False, None, (), packed.shared, 0)
         with contextlib.suppress(Lost):
-            conversation.begin(message, packed, Dropped(conversation.where), wait_for_room=False)
-            conversation.flush()
+            connection.begin(message, packed, Dropped(connection.where), wait_for_room=False)
+            connection.flush()
 
     def depot(self) -> str:
         """Return the address of the depot for objects that are made here: that of this host.
@@ -193,14 +193,14 @@ class SharingMember:
 
     def let_go(self, address: str, target: int) -> None:
         """Record that this process has no handle of an object any more."""
-        conversation = self.caller.known(address)
-        if conversation:
-            self.tell(conversation, "drop", target)
+        connection = self.caller.known(address)
+        if connection:
+            self.tell(connection, "drop", target)
 
     def settle(self) -> None:
         """Wait until everything that was sent has arrived, except at depots that are gone."""
-        for address, conversation in self.caller.conversations():
-            if conversation.num_pending and not conversation.closed:
+        for address, connection in self.caller.connections():
+            if connection.num_pending and not connection.closed:
                 with contextlib.suppress(PeerLost):
                     self.ask(address, "ping")
 
@@ -245,22 +245,22 @@ class SharingMember:
     def _look(self) -> None:
         """Ping depots of other hosts, and disconnect silent ones."""
         now = time.monotonic()
-        for conversation, (num_bytes, heard) in list(self._introduced.items()):
-            link = conversation.link
-            if conversation.closed:
-                del self._introduced[conversation]
+        for connection, (num_bytes, heard) in list(self._introduced.items()):
+            link = connection.link
+            if connection.closed:
+                del self._introduced[connection]
             elif link.stream.carries_fds:
                 continue
             elif link.received_bytes != num_bytes:
-                self._introduced[conversation] = (link.received_bytes, now)
+                self._introduced[connection] = (link.received_bytes, now)
             elif now - heard > SILENT_S:
                 why = f"nothing was heard of its host for {now - heard:.0f} s"
-                for address, silent in self.caller.conversations():
-                    if silent is conversation:
+                for address, silent in self.caller.connections():
+                    if silent is connection:
                         self._shun(address, why)
-                conversation.close(why)
+                connection.close(why)
                 continue
-            self.tell(conversation, "ping")
+            self.tell(connection, "ping")
         self.loop.call_later(1.0, self._look)
 
     def _shun(self, address: str, why: str) -> None:

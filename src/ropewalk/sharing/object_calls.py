@@ -50,23 +50,23 @@ class ObjectCalls(ReplicaClient):
 
     def call(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         # Most calls have a few plain arguments and no deadline: for these, this does the same in half the steps.
-        connection = self._where.connection
-        if connection is None or kwargs or call_context.current.get() is not None:
+        route = self._where.route
+        if route is None or kwargs or call_context.current.get() is not None:
             return super().call(facts, args, kwargs)
         packed = dumps_plain(args) if args else b""
-        if packed is None or len(packed) > _SMALL_BYTES or connection.conversation.closed:
+        if packed is None or len(packed) > _SMALL_BYTES or route.connection.closed:
             return super().call(facts, args, kwargs)
         message = Call(0, self._target, facts.name, False, None, (), (), 0)
         try:
-            return connection.conversation.ask(message, PackedValue((packed,) if args else ()))
+            return route.connection.ask(message, PackedValue((packed,) if args else ()))
         except Busy:
             return super().call(facts, args, kwargs)
         except Lost as error:
             if error.sent:
-                raise self._where.what_became(connection, facts.name)[0] from None
+                raise self._where.what_became(route, facts.name)[0] from None
             return super().call(facts, args, kwargs)
         except NotServed as error:
-            return self._where.wait_for_move(connection, str(error))
+            return self._where.wait_for_move(route, str(error))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -95,21 +95,21 @@ class _Where(ReplicaResolver):
     def connect(self, call: str, due: float | None) -> ServiceRoute:
         reference = self._reference
         try:
-            conversation = self._member.converse(reference.address)
+            connection = self._member.connection_to(reference.address)
         except PeerLost as error:
             raise self._lost(f"the {reference.label} is gone", str(error)) from None
-        conversation.where = self._manager
-        made = self.connection = ServiceRoute(conversation, self._member.place(reference.address, reference.target))
+        connection.where = self._manager
+        made = self.route = ServiceRoute(connection, self._member.place(reference.address, reference.target))
         return made
 
-    def wait_for_move(self, connection: ServiceRoute, reason: str) -> None:
+    def wait_for_move(self, route: ServiceRoute, reason: str) -> None:
         raise PeerLost(
             f"the {self.words} is gone: its manager no longer has it, because nothing referred to it",
             peer=self._reference.address,
         )
 
-    def what_became(self, connection: ServiceRoute, call: str) -> tuple[Exception, bool]:
-        why = f"nobody answers any more at {self._reference.address}: {connection.conversation.closed}"
+    def what_became(self, route: ServiceRoute, call: str) -> tuple[Exception, bool]:
+        why = f"nobody answers any more at {self._reference.address}: {route.connection.closed}"
         what = f"the {self.words} was lost while it ran {call}(), which may or may not have had its effect"
         return self._lost(what, why), False
 

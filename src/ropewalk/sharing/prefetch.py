@@ -25,14 +25,14 @@ class PrefetchBuffer:
     """The items that one handle of a queue may take. Any thread may take; one at a time may ask for more.
 
     Args:
-        conversation: the connection to the depot.
+        connection: the connection to the depot.
         place: the place of the lease; given back with this object.
         lot: the lease, where items are claimed.
         target: the id of the queue.
     """
 
-    def __init__(self, conversation: RpcConnection, place: int, lot: AckLease, target: int) -> None:
-        self.conversation = conversation
+    def __init__(self, connection: RpcConnection, place: int, lot: AckLease, target: int) -> None:
+        self.connection = connection
         self.place = place
         self.asking = threading.Lock()
         """Held by the thread that asks for more; it checks first that no items are left."""
@@ -45,7 +45,7 @@ class PrefetchBuffer:
         self._pid = os.getpid()
 
     def __del__(self) -> None:
-        self.conversation.free_lot(self.place)
+        self.connection.acks.free_lot(self.place)
 
     @property
     def is_mine(self) -> bool:
@@ -78,8 +78,8 @@ class PrefetchBuffer:
             if at >= len(self._parts):
                 return None
             # The results of earlier items are sent now: a process that is killed then loses only the item in hand.
-            if self.conversation.posting.has_some:
-                self.conversation.posting.send()
+            if self.connection.batcher.has_some:
+                self.connection.batcher.send()
             if not self._begin(at + 1, settle):  # (the first of the lease came as the answer)
                 self._parts, self._next = (), 0
                 return None
@@ -96,7 +96,7 @@ class PrefetchBuffer:
             if is_ours and self._lot.is_watched:
                 with interrupts_deferred:
                     self._lot.unwatch()
-                    self.conversation.tell_begun(self._target)
+                    self.connection.acks.tell_begun(self._target)
             return is_ours
         except ValueError:  # the link has ended
             return False

@@ -157,7 +157,7 @@ class BaseProxy(SharedObject):
     def _way(self) -> ObjectCalls:
         calls = self._calls
         if calls is None or self._pid != os.getpid():
-            self._conversation()  # in a forked child: it has no link yet, and counts its own handles
+            self._connection()  # in a forked child: it has no link yet, and counts its own handles
             calls = self._calls = ObjectCalls(self._reference, self._token.manager)
         return calls
 

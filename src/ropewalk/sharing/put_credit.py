@@ -18,13 +18,13 @@ class PutCredit:
     """The places that one handle of a queue may fill. Any thread may claim; one at a time may ask for more.
 
     Args:
-        conversation: the connection to the depot.
+        connection: the connection to the depot.
         place: the place of the lease; given back with this object.
         lot: the lease, where places are claimed: 1, 2, 3, ...
     """
 
-    def __init__(self, conversation: RpcConnection, place: int, lot: AckLease) -> None:
-        self.conversation = conversation
+    def __init__(self, connection: RpcConnection, place: int, lot: AckLease) -> None:
+        self.connection = connection
         self.place = place
         self.asking = threading.Lock()
         """Held by the thread that asks for more; it checks first that no places are left."""
@@ -32,7 +32,7 @@ class PutCredit:
         self._next, self._last = 1, 0
 
     def __del__(self) -> None:
-        self.conversation.free_lot(self.place)
+        self.connection.acks.free_lot(self.place)
 
     @property
     def is_left(self) -> bool:

@@ -25,8 +25,8 @@ from ropewalk.calls.payloads import PackedValue, atom, pack_item
 from ropewalk.calls.rpc_connection import RpcConnection
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
+from ropewalk.sharing.depot_client import depot_client_of
 from ropewalk.sharing.host_calls import BerthsTaken
-from ropewalk.sharing.host_desk import desk_of
 from ropewalk.sharing.host_queue import HostQueue, left_s, queue_at
 from ropewalk.sharing.membership import member_of_run
 from ropewalk.sharing.prefetch import PrefetchBuffer
@@ -113,7 +113,7 @@ class Queue(SharedObject):
                 self._put_at_depot(PackedValue((content,)), left_s(due))
             return
         with PickleAttempt():  # handles in an item that is not accepted are not under way
-            packed = pack_item(calls.link if calls else self._conversation().link, obj)
+            packed = pack_item(calls.link if calls else self._connection().link, obj)
             try:
                 if packed.fds or not (calls and self._put_here(calls, *sealed(packed.parts), due)):
                     self._put_at_depot(packed, left_s(due))
@@ -128,29 +128,29 @@ class Queue(SharedObject):
 
     def _put_at_depot(self, packed: PackedValue, timeout: float | None) -> None:
         """Put an item that the depot has to take; a small one is only sent where there is room for it."""
-        conversation = self._conversation()
+        connection = self._connection()
         if not is_small(packed):
-            self._call(conversation, "put", packed, timeout)
+            self._call(connection, "put", packed, timeout)
         elif self._maxsize > 0:
-            self._put_with_bounds(conversation, packed, timeout)
+            self._put_with_bounds(connection, packed, timeout)
         else:
-            self._send(conversation, packed)
+            self._send(connection, packed)
 
     def _send(
-        self, conversation: RpcConnection, packed: PackedValue, claim: Callable[[], bool | None] | None = None
+        self, connection: RpcConnection, packed: PackedValue, claim: Callable[[], bool | None] | None = None
     ) -> bool | None:
         calls = self._calls
         if calls is None:
-            return self._post(conversation, "put_many", packed, claim)
+            return self._post(connection, "put_many", packed, claim)
         calls.has_sent = True
         try:
-            return self._post(conversation, "put_many", packed, claim)
+            return self._post(connection, "put_many", packed, claim)
         finally:
             calls.has_sent = True  # another thread may have waited for what was sent before this
 
-    def _put_with_bounds(self, conversation: RpcConnection, packed: PackedValue, timeout: float | None) -> None:
+    def _put_with_bounds(self, connection: RpcConnection, packed: PackedValue, timeout: float | None) -> None:
         """Put an item where there is room; ask the depot for the item's room, then for further room."""
-        room = self._room_at(conversation)
+        room = self._room_at(connection)
         if room and self._fills(room, packed):
             return
         place = -1
@@ -160,24 +160,24 @@ class Queue(SharedObject):
                 if self._fills(room, packed):  # another thread has just asked
                     return
                 place = room.place
-            num_more = self._call(conversation, "put", packed, timeout, place=place)
+            num_more = self._call(connection, "put", packed, timeout, place=place)
             if room and is_asking and num_more:
                 room.keep(num_more)
         finally:
             if room and is_asking:
                 room.asking.release()
 
-    def _room_at(self, conversation: RpcConnection) -> PutCredit | None:
+    def _room_at(self, connection: RpcConnection) -> PutCredit | None:
         room = self._room
-        if room is None or room.conversation is not conversation:  # a forked child has another connection
-            found = conversation.lot()
-            room = self._room = PutCredit(conversation, *found) if found else None
+        if room is None or room.connection is not connection:  # a forked child has another connection
+            found = connection.acks.lot()
+            room = self._room = PutCredit(connection, *found) if found else None
         return room
 
     def _fills(self, room: PutCredit, packed: PackedValue) -> bool:
         """Claim a place and send an item into it; False if there is no place."""
         while room.is_left:
-            is_sent = self._send(room.conversation, packed, room.claim)
+            is_sent = self._send(room.connection, packed, room.claim)
             if is_sent is not None:
                 return is_sent
             self._settle()
@@ -228,17 +228,17 @@ class Queue(SharedObject):
     def _get(self, method: str, timeout: float | None) -> Any:
         """Ask the depot for an item; for several, if no other thread does."""
         ahead = self._ahead
-        if ahead is None or not ahead.is_mine or ahead.conversation.closed:
-            conversation = self._conversation()
-            found = conversation.lot()
-            ahead = self._ahead = PrefetchBuffer(conversation, *found, self._reference.target) if found else None
+        if ahead is None or not ahead.is_mine or ahead.connection.closed:
+            connection = self._connection()
+            found = connection.acks.lot()
+            ahead = self._ahead = PrefetchBuffer(connection, *found, self._reference.target) if found else None
         if ahead is None or not ahead.asking.acquire(blocking=False):
             return self._ask(method, timeout=timeout)
         try:
             part = ahead.take(self._settle)
             if part is not None:  # another thread has just asked
                 return ahead.value(part)
-            return self._ask(method, ahead.place, timeout=timeout, over=ahead.conversation, keep=ahead.keep)
+            return self._ask(method, ahead.place, timeout=timeout, over=ahead.connection, keep=ahead.keep)
         finally:
             ahead.asking.release()
 
@@ -247,13 +247,13 @@ class Queue(SharedObject):
         self._calls = None
         reference = self._reference
         if reference.slot:
-            connection = self._conversation()
+            connection = self._connection()
             member = member_of_run(reference.run_id)
-            desk = desk_of(member, reference.address, connection)
-            if desk:
+            client = depot_client_of(member, reference.address, connection)
+            if client:
                 settle = functools.partial(member.ask, reference.address, "ping")
                 ring = functools.partial(member.tell, connection, "ring", reference.target)
-                self._calls = queue_at(desk, reference.target, reference.slot, ring, settle)
+                self._calls = queue_at(client, reference.target, reference.slot, ring, settle)
         return self._calls
 
     def _present_calls(self) -> HostQueue | None:

@@ -46,24 +46,24 @@ class Readiness:
         self._asking = threading.Lock()
         """Held by the thread that asks the depot; answers arrive meanwhile, so their handlers must not need it."""
         self._standing: _StandingPoll | None = None
-        self._conversation: RpcConnection | None = None
+        self._connection: RpcConnection | None = None
         self._certain = False
 
     def fileno(self) -> int:
         """The descriptor."""
         return self._signal.fd
 
-    def refresh(self, converse: Callable[[], RpcConnection], poll: Callable[[], bool]) -> None:
+    def refresh(self, connection_to: Callable[[], RpcConnection], poll: Callable[[], bool]) -> None:
         """Make the descriptor show the present state.
 
         Args:
-            converse: returns the connection to the depot.
+            connection_to: returns the connection to the depot.
             poll: asks the depot whether there is a message.
         """
         with self._asking:
             while not (self._certain and self._stands):
                 try:
-                    standing = self._stand(converse)
+                    standing = self._stand(connection_to)
                     is_ready = poll()  # on the same link, so the depot has the pending poll first
                 except (Lost, PeerLost):
                     is_ready, standing = True, None
@@ -76,7 +76,7 @@ class Readiness:
                         self._signal.show(False)
                         self._certain = True
 
-    def again(self, converse: Callable[[], RpcConnection]) -> None:
+    def again(self, connection_to: Callable[[], RpcConnection]) -> None:
         """Watch for the next message, after one was taken."""
         with self._asking:
             if self._stands:
@@ -84,7 +84,7 @@ class Readiness:
             with self._lock:
                 self._signal.show(False)
             try:
-                self._stand(converse)
+                self._stand(connection_to)
             except (Lost, PeerLost):
                 with self._lock:
                     self._signal.show(True)
@@ -100,8 +100,8 @@ class Readiness:
         with self._lock:
             self._signal.close()
             standing, self._standing = self._standing, None
-        if standing and self._conversation and not standing.answered:
-            self._conversation.cancel(standing)
+        if standing and self._connection and not standing.answered:
+            self._connection.cancel(standing)
 
     def abandon(self) -> None:
         """Close the descriptor where a lock may be held already: in a finalizer, or in a forked child."""
@@ -118,7 +118,7 @@ class Readiness:
     def _stands(self) -> bool:
         return self._standing is not None and not self._standing.answered
 
-    def _stand(self, converse: Callable[[], RpcConnection]) -> _StandingPoll:
+    def _stand(self, connection_to: Callable[[], RpcConnection]) -> _StandingPoll:
         """Send a poll that stays pending at the depot.
 
         Raises:
@@ -128,21 +128,21 @@ class Readiness:
         standing = self._standing
         if standing and self._stands:
             return standing
-        conversation = converse()
+        connection = connection_to()
         with self._lock:
-            if conversation.num_pending >= _MOST:
+            if connection.num_pending >= _MOST:
                 raise OSError(
                     errno.EMFILE,
-                    f"{conversation.num_pending} calls of this process wait at one depot, most of them for "
+                    f"{connection.num_pending} calls of this process wait at one depot, most of them for "
                     f"connections whose descriptor was asked for (at most {_MOST}); use threads with recv() for some",
                 )
-            standing = self._standing = _StandingPoll(conversation.where, self)
-            self._conversation = conversation
+            standing = self._standing = _StandingPoll(connection.where, self)
+            self._connection = connection
             self._certain = False
         packed = pack_arguments(None, (threading.get_ident(),), {}, keep=True)
-        conversation.begin(Call(0, self._target, "poll", False, None, (), packed.shared, 0), packed, standing)
-        conversation.watch(standing)
-        conversation.flush()
+        connection.begin(Call(0, self._target, "poll", False, None, (), packed.shared, 0), packed, standing)
+        connection.watch(standing)
+        connection.flush()
         return standing
 
 

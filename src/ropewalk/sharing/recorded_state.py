@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ropewalk.sharing.waiting_calls import DepotCaller
 
 
-class DepotDesk:
+class DepotCallers:
     """The arena of a depot, made when it is first needed, and the numbers of its callers there."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class RecordedState:
     """A state in shared memory, as the depot calls it.
 
     Args:
-        desk: the numbers of callers.
+        callers: the numbers of callers.
         kind: the kind of the state, as a client asks for it.
         slot: the place of its record.
         first: the lock of a condition, which is in the same record.
@@ -116,14 +116,14 @@ class RecordedState:
     """Those of all kinds; one that its own kind lacks raises AttributeError at its caller."""
     SEALED: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, desk: DepotDesk, kind: str, slot: int, first: RecordedState | None = None) -> None:
-        assert desk.arena
+    def __init__(self, callers: DepotCallers, kind: str, slot: int, first: RecordedState | None = None) -> None:
+        assert callers.arena
         self.slot = slot
         self.part = 0
         """Which state in the record it is; see `RecordedStates.part`."""
-        self._arena = desk.arena
-        self._desk = desk
-        self._record = SharedRecord(desk.arena, slot)
+        self._arena = callers.arena
+        self._callers = callers
+        self._record = SharedRecord(callers.arena, slot)
         self._parts = itertools.count(1)
         self._numbers = itertools.count(NUM_BERTHS)
         self._asking: dict[WaiterKey, Waiter] = {}
@@ -146,7 +146,7 @@ class RecordedState:
         self._record.begin(target, *form)
 
     def _call(self, method: str, waiter: Any, *args: Any) -> list[CallOutcome]:
-        key = self._desk.number(waiter.caller), next(self._numbers), waiter.party.thread
+        key = self._callers.number(waiter.caller), next(self._numbers), waiter.party.thread
         outcome, others = self._change(lambda states: states.decide(self.part, method, key, args), key)
         self._asking[key], self._keys[waiter] = waiter, key
         if outcome is None:
@@ -180,7 +180,7 @@ class RecordedState:
 
     def party_gone(self, process: str, name: str) -> list[CallOutcome]:
         """Handle the end of a process, and wake all threads whose calls have ended: it may have died before it did."""
-        number = self._desk.number_of(process)
+        number = self._callers.number_of(process)
         if number is None:
             return []
         for key, waiter in list(self._asking.items()):
@@ -207,7 +207,7 @@ class RecordedState:
         self, decide: Callable[[RecordedStates], Any], own: WaiterKey | None = None
     ) -> tuple[Any, list[CallOutcome]]:
         """Change the record; returns the outcomes of calls that are kept here, and wakes threads of this host."""
-        waiters = WaiterTable(self._desk.name_of)
+        waiters = WaiterTable(self._callers.name_of)
 
         def do(states: RecordedStates) -> tuple[Any, list[RecordedWaiter], list[tuple[WaiterKey, EndedCall]]]:
             made = decide(states)
@@ -245,4 +245,4 @@ RECORDED = frozenset({"lock", "semaphore", "event", "condition", "barrier"})
 """The kinds of objects whose state is in shared memory."""
 
 
-__all__ = ["RECORDED", "DepotDesk", "RecordedState"]
+__all__ = ["RECORDED", "DepotCallers", "RecordedState"]

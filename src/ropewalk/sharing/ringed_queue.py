@@ -30,7 +30,7 @@ from ropewalk.transport.process_mutex import lock, post, unlock
 
 if TYPE_CHECKING:
     from ropewalk.sharing.arena import DepotArena
-    from ropewalk.sharing.recorded_state import DepotDesk
+    from ropewalk.sharing.recorded_state import DepotCallers
     from ropewalk.transport.frames import Part
 
 
@@ -50,7 +50,7 @@ class RingedQueue(QueueState):
     """The state of a queue as the depot keeps it while the ring does not.
 
     Args:
-        desk: the numbers of callers.
+        callers: the numbers of callers.
         slot: the place of the queue's record.
         maxsize, joinable: as for `QueueState`.
     """
@@ -58,14 +58,14 @@ class RingedQueue(QueueState):
     METHODS: ClassVar = QueueState.METHODS | {"get_or_leave"}
     LENDING: ClassVar = QueueState.LENDING | {"get_or_leave"}
 
-    def __init__(self, desk: DepotDesk, slot: int, maxsize: int = 0, joinable: bool = False) -> None:
-        assert desk.arena
+    def __init__(self, callers: DepotCallers, slot: int, maxsize: int = 0, joinable: bool = False) -> None:
+        assert callers.arena
         super().__init__(maxsize, joinable)
         self.slot = slot
         self.part = 0
-        self._arena: DepotArena = desk.arena
-        self._desk = desk
-        self._ring = QueueRing(desk.arena, slot)
+        self._arena: DepotArena = callers.arena
+        self._callers = callers
+        self._ring = QueueRing(callers.arena, slot)
         self._is_ringed = True
         self._far: set[str] = set()
         """The processes that have called and cannot use the ring, by `Party.process`."""
@@ -132,7 +132,7 @@ class RingedQueue(QueueState):
         self._leaving = {waiter for waiter in self._leaving if waiter.party.process != process}
         outcomes = self._without_claims(super().party_gone(process, name))
         self._claims = [claim for claim in self._claims if claim.party.process != process]
-        number = self._desk.number_of(process)
+        number = self._callers.number_of(process)
         if number is not None and number <= NUM_SEATS:
             self._wake(drop(self._ring, number))
         return outcomes
@@ -143,7 +143,7 @@ class RingedQueue(QueueState):
         self._arena.free_record(self.slot)
 
     def _call(self, method: Any, waiter: Any, *args: Any) -> list[CallOutcome]:
-        if self._desk.number(waiter.caller) > NUM_SEATS:
+        if self._callers.number(waiter.caller) > NUM_SEATS:
             self._far.add(waiter.party.process)
         self._most_given += 1
         seized = seize(self._ring) if self._is_ringed else None
@@ -152,7 +152,7 @@ class RingedQueue(QueueState):
             self._is_ringed, self._most_given = False, _FIRST_GIVEN
             self.enter([_queued(parts) for parts in items], num_unfinished)
             for word in waiting:
-                process = self._desk.process_of(place_of(word & CALL)[0])
+                process = self._callers.process_of(place_of(word & CALL)[0])
                 if word & GET and process:
                     claim = Waiter(Party(process, ""))
                     self._claims.append(claim)

@@ -115,7 +115,7 @@ class SharedObject:
             Exception: raised by the state.
         """
         packed = pack_arguments(None, (threading.get_ident(), *args), {}, keep=False)
-        return self._call(over or self._conversation(), method, packed, timeout, keep)
+        return self._call(over or self._connection(), method, packed, timeout, keep)
 
     def _ask_with(self, method: str, item: Any, *, timeout: float | None = None, many: str = "") -> Any:
         """Call a method that takes one item, which stays opaque until it is used; otherwise like `_ask`.
@@ -134,64 +134,64 @@ class SharedObject:
             return self._send_item(method, item, timeout, many)
 
     def _send_item(self, method: str, item: Any, timeout: float | None, many: str) -> Any:
-        conversation = self._conversation()
-        packed = pack_item(conversation.link, item)
+        connection = self._connection()
+        packed = pack_item(connection.link, item)
         if many and is_small(packed):
-            self._post(conversation, many, packed)
+            self._post(connection, many, packed)
             return None
         try:
-            return self._call(conversation, method, packed, timeout)
+            return self._call(connection, method, packed, timeout)
         finally:
             packed.close()
 
     def _post(
         self,
-        conversation: RpcConnection,
+        connection: RpcConnection,
         many: str,
         packed: PackedValue,
         claim: Callable[[], bool | None] | None = None,
     ) -> bool | None:
         """Send a small item, perhaps batched with others; see `Batcher.put`."""
         try:
-            return conversation.posting.put(self._reference.target, many, packed.parts[0], claim)
+            return connection.batcher.put(self._reference.target, many, packed.parts[0], claim)
         except Lost as error:
-            raise self._lost(error, conversation) from None
+            raise self._lost(error, connection) from None
 
     def _settle(self) -> None:
         """Wait until everything sent before has arrived."""
         reference = self._reference
         member_of_run(reference.run_id).ask(reference.address, "ping")
 
-    def _conversation(self) -> RpcConnection:
+    def _connection(self) -> RpcConnection:
         if self._pid != os.getpid():  # forked since: this process has no link yet, and counts its own handles
             self._count()
-        return member_of_run(self._reference.run_id).converse(self._reference.address, self._reference.label)
+        return member_of_run(self._reference.run_id).connection_to(self._reference.address, self._reference.label)
 
     def _call(
         self,
-        conversation: RpcConnection,
+        connection: RpcConnection,
         method: str,
         packed: PackedValue,
         timeout: float | None,
         keep: Keep | None = None,
         place: int = -1,
     ) -> Any:
-        if packed.fds and not conversation.link.stream.carries_fds:
+        if packed.fds and not connection.link.stream.carries_fds:
             packed = packed.unfolded()
         if timeout is not None:
             timeout = max(0.0, float(timeout))  # only floats can be sent; NaN counts as zero
         message = Call(0, self._reference.target, method, False, timeout, (), packed.shared, 1 + place)
         try:
-            return conversation.exchange(message, packed, keep)
+            return connection.exchange(message, packed, keep)
         except (Lost, NotServed) as error:
-            raise self._lost(error, conversation) from None
+            raise self._lost(error, connection) from None
 
-    def _lost(self, error: Lost | NotServed, conversation: RpcConnection) -> PeerLost:
+    def _lost(self, error: Lost | NotServed, connection: RpcConnection) -> PeerLost:
         reference = self._reference
         if isinstance(error, NotServed):
             why = "its depot no longer has it, because nothing referred to it"
         else:
-            why = f"nobody answers at {shown(reference.address)} any more: {conversation.closed or error}"
+            why = f"nobody answers at {shown(reference.address)} any more: {connection.closed or error}"
         return self._is_gone(why)
 
     def _gone(self, calls: HostCalls) -> PeerLost:
@@ -265,14 +265,14 @@ def _hold(reference: ObjectLocation, *, is_new: bool) -> bool:
     """Count one more handle here, and tell the depot; False if the depot does not answer, so that it is not counted."""
     with contextlib.suppress(PeerLost, PoolClosed):  # the next use of the handle raises it
         member = member_of_run(reference.run_id)
-        conversation = member.converse(reference.address)
-        conversation.wait_for_room()  # without the lock, which the loop needs to make room
+        connection = member.connection_to(reference.address)
+        connection.wait_for_room()  # without the lock, which the loop needs to make room
         with interrupts_deferred, _held_lock:  # messages about an object must arrive in order
             if not _held[reference]:
                 member.used()
             _held[reference] += 1
             if not is_new:
-                member.tell(conversation, "hold", reference.target, reference.ticket)
+                member.tell(connection, "hold", reference.target, reference.ticket)
         return True
     return False
 
@@ -281,10 +281,10 @@ def _lend(reference: ObjectLocation) -> None:
     """Tell the depot that a handle is being pickled, so that the object lives until it has arrived."""
     with contextlib.suppress(PeerLost):
         member = member_of_run(reference.run_id)
-        conversation = member.converse(reference.address)
-        conversation.wait_for_room()
-        member.tell(conversation, "lend", reference.target, reference.ticket)
-        on_rollback(lambda: member.tell(conversation, "take_back", reference.target, reference.ticket))
+        connection = member.connection_to(reference.address)
+        connection.wait_for_room()
+        member.tell(connection, "lend", reference.target, reference.ticket)
+        on_rollback(lambda: member.tell(connection, "take_back", reference.target, reference.ticket))
 
 
 def _let_go(reference: ObjectLocation) -> None:
@@ -326,12 +326,12 @@ def _forget_all() -> None:
 on_fork.append(_forget_all)
 
 
-def _hold_again(member: SharingMember, address: str, conversation: RpcConnection) -> None:
+def _hold_again(member: SharingMember, address: str, connection: RpcConnection) -> None:
     """Hold all handles again over a new link to a depot, which has dropped those held over the old one, if any."""
     with interrupts_deferred, _held_lock:
         for reference in _held:
             if (reference.run_id, reference.address) == (member.run_id, address):
-                member.tell(conversation, "hold", reference.target, 0)
+                member.tell(connection, "hold", reference.target, 0)
 
 
 on_dialled.append(_hold_again)

@@ -137,7 +137,7 @@ class WaitingCalls:
         self._ways: dict[int, _Way] = {}
         self._timers: dict[Asking, Timer] = {}
         self._numbers = itertools.count(1)
-        server.desk = self
+        server.waitless = self
         loop.call_soon(self._look)
 
     # Objects

@@ -117,7 +117,7 @@ class PacketWire:
             self._loop.rewatch(fd, reading=reading, writing=writing)
 
 
-def make_pipe(loop: Loop, desk: WaitingCalls, duplex: bool = True) -> PipeState:
+def make_pipe(loop: Loop, calls: WaitingCalls, duplex: bool = True) -> PipeState:
     """Make a pipe, of which processes of this host can get descriptors.
 
     Raises:
@@ -127,8 +127,8 @@ def make_pipe(loop: Loop, desk: WaitingCalls, duplex: bool = True) -> PipeState:
     state = PipeState((first, second), duplex)
 
     def serve(end: int) -> None:
-        with desk.lock:
-            desk.end_all(state.ready(end))
+        with calls.lock:
+            calls.end_all(state.ready(end))
 
     first.on_ready = lambda: serve(0)
     second.on_ready = lambda: serve(1)

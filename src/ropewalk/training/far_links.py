@@ -35,7 +35,7 @@ class FarLink:
         self._me = owner.me
         self._codec = owner.codec
         self._deliver = deliver
-        self._bell = owner.bell
+        self._doorbell = owner.doorbell
         self.lost = ""
         """Why a message was not delivered."""
 
@@ -61,7 +61,7 @@ class FarLink:
 
     def _lose(self, error: BaseException) -> None:
         self.lost = self.lost or f"{type(error).__name__}: {error}"
-        self._bell.ring()
+        self._doorbell.ring()
 
     def _answered(self, future: Future[None]) -> None:
         try:

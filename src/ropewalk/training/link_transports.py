@@ -4,7 +4,7 @@
 
 There are two: shared memory (`near_links.py`) and calls (`far_links.py`). Another one is a module with a
 `LinkTransport`, and an entry in `links.TRANSPORTS`. It may send trees as they are, from device to device, and need not
-encode them. It wakes the receiver by the bell, or by a descriptor of its own, such as a socket's.
+encode them. It wakes the receiver by the doorbell, or by a descriptor of its own, such as a socket's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Endpoint:
     epoch: int
     host: str
     """Workers on the same host share memory."""
-    bell: OpenFile
+    doorbell: OpenFile
     """The worker's doorbell."""
     addresses: Mapping[str, Any]
     """What the others must know to reach it, by transport."""
@@ -55,10 +55,10 @@ class LinkOwner(NamedTuple):
     me: PlanWorker
     plan: Plan
     codec: TensorCodec
-    bell: Doorbell
+    doorbell: Doorbell
     """Wakes the worker; to be rung when something has arrived, unless the sender has rung it."""
     announced: list[Announced]
-    """Messages in the memory of others of which the bell has told."""
+    """Messages in the memory of others of which the doorbell has told."""
     delivered: deque[FarMessage]
     """Messages of this epoch that came by calls of `deliver`; any thread adds to them."""
 
@@ -69,7 +69,7 @@ class LinkPeer(NamedTuple):
     worker: PlanWorker
     address: Any
     """What it has told of itself for this transport."""
-    bell: OpenFile
+    doorbell: OpenFile
     """Its doorbell, for workers of its host."""
     is_here: bool
     """Whether it is on the same host."""
@@ -136,7 +136,7 @@ class LinkTransport(Protocol):
         ...
 
     def fileno(self) -> int:
-        """A descriptor that can be read while messages wait there; -1 if the bell of the owner is rung for them."""
+        """A descriptor that can be read while messages wait there; -1 if the doorbell of the owner is rung for them."""
         ...
 
     def arrived(self) -> Iterable[Arrival]:

@@ -92,13 +92,13 @@ class ProcessLinks:
         self.traffic: dict[PlanWorker, LinkTraffic] = {}
         """The traffic sent to each worker since the beginning."""
         self.plan = plan
-        self._bell = Doorbell()
+        self._doorbell = Doorbell()
         self._poll = select.poll()
-        self._poll.register(self._bell.fileno(), select.POLLIN)
-        self._owner = owner = LinkOwner(epoch, me, plan, TensorCodec(device), self._bell, [], deque())
+        self._poll.register(self._doorbell.fileno(), select.POLLIN)
+        self._owner = owner = LinkOwner(epoch, me, plan, TensorCodec(device), self._doorbell, [], deque())
         self._transports = {name: transport(owner) for name, transport in TRANSPORTS.items()}
         self._polled = [transport for transport in self._transports.values() if transport.fileno() >= 0]
-        """Those that do not ring the bell."""
+        """Those that do not ring the doorbell."""
         for transport in self._polled:
             self._poll.register(transport.fileno(), select.POLLIN)
         self._links: dict[PlanWorker, WorkerLink] = {}
@@ -117,7 +117,7 @@ class ProcessLinks:
     def endpoint(self) -> Endpoint:
         """The address at which the others reach this worker."""
         addresses = {name: transport.address() for name, transport in self._transports.items()}
-        return Endpoint(self.epoch, host_of_this_process(), self._bell.place, addresses)
+        return Endpoint(self.epoch, host_of_this_process(), self._doorbell.place, addresses)
 
     def connect(
         self, endpoints: Mapping[PlanWorker, Endpoint], clients: Mapping[PlanWorker, Deliver] | None = None
@@ -146,7 +146,7 @@ class ProcessLinks:
             is_here = endpoint.host == here.host
             for name, transport in self._transports.items():
                 address = endpoint.addresses.get(name)
-                link = transport.link(LinkPeer(worker, address, endpoint.bell, is_here, deliver))
+                link = transport.link(LinkPeer(worker, address, endpoint.doorbell, is_here, deliver))
                 if link is not None:
                     self._links[worker] = link
                     break
@@ -229,13 +229,13 @@ class ProcessLinks:
 
     def ring(self) -> None:
         """End the current wait, or the next one; may be called by any thread."""
-        self._bell.ring()
+        self._doorbell.ring()
 
     def deliver(self, message: FarMessage) -> None:
         """Accept a message from another host; may be called by any thread. A message of another epoch is dropped."""
         if message.epoch == self.epoch:
             self._owner.delivered.append(message)
-            self._bell.ring()
+            self._doorbell.ring()
 
     def close(self) -> None:
         """Release everything; may be called twice. Received tensors stay valid."""
@@ -247,7 +247,7 @@ class ProcessLinks:
         self._contributions.clear()
         self._behind.clear()
         self._links.clear()
-        self._bell.close()
+        self._doorbell.close()
 
     # --- internals ----------------------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class ProcessLinks:
         """Sort the messages that arrived, and send credits for which there was no room before."""
         if self._behind:
             self._catch_up()
-        messages, was_rung = self._bell.heard()
+        messages, was_rung = self._doorbell.heard()
         if was_rung:
             self._has_news = True
             self._owner.announced.extend(messages)

@@ -15,30 +15,30 @@ class NearLink:
 
     def __init__(self, peer: LinkPeer, memory: SlotMemory, me: int, codec: TensorCodec) -> None:
         self.slots = PeerSlots(peer.address)
-        self._rope = DoorbellHandle(peer.bell, me)
+        self._doorbell = DoorbellHandle(peer.doorbell, me)
         self._memory = memory
         self._codec = codec
-        self.fileno = self._rope.fileno
-        self.flush = self._rope.flush
+        self.fileno = self._doorbell.fileno
+        self.flush = self._doorbell.flush
 
     def send(self, tree: Any, note: bytes) -> int:
-        encoded, rope = self._codec.encode(tree, note), self._rope
-        if not rope.is_lost:  # else the receiver would not return the slot
+        encoded, doorbell = self._codec.encode(tree, note), self._doorbell
+        if not doorbell.is_lost:  # else the receiver would not return the slot
             slot = self._memory.claim(encoded.size_bytes)
             encoded.write(slot.address)
-            rope.announce(slot, encoded.size_bytes)
+            doorbell.announce(slot, encoded.size_bytes)
         return encoded.size_bytes
 
     @property
     def lost(self) -> str:
-        return "its process is gone" if self._rope.is_lost else ""
+        return "its process is gone" if self._doorbell.is_lost else ""
 
     @property
     def is_behind(self) -> bool:
-        return self._rope.is_behind
+        return self._doorbell.is_behind
 
     def close(self) -> None:
-        self._rope.close()
+        self._doorbell.close()
         self.slots.close()
 
 

@@ -50,7 +50,11 @@ class WorkerRecord:
 
 
 class Recorder:
-    """Records the actions of a worker. Call its methods from the thread that performs the actions, or while that rests.
+    """Records the actions of a worker.
+
+    Methods are for the thread that performs the actions, or while it rests, unless they say otherwise. Rows are
+    numbered from 0 on; row n lies in slot n modulo the number of slots. There is one slot more than rows are kept: that
+    of the row that is being written while another thread takes the kept ones.
 
     Args:
         worker: the worker whose actions are recorded.
@@ -62,18 +66,19 @@ class Recorder:
             raise ValueError(f"a recorder keeps at least 1 action, not {capacity}")
         self.worker = worker
         self._capacity = capacity
+        self._num_slots = capacity + 1
         self.clear()
 
     def clear(self) -> None:
         """Forget all records, for a new run whose versions count from 0."""
         blank = Action(ActionKind.FORWARD, 0)
-        self._actions = [blank] * self._capacity
-        self._causes = [""] * self._capacity
-        self._start_ns = array("q", bytes(8 * self._capacity))
-        self._end_ns = array("q", bytes(8 * self._capacity))
-        self._waited_ns = array("q", bytes(8 * self._capacity))
-        self._place = 0
-        self._num_rounds = 0
+        self._actions = [blank] * self._num_slots
+        self._causes = [""] * self._num_slots
+        self._start_ns = array("q", bytes(8 * self._num_slots))
+        self._end_ns = array("q", bytes(8 * self._num_slots))
+        self._waited_ns = array("q", bytes(8 * self._num_slots))
+        self.num_recorded: int = 0
+        """The number of all actions so far, including those that were dropped. Any thread may ask."""
 
     def record(self, action: Action, start_ns: int, end_ns: int, waited_ns: int = 0, cause: str = "") -> None:
         """Record a completed action.
@@ -85,55 +90,48 @@ class Recorder:
             waited_ns: nanoseconds for which the worker could not begin it.
             cause: the cause of the wait, if it does not follow from the action; `ADMISSION`.
         """
-        place = self._place
-        self._actions[place] = action
-        self._start_ns[place] = start_ns
-        self._end_ns[place] = end_ns
-        self._waited_ns[place] = waited_ns
-        self._causes[place] = cause
-        place += 1
-        if place == self._capacity:
-            place = 0
-            self._num_rounds += 1
-        self._place = place
+        slot = self.num_recorded % self._num_slots
+        self._actions[slot] = action
+        self._start_ns[slot] = start_ns
+        self._end_ns[slot] = end_ns
+        self._waited_ns[slot] = waited_ns
+        self._causes[slot] = cause
+        self.num_recorded += 1
 
     @property
     def last_end_ns(self) -> int:
         """When the newest action was done; 0 before the first. Any thread may ask."""
-        return self._end_ns[self._place - 1]
-
-    @property
-    def num_recorded(self) -> int:
-        """The number of all actions so far, including those that were dropped."""
-        return self._num_rounds * self._capacity + self._place
+        return self._end_ns[(self.num_recorded - 1) % self._num_slots]
 
     def take(self, last: int | None = None) -> WorkerRecord:
         """Return a copy of the kept actions, or of the `last` newest; nothing is removed.
 
-        Any thread may take less than half of the capacity while another one records: rows that are complete do not
-        change until the ring comes round.
+        Any thread may call this. Without the oldest ones if another thread has recorded over them meanwhile.
         """
-        place, num_recorded = self._place, self.num_recorded
+        num_recorded = self.num_recorded
         num = min(num_recorded, self._capacity)
         if last is not None:
             num = min(num, max(last, 0))
-        first = place - num
-        if first >= 0:
-            parts = [slice(first, place)]
-        else:
-            parts = [slice(first + self._capacity, None), slice(0, place)]
+        first = num_recorded - num
+        slot = first % self._num_slots
+        parts = [slice(slot, slot + num), slice(0, max(slot + num - self._num_slots, 0))]
 
         def column(of: array[int]) -> array[int]:
             return sum((of[part] for part in parts), array("q"))
 
+        actions = [action for part in parts for action in self._actions[part]]
+        columns = [column(of) for of in (self._start_ns, self._end_ns, self._waited_ns)]
+        causes = [cause for part in parts for cause in self._causes[part]]
+        num_lost = max(self.num_recorded - self._capacity - first, 0)
+        start_ns, end_ns, waited_ns = (each[num_lost:] for each in columns)
         return WorkerRecord(
             worker=self.worker,
-            actions=tuple(action for part in parts for action in self._actions[part]),
-            start_ns=column(self._start_ns),
-            end_ns=column(self._end_ns),
-            waited_ns=column(self._waited_ns),
-            causes=tuple(cause for part in parts for cause in self._causes[part]),
-            num_forgotten=num_recorded - num,
+            actions=tuple(actions[num_lost:]),
+            start_ns=start_ns,
+            end_ns=end_ns,
+            waited_ns=waited_ns,
+            causes=tuple(causes[num_lost:]),
+            num_forgotten=first + min(num_lost, num),
         )
 
 

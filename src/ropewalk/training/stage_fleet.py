@@ -108,7 +108,7 @@ class StageFleet:
         self._lost: dict[int, str] = {}
         self._asked: dict[int, Future[Presence]] = {}
         """By seat without a known process, the pending `hello` call."""
-        self._bell = Notifier()
+        self._notifier = Notifier()
 
     def start(self) -> None:
         """Start all processes; returns before they are up."""
@@ -166,7 +166,7 @@ class StageFleet:
                 return {seat: failed.get(seat, "it did not start") for seat in missing}
             if found:
                 time.sleep(0.02)
-            self._bell.wait_until(self._one_has_answered, min(_LOOK_S, left_s))
+            self._notifier.wait_until(self._one_has_answered, min(_LOOK_S, left_s))
 
     def look_for(self, seats: Collection[int]) -> dict[int, str]:
         """See which processes have started, without waiting; returns the seats that could not answer, and why."""
@@ -200,7 +200,7 @@ class StageFleet:
             if self.present.get(seat) == presence:
                 self._lost[seat] = why
                 self.present.pop(seat, None)
-            self._bell.ring()
+            self._notifier.ring()
 
         watch_end(self.client(seat), presence.name, has_gone)
 
@@ -244,7 +244,7 @@ class StageFleet:
         silence.went_on(began)
         self._ring_when_done(futures)
         while True:
-            self._bell.wait_until(lambda: self._is_settled(futures, seats), _LOOK_S)
+            self._notifier.wait_until(lambda: self._is_settled(futures, seats), _LOOK_S)
             if self._is_settled(futures, seats):
                 break
             self._look(silence, {seats[key] for key, future in futures.items() if not future.done()}, began, what)
@@ -254,7 +254,7 @@ class StageFleet:
     def wait_at_most(self, futures: Mapping[K, Future[Any]], seats: Mapping[K, int], timeout_s: float) -> None:
         """Wait until all calls have ended, one of the processes is gone, or `timeout_s` seconds are over."""
         self._ring_when_done(futures)
-        self._bell.wait_until(
+        self._notifier.wait_until(
             lambda: (
                 all(future.done() for future in futures.values())
                 or any(seat not in self.present for seat in seats.values())
@@ -305,10 +305,10 @@ class StageFleet:
             elif error is not None and not isinstance(error, ExchangeAborted):
                 raise error  # an error of the user's code explains more than the loss that followed
         if gone:  # a lost call may show it sooner than `stay`
-            self._bell.wait_until(lambda: not gone.keys() & self.present.keys(), 1.0)
+            self._notifier.wait_until(lambda: not gone.keys() & self.present.keys(), 1.0)
         elif any(future.done() and future.exception() is not None for future in futures.values()):
             # A process that stopped because a peer was gone may say so sooner than the loss is known here.
-            self._bell.wait_until(lambda: any(seat not in self.present for seat in seats.values()), 1.0)
+            self._notifier.wait_until(lambda: any(seat not in self.present for seat in seats.values()), 1.0)
         gone |= self.lost_among(set(seats.values()))
         for seat in set(seats.values()) - self.present.keys():
             gone.setdefault(seat, "it is gone")
@@ -340,7 +340,7 @@ class StageFleet:
             future.add_done_callback(self._ring)
 
     def _ring(self, _: Future[Any]) -> None:
-        self._bell.ring()
+        self._notifier.ring()
 
     def give_up(self, seat: int, why: str) -> None:
         """Kill a process that is of no further use."""
@@ -348,7 +348,7 @@ class StageFleet:
         self.present.pop(seat, None)
         assert self._running is not None
         self._running.kill(STAGES, seat)
-        self._bell.ring()
+        self._notifier.ring()
 
     def _where(self, seats: Collection[int]) -> str:
         asked = {seat: self.client(seat).where.future() for seat in seats}

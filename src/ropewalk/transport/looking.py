@@ -129,15 +129,15 @@ class Crowding:
     ) -> None:
         self._num_runnable, self._num_cores, self._clock = num_runnable, num_cores, clock
         self._due = float("-inf")
-        self._is_crowded: bool
+        self._is_crowded = True
 
     def is_crowded(self) -> bool:
         """Whether it was so at the last check, which is `_CHECK_S` old at most; True where it is not known."""
         now = self._clock()
         if now >= self._due:
-            self._due = now + _CHECK_S
             num = self._num_runnable()
             self._is_crowded = num is None or num > self._num_cores
+            self._due = now + _CHECK_S  # last: Ctrl-C may come at any moment
         return self._is_crowded
 
 

@@ -396,3 +396,115 @@ def test_wrong_bytes_of_another_bucket_are_refused() -> None:
     other = pack_sparse(Layout((BucketEntry("a", (100,)),)), np.array([99]), np.array([1.0]))
     with pytest.raises(MessageCorrupt, match="rank 0"):
         GDSEC().decoder(layout_of()).decode({0: other.data.data}, torch.empty(NUMEL, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("per", ["component", "layer", "bucket"])
+def test_what_differs_by_just_its_threshold_is_kept_back(per: Any) -> None:
+    """The paper sends what is above its threshold; what is equal to it waits, and the error stays within its bound."""
+    fleet = Fleet(GDSEC(c=1, beta=0, per=per), 1)
+    fleet.exchange([torch.ones(NUMEL, dtype=torch.float64)])
+    fleet.exchange([torch.ones(NUMEL, dtype=torch.float64)])
+    assert fleet.messages[0].bits == 0
+    assert (fleet.errors[0] == 1).all()
+
+
+@pytest.mark.parametrize(("density", "num"), [(0.01, 1), (0.3, 5), (1.0, NUMEL)])
+def test_a_density_sends_that_share_of_the_components_the_largest_ones(density: float, num: int) -> None:
+    fleet = Fleet(GDSEC(density=density, beta=0), 1)
+    # 0.5, -1, 1.5, ... in an order that is not that of the components
+    gradient = torch.tensor([(-1.0) ** at * (at + 1) / 2 for at in range(NUMEL)], dtype=torch.float64)
+    gradient = gradient[torch.randperm(NUMEL, generator=torch.Generator().manual_seed(0))]
+    applied = fleet.exchange([gradient])
+    largest = gradient.abs() > (NUMEL - num) / 2
+    assert fleet.messages[0].num_values == num
+    assert torch.equal(applied, torch.where(largest, gradient, 0.0))
+    assert torch.equal(fleet.errors[0], torch.where(largest, 0.0, gradient))
+
+
+def test_a_density_sends_nothing_of_a_gradient_of_zeros() -> None:
+    fleet = Fleet(GDSEC(density=0.5, beta=0), 1)
+    assert not fleet.exchange([torch.zeros(NUMEL, dtype=torch.float64)]).any()
+    assert fleet.messages[0].bits == 0
+
+
+def test_the_factor_of_a_layer_is_one_of_its_threshold() -> None:
+    fleet = Fleet(GDSEC(c=1, beta=0, per="layer", factors={"bias": 4.0}), 1)
+    fleet.exchange([torch.ones(NUMEL, dtype=torch.float64)])
+    fleet.exchange([torch.full((NUMEL,), 2.0, dtype=torch.float64)])
+    assert list(fleet.messages[0].layers) == ["weight", "scale"]
+
+
+@pytest.mark.parametrize("silent", ["computes", "rests"])
+def test_a_silent_member_adds_zeros_to_a_dense_sum_and_keeps_what_it_computed(silent: Any) -> None:
+    encoder = GDSEC(c=0, beta=0.1, silent=silent).encoder(layout_of())
+    gradient = torch.ones(NUMEL, dtype=torch.float64)
+    assert torch.equal(encoder.whole(gradient, Round(0, participates=False)), torch.zeros_like(gradient))
+    encoder.commit()
+    assert encoder.error is not None
+    assert encoder.memory is not None
+    assert torch.equal(encoder.error, gradient if silent == "computes" else torch.zeros_like(gradient))
+    assert not encoder.memory.any()
+
+
+def test_a_dense_sum_may_be_computed_in_place_before_the_round_counts() -> None:
+    """An all-reduce writes into the tensor that it is given, and what is remembered is what this member had said."""
+    config, gradient = GDSEC(beta=0.5, on_unstable="clamp", c=2), torch.ones(NUMEL, dtype=torch.float64)
+    encoder, decoder = config.encoder(layout_of()), config.decoder(layout_of())
+    total = encoder.whole(gradient, Round(0))
+    total.mul_(3)
+    decoder.decode_whole(total, torch.empty_like(total))
+    total.zero_()
+    encoder.commit()
+    decoder.commit()
+    remembered = torch.empty_like(total)
+    decoder.decode({}, remembered)
+    assert torch.equal(encoder.memory, config.memory_rate * gradient)
+    assert torch.equal(remembered, 3 * config.memory_rate * gradient)
+
+
+def test_a_round_counts_once_however_often_it_is_committed() -> None:
+    gradients = list(gradients_of(6, 2, 1)[0])
+    fleet, other = (Fleet(GDSEC(c=0, beta=0.1), 2) for _ in range(2))
+    fleet.exchange(gradients)
+    for half in (*other.encoders, other.decoder):
+        half.commit()  # no round has begun
+    other.exchange(gradients)
+    for half in (*other.encoders, other.decoder):
+        half.commit()
+    for one, again in zip([*fleet.memories, fleet.remembered], [*other.memories, other.remembered], strict=True):
+        assert torch.equal(one, again)
+    plain = GDSEC(c=0, beta=0).decoder(layout_of())
+    plain.commit()
+    assert plain.state_dict() == {}
+
+
+def test_a_sum_is_written_to_any_tensor_that_can_hold_it() -> None:
+    gradients = list(gradients_of(8, 2, 1)[0])
+    fleet = Fleet(GDSEC(c=0, beta=0.1), 2)
+    said = {rank: one.data.data for rank, one in enumerate(fleet.encode(gradients))}
+    out = torch.full((NUMEL, 2), float("nan"), dtype=torch.float64)
+    fleet.decoder.decode(said, out[:, 0])
+    assert_close(out[:, 0], total(gradients))
+    assert out[:, 1].isnan().all()
+    fleet.decoder.abort()
+    fleet.decoder.decode_whole(total(gradients), out[:, 1])
+    assert_close(out[:, 1], total(gradients))
+
+
+def test_what_16_bits_cannot_hold_of_a_component_that_is_sent_stays_in_the_error() -> None:
+    layout = layout_of(torch.bfloat16)
+    fleet = Fleet(GDSEC(c=0, beta=0.1), 1, layout)
+    first, second = gradients_of(11, 1, 2, torch.bfloat16)
+    fleet.exchange(list(first))
+    difference = second[0].float() - fleet.memories[0]
+    lost = difference - difference.bfloat16().float()
+    fleet.exchange(list(second))
+    assert lost.any()
+    assert torch.equal(fleet.errors[0], lost)
+
+
+def test_a_dense_sum_must_be_settled_before_the_next() -> None:
+    decoder, total_ = GDSEC().decoder(layout_of()), torch.ones(NUMEL, dtype=torch.float64)
+    decoder.decode_whole(total_, total_.clone())
+    with pytest.raises(RuntimeError, match="neither committed nor aborted"):
+        decoder.decode_whole(total_, total_.clone())

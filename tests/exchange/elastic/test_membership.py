@@ -198,6 +198,177 @@ def test_a_vote_for_another_step_is_refused() -> None:
         membership.voted("a", 0, 4)
 
 
+def test_a_training_has_a_founder() -> None:
+    with pytest.raises(ValueError, match="1 worker or more, not 0"):
+        Membership(0)
+
+
+def test_founders_are_sorted_by_number_whoever_comes_first() -> None:
+    membership = Membership(3)
+    assert membership.awaited == ()
+    membership.joins("w.10")
+    assert membership.joining == ("w.10",)
+    membership.joins("w.9")
+    membership.joins("w.2")
+    assert membership.members == ("w.2", "w.9", "w.10")
+    assert membership.joining == ()
+    assert membership.history[0].why == "3 workers begin"
+
+
+def test_nobody_waits_for_a_founder_that_has_finished_before_it_came() -> None:
+    membership = Membership(3)
+    membership.joins("a")
+    assert membership.finished("b") == []
+    assert membership.finished("c") == [Form(MembershipView(0, 0, ("a",)))]
+    membership = Membership(3)
+    membership.finished("a")
+    membership.joins("b")
+    assert membership.joins("c") == [Form(MembershipView(0, 0, ("b", "c"), newcomers=("c",)))]
+    [said] = membership.joins("a")
+    assert isinstance(said, Expel)
+
+
+def test_training_is_over_when_all_founders_have_finished_before_it_began() -> None:
+    membership = Membership(2)
+    assert membership.finished("a") == []
+    assert membership.finished("b") == [Finish("no worker has done a step")]
+    assert membership.phase is EpochPhase.OVER
+    assert membership.awaited == ()
+    assert membership.joins("c") == []
+    assert membership.joining == ()
+
+
+def test_who_finishes_without_the_weights_of_a_step_has_finished_nothing() -> None:
+    membership = begun("a", "b")
+    membership.finished("a")
+    [said] = membership.died("b")
+    assert isinstance(said, Finish)
+    assert said.failed
+
+
+def test_a_worker_that_joins_again_or_no_longer_wants_to_changes_nothing() -> None:
+    membership = begun("a")
+    membership.joins("a")
+    assert membership.joining == ()
+    membership.joins("b")
+    membership.joins("c")
+    membership.died("c")
+    assert membership.joining == ("b",)
+    membership.leaves("b")
+    assert membership.joining == ()
+    assert vote_of_all(membership) == [Commit(0, 0, ("a",), loss=2.0)]
+    membership.joins("b")
+    assert vote_of_all(membership)[1:] == [Form(MembershipView(1, 2, ("a", "b"), ("b",), loss=2.0))]
+    assert membership.history[-1].why == "b joined"
+    assert vote_of_all(membership) == [Commit(1, 2, ("a", "b"), loss=2.0)], "its wish to leave was of its first try"
+
+
+def test_votes_of_others_and_votes_without_samples_count_for_nothing() -> None:
+    membership = begun("a", "b")
+    membership.joins("c")
+    assert membership.voted("c", 0, 0, 100.0, 1.0) == []
+    assert membership.awaited == ("a", "b")
+    membership.leaves("c")
+    membership.voted("a", 0, 0, 3.0, 1.0)
+    assert membership.voted("a", 0, 0, 3.0, 1.0) == []
+    assert membership.voted("b", 0, 0) == [Commit(0, 0, ("a", "b"), loss=3.0)]
+    membership.voted("a", 0, 1)
+    assert membership.voted("b", 0, 1) == [Commit(0, 1, ("a", "b"), loss=0.0)]
+
+
+def test_a_vote_is_late_while_leavers_hand_over() -> None:
+    membership = begun("a", "b", "c")
+    membership.leaves("a")
+    membership.leaves("b")
+    vote_of_all(membership)
+    assert membership.awaited == ("a", "b")
+    assert membership.voted("c", 0, 1, 1.0, 1.0) == []
+    assert membership.left("c") == [], "it was not its turn"
+    assert membership.left("b") == []
+    assert membership.awaited == ("a",)
+    assert membership.left("a") == [Form(MembershipView(1, 1, ("c",), loss=2.0))]
+    assert membership.history[-1].why == "b left, a left"
+    assert membership.wills == ()
+    [said] = membership.voted("a", 0, 1)
+    assert isinstance(said, Expel)
+
+
+def test_only_the_last_one_with_the_weights_is_kept_for_a_joiner() -> None:
+    membership = begun("a", "b")
+    membership.joins("c")
+    membership.leaves("b")
+    commit, *_ = vote_of_all(membership)
+    assert commit == Commit(0, 0, ("a", "b"), loss=2.0, parting=("b",), changes=True)
+    membership = begun("a", "b")
+    membership.joins("c")
+    membership.leaves("a")
+    membership.leaves("b")
+    commit, *_ = vote_of_all(membership)
+    assert commit == Commit(0, 0, ("a", "b"), loss=2.0, parting=("b",), changes=True)
+
+
+def test_training_is_over_when_all_members_have_left() -> None:
+    membership = begun("a", "b")
+    membership.leaves("a")
+    membership.leaves("b")
+    vote_of_all(membership)
+    assert membership.left("a", has_will=True) == []
+    assert membership.left("b") == [Finish("no worker is left after 1 steps: a left, b left")]
+
+
+def test_training_fails_when_the_last_one_with_the_weights_dies_while_it_leaves() -> None:
+    membership = begun("a", "b")
+    membership.leaves("a")
+    membership.leaves("b")
+    vote_of_all(membership)
+    membership.died("a", "was killed")
+    [said] = membership.left("b")
+    assert isinstance(said, Finish)
+    assert said.failed
+    assert said.why.startswith("a was killed, b left, and nobody is left who has the weights of step 1;")
+
+
+def test_a_death_in_one_change_of_members_is_none_of_the_next() -> None:
+    membership = begun("a", "b", "c")
+    membership.leaves("b")
+    vote_of_all(membership)
+    assert membership.died("b") == [Form(MembershipView(1, 1, ("a", "c"), loss=2.0, lost=("b",)))]
+    membership.leaves("a")
+    membership.leaves("c")
+    vote_of_all(membership)
+    membership.left("a")
+    assert membership.left("c") == [Finish("no worker is left after 2 steps: a left, c left")]
+
+
+def test_who_dies_after_it_has_left_or_before_it_takes_part_has_lost_nothing() -> None:
+    membership = begun("a", "b", "c", "d")
+    membership.joins("e")
+    membership.leaves("b")
+    membership.leaves("c")
+    vote_of_all(membership)
+    membership.left("b")
+    assert membership.died("b") == []
+    assert membership.died("e") == []
+    assert membership.died("d", "was killed") == [], "the others are told when all have handed over"
+    assert membership.awaited == ("c",)
+    assert membership.left("c") == [Form(MembershipView(1, 1, ("a",), loss=2.0, lost=("d",)))]
+    assert membership.history[-1].why == "b left, d was killed, c left"
+
+
+def test_a_new_one_that_dies_takes_no_weights_along() -> None:
+    membership = begun("a")
+    membership.joins("b")
+    vote_of_all(membership)
+    assert membership.died("b") == [
+        Form(MembershipView(2, 1, ("a",), loss=2.0, before=(("a", "b"),), lost=("b",))),
+    ]
+    membership.joins("c")
+    vote_of_all(membership)
+    vote_of_all(membership)
+    [said] = membership.died("a")
+    assert said == Form(MembershipView(4, 3, ("c",), loss=2.0, before=(("a", "c"),), lost=("a",))), "c has them"
+
+
 class Training(RuleBasedStateMachine):
     """Workers that do whatever they may, in any order, while the test notes what each of them knows."""
 

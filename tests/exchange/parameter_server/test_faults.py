@@ -177,7 +177,9 @@ def test_shards_that_come_back_from_any_state_or_from_none_are_sent_what_they_la
 WORDS = {"introduce": 6, "enrol": 4, "standing": 4, "push": 6, "pull": 6, "leave": 4}
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize(
+    "word", [pytest.param(word, marks=[pytest.mark.soak] * (word in ("introduce", "pull"))) for word in WORDS]
+)
 def test_a_shard_may_forget_everything_before_any_word(word: str) -> None:
     # A shard that was killed between `introduce` and `enrol` took a worker as a member of nothing: KeyError in `push`.
     def forget_at(servers: LocalServers, due: Iterator[bool], name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -194,7 +196,7 @@ def test_a_shard_may_forget_everything_before_any_word(word: str) -> None:
         assert not next(due), f"{word!r} was said at most {number} times"
 
 
-@pytest.mark.parametrize("sparse_answers", [False, True])
+@pytest.mark.parametrize("sparse_answers", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_the_memory_of_gd_sec_comes_back_too(sparse_answers: bool) -> None:
     options: dict[str, Any] = {"compressor": SPARSE, "optimizer": OPTIMIZER, "sparse_answers": sparse_answers}
     with LocalServers(2) as servers:

@@ -119,9 +119,8 @@ def check_simple(seed: int) -> None:
         assert seconds(chosen) <= seconds(other) * (1 + 1e-6), seed
 
 
-@pytest.mark.parametrize("first", range(5100, 5130, 10))  # without simple plans 5109, 5112 and 5128 fail
-def test_what_is_chosen_is_not_slower_than_a_simple_plan(first: int) -> None:
-    for seed in range(first, first + 10):
+def test_what_is_chosen_is_not_slower_than_a_simple_plan() -> None:
+    for seed in (*range(5100, 5106), 5109, 5112, 5128):  # the last three fail without simple plans
         check_simple(seed)
 
 

@@ -182,7 +182,7 @@ def test_a_generation_goes_on_without_those_that_were_dropped() -> None:
         told = [number for number in candidates if number % 5]
         algorithm.tell(told, evaluated(algorithm, told))
         algorithm.drop([number for number in candidates if number % 5 == 0])
-    assert len(algorithm._broods) == 1
+    assert len(algorithm._generations) == 1
 
 
 def test_a_generation_of_which_nothing_came_back_is_made_again() -> None:
@@ -207,7 +207,7 @@ def test_stragglers_that_are_carried_over_count_in_a_later_generation() -> None:
         algorithm.tell([number for number, _ in now], [outcome for _, outcome in now])
     algorithm.ask(12)
     assert algorithm.generation == 6
-    assert len(algorithm._broods) <= 3
+    assert len(algorithm._generations) <= 3
 
 
 def test_steady_state_selects_after_each_population_of_tells() -> None:

@@ -63,7 +63,9 @@ def plain_copy(agent: DQN, learner: Any) -> PlainNetwork:
     return plain
 
 
-@pytest.mark.parametrize("name", list(SETTINGS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.soak] * (name == "quantile")) for name in SETTINGS]
+)
 def test_updates_equal_those_of_a_plain_single_file(name: str) -> None:
     agent = DQN(target=TargetCopy(4), optimizer=ADAM, anneal_learning_rate=False, **SETTINGS[name])
     learner = agent.make_learner(SPEC, NETWORK, seed=3)

@@ -60,8 +60,9 @@ def plain_copy(learner: R2D2Learner) -> PlainRecurrent:
     return plain
 
 
-@pytest.mark.parametrize("burn_in", [0, 3])
-@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize(
+    ("n_step", "burn_in"), [(1, 0), (3, 3), *(pytest.param(*one, marks=pytest.mark.soak) for one in ((1, 3), (3, 0)))]
+)
 def test_updates_equal_those_of_plain_loops(burn_in: int, n_step: int) -> None:
     settings = agent(burn_in=burn_in, n_step=n_step)
     learner = settings.make_learner(SPEC, NETWORK, seed=3)

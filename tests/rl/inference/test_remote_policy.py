@@ -245,11 +245,11 @@ def inference_program(
     ("make", "replicas", "exact"),
     [
         (with_memory, 2, True),
-        (with_memory, 1, False),
-        (without_memory, 1, True),
+        (without_memory, 1, False),
         pytest.param(with_memory, 1, True, marks=pytest.mark.soak),
         pytest.param(without_memory, 2, True, marks=pytest.mark.soak),
-        pytest.param(without_memory, 1, False, marks=pytest.mark.soak),
+        pytest.param(with_memory, 1, False, marks=pytest.mark.soak),
+        pytest.param(without_memory, 1, True, marks=pytest.mark.soak),
     ],
 )
 def test_actors_of_a_program_collect_what_they_would_alone(

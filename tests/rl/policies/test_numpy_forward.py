@@ -10,13 +10,12 @@ import torch
 from torch import nn
 
 from ropewalk.rl.environments.spec import EnvironmentSpec
-from ropewalk.rl.networks.activations import ACTIVATIONS
 from ropewalk.rl.networks.distributions import Categorical, DiagonalGaussian
 from ropewalk.rl.networks.heads import GaussianHead, PolicyHead, QHead, ValueHead
 from ropewalk.rl.networks.impala_cnn import ImpalaCNN
 from ropewalk.rl.networks.initialisation import seeded
 from ropewalk.rl.networks.lstm import LSTM
-from ropewalk.rl.networks.mlp import MLP
+from ropewalk.rl.networks.mlp import ACTIVATIONS, MLP
 from ropewalk.rl.networks.normalisation import Normalised, observe
 from ropewalk.rl.networks.torso import as_torso
 from ropewalk.rl.policies.numpy_forward import numpy_forward

@@ -66,6 +66,29 @@ def test_what_is_cleared_does_not_come_back() -> None:
     assert not line.give_back(waiter)
 
 
+def test_an_item_that_is_lent_may_be_passed_on_to_another_call() -> None:
+    line, first, other = line_of(1, 2, 3), Waiter(party("a")), Waiter(party("b"))
+    item = line.lend(first).value
+    assert line.pass_on(first, other) is item
+    assert line.pass_on(first, other) is None, "it has it no more"
+    assert (line.num_lent, len(line)) == (1, 2)
+    assert not line.give_back(first)
+    line.give_back_all_of("b")
+    assert (line.num_lent, [each.label for each in line.items]) == (0, [0, 1, 2])  # type: ignore[attr-defined]
+
+
+def test_all_that_is_not_lent_can_be_taken_and_what_is_lent_still_comes_back() -> None:
+    line, waiter = line_of(1, 2, 3, heavy=(1,)), Waiter(party("a"))
+    line.lend(waiter)
+    assert [each.label for each in line.items] == [1, 2]  # type: ignore[attr-defined]
+    entries = line.take_all()
+    assert labels(entries) == [1, 2]
+    assert (len(line), line.size_bytes, line.num_lent) == (0, 0, 1)
+    assert line.give_back(waiter)
+    line.put_back(entries)
+    assert [line.lend(Waiter(party("a"))).value.label for _ in range(3)] == [0, 1, 2]
+
+
 class Lines(RuleBasedStateMachine):
     """A line against a list of numbers in which everything has its place for ever."""
 

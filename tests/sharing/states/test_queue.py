@@ -115,6 +115,98 @@ def test_a_queue_without_a_size_is_never_full() -> None:
     assert not desk.ask(desk.states[0], "full", A)
 
 
+def test_a_queue_is_at_rest_if_nothing_is_lent_and_only_readers_wait() -> None:
+    state = QueueState(maxsize=1, joinable=True)
+    desk = Desk(state)
+    assert state.is_at_rest()
+    reader = get(desk)
+    assert state.is_at_rest()
+    put(desk, 1)
+    assert not state.is_at_rest(), "its reader may not have got it"
+    desk.taken(reader)
+    assert state.is_at_rest()
+    joining = desk.call(state, "join", A)
+    assert not state.is_at_rest()
+    desk.time_over(joining)
+    assert state.is_at_rest()
+    put(desk, 2)
+    assert state.is_at_rest()
+    waiting = put(desk, 3)
+    assert not state.is_at_rest()
+    desk.time_over(waiting)
+    assert state.is_at_rest()
+
+
+def test_a_queue_at_rest_has_taken_back_what_was_leased() -> None:
+    state, lot = QueueState(), Lot()
+    desk = Desk(state)
+    for number in range(4):
+        put(desk, number)
+    desk.taken(desk.call(state, "get", B, lot))
+    lot.begun = 2
+    assert state.is_at_rest()
+    assert lot.closed_at == 2
+    assert [desk.ask(state, "get", C) for _ in range(2)] == [2, 3]
+
+
+def test_a_queue_is_not_at_rest_while_an_item_is_on_its_way_to_a_promised_place() -> None:
+    state, lot = QueueState(maxsize=5), Lot()
+    desk = Desk(state)
+    promised = desk.call(state, "put", A, Parcel(0), lot)
+    assert desk.end(promised) == 4
+    lot.begun = 2
+    assert not state.is_at_rest()
+    assert lot.closed_at == 2, "no further item sets out"
+    desk.ask(state, "put_many", A, [Parcel(1)])
+    assert state.is_at_rest()
+    unused = Lot()
+    desk.call(state, "put", A, Parcel(2), unused)
+    assert state.is_at_rest()
+    assert unused.closed_at == 1
+    assert state.leave()[0] and desk.ask(state, "empty", A)
+
+
+def test_a_queue_that_is_given_up_goes_on_in_another_place() -> None:
+    state, other = QueueState(joinable=True), QueueState(joinable=True)
+    desk, beyond = Desk(state), Desk(other)
+    for number in range(3):
+        put(desk, number)
+    desk.ask(state, "get", B)
+    items, num_unfinished, getters = state.leave()
+    assert ([item.label for item in items], num_unfinished, getters) == ([1, 2], 3, [])
+    assert desk.ask(state, "join", A), "nothing is left here"
+    other.enter(items, num_unfinished)
+    joining = beyond.call(other, "join", A)
+    assert [beyond.ask(other, "get", B) for _ in range(2)] == [1, 2]
+    for _ in range(2):
+        beyond.ask(other, "task_done", B)
+    assert joining in beyond.waiting
+    beyond.ask(other, "task_done", B)
+    assert beyond.end(joining) is True
+    waiting = [get(desk, who) for who in (B, C)]
+    assert state.leave() == ([], 0, waiting)
+    put(desk, "new")
+    assert desk.ask(state, "qsize", A) == 1, "those that have waited do so in the other place"
+
+
+def test_another_call_takes_the_place_of_one_that_reads() -> None:
+    state = QueueState()
+    desk = Desk(state)
+    first, second = get(desk, B), get(desk, C)
+    instead = Waiter(party("d"))
+    assert state.pass_on(second, instead) == []
+    put(desk, 1)
+    assert desk.end(first) == 1
+    assert [outcome.waiter for outcome in state.put(Waiter(A), Parcel(2)) if outcome.lent] == [instead]
+    further = Waiter(party("e"))
+    [outcome] = state.pass_on(instead, further)
+    assert (outcome.waiter, outcome.value, outcome.lent) == (further, Parcel(2), True)
+    state.give_up(instead, timed_out=False)
+    assert desk.ask(state, "empty", A)
+    state.give_up(further, timed_out=False)
+    assert desk.ask(state, "get", A) == 2
+
+
 def test_join_waits_until_each_item_is_done() -> None:
     state = QueueState(joinable=True)
     desk = Desk(state)

@@ -99,6 +99,8 @@ class Both:
             outcome = self.do("decide", part, method, key, args)
             if outcome is None:
                 self.waiting[key] = part
+            elif outcome.lent and which > 14:
+                self.do("give_up", part, key, False)  # the caller never hears of it
             elif outcome.lent:
                 self.do("taken", part, key)
         elif what == "death":

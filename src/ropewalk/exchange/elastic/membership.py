@@ -345,9 +345,7 @@ class Membership:
             if stay:
                 reasons = [*reasons, f"{', '.join(self._joining)} joined"]
             self._joining = {}
-        self._has_weights &= set(members)
-        self._leaving &= set(members)
-        self._votes, self._parting, self._staying = {}, set(), ()
+        self._votes = {}
         newcomers = tuple(name for name in members[1:] if name not in self._has_weights)
         before: tuple[tuple[str, ...], ...] = ()
         if in_step and self.view:

@@ -33,8 +33,7 @@ from ropewalk.exchange.exchange import Exchange, ExchangeReport, StepRecord
 from ropewalk.exchange.groups.group import Group, Work
 from ropewalk.exchange.groups.link_emulation import LinkEmulation
 from ropewalk.exchange.not_finite import NanPolicy, check_policy, is_finite
-from ropewalk.exchange.observer import WHOLE_STEP, Observer
-from ropewalk.exchange.observers import Observers
+from ropewalk.exchange.observers import WHOLE_STEP, Observer, Observers
 from ropewalk.exchange.parameter_server.enrolment import Enrolment
 from ropewalk.exchange.parameter_server.outcomes import Mode, PullAnswer, ServerSettings, staleness_bound
 from ropewalk.exchange.parameter_server.pieced_model import PiecedModel

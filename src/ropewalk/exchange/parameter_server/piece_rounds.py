@@ -95,8 +95,7 @@ class PieceRounds:
             self._settle()
         else:
             self._reopen()
-        began = self.settled >= 0 or self._result is not None
-        if began and self.settled + 1 < step and settings.optimizer is not None:
+        if self.settled >= 0 and self.settled + 1 < step and settings.optimizer is not None:
             return Behind(self.settled + 1)  # the weights of these rounds are lost here
         self.settled = step - 1
         self._inbox.clear()
@@ -172,8 +171,7 @@ class PieceRounds:
         if step < clock:
             return Accepted()
         self.corrupt.pop(worker, None)
-        if self._open and self._open.step < step:
-            self._settle()
+        self._settle()  # an open round is that of the step before
         self._inbox.setdefault(step, {})[worker] = pushed
         self._samples[worker] = pushed.samples
         self.clocks[worker] = step + 1

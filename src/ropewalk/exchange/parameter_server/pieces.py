@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import ExchangeInvalid
-from ropewalk.exchange.buckets import BucketEntry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout, check_names
 
 PIECE_BYTES = 4 << 20
 """As in BytePS: large enough for the bandwidth of a link, small enough to be overtaken."""
@@ -90,12 +90,7 @@ def cut_pieces(
         ExchangeInvalid: there are no shards, or the size is below 1.
     """
     parameters = list(entries)
-    if not parameters:
-        raise ValueError("there are no parameters to exchange gradients of; does any of them require a gradient?")
-    names = [entry.name for entry in parameters]
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"two parameters have the same name: {', '.join(twice)}")
+    check_names(parameters)
     if num_shards < 1 or piece_bytes < 1:
         raise ExchangeInvalid(
             f"a parameter server has 1 shard or more and pieces of 1 byte or more, not {num_shards} and {piece_bytes}"

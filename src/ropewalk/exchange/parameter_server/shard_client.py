@@ -105,7 +105,7 @@ class ShardClient:
         index: index of the shard.
         shard: client of the shard.
         worker: name of this worker.
-        desk: the listener, which encodes pushes and receives answers.
+        listener: the listener, which encodes pushes and receives answers.
         in_flight_bytes: maximum number of bytes that are pushed and not answered; a single piece may be larger.
         replay_bytes: maximum number of pushed bytes that are kept; the oldest are dropped first.
         keeps_all: whether pushes of more than the last two steps are worth keeping.
@@ -118,7 +118,7 @@ class ShardClient:
         index: int,
         shard: Any,  # a client; its methods are made at run time
         worker: str,
-        desk: ShardListener,
+        listener: ShardListener,
         *,
         in_flight_bytes: int,
         replay_bytes: int,
@@ -131,7 +131,7 @@ class ShardClient:
         """Members that the shard waits for."""
         self._shard = shard
         self._worker = worker
-        self._desk = desk
+        self._listener = listener
         self._in_flight_limit = in_flight_bytes
         self._replay_limit = replay_bytes
         self._keeps_all = keeps_all
@@ -205,10 +205,10 @@ class ShardClient:
             try:
                 job()
             except BaseException as error:  # whatever the error, the waiting worker must be told
-                self._desk.failed(attempt, error)
+                self._listener.failed(attempt, error)
 
     def _push_new(self, key: int, attempt: Attempt) -> None:
-        letter = self._desk.encode(key, attempt)
+        letter = self._listener.encode(key, attempt)
         if letter is None:
             return
         if not self._keep(key, letter, attempt):
@@ -252,7 +252,7 @@ class ShardClient:
         with self._news:
             letters = [letter for letter in self._kept.get(key, ()) if letter.step >= step]
         if not letters or letters[0].step > step:
-            self._desk.failed(attempt, self._too_old(step, letters))
+            self._listener.failed(attempt, self._too_old(step, letters))
             return
         for letter in letters:
             self._put(_AT_ONCE, lambda letter=letter: self._send(key, letter, attempt))
@@ -271,14 +271,14 @@ class ShardClient:
                 f"the members of epoch {attempt.epoch} are no more, there is an epoch {epoch}; regroup",
                 epoch=attempt.epoch,
             )
-            self._desk.failed(attempt, error)
+            self._listener.failed(attempt, error)
         elif epoch == attempt.epoch:
             error = MemberLost(
                 f"server {self.index} does not count {self._worker!r} among the members of epoch {epoch} any more",
                 members=(self._worker,),
                 epoch=epoch,
             )
-            self._desk.failed(attempt, error)
+            self._listener.failed(attempt, error)
         else:
             with self._news:
                 if self._returning is attempt:  # each message in flight gets this answer
@@ -293,7 +293,7 @@ class ShardClient:
                 self._returning = None
         if attempt.over:
             return
-        self._desk.enrol_again(self.index)
+        self._listener.enrol_again(self.index)
         with self._news:
             pushed = [(key, letters[-1]) for key, letters in self._kept.items() if letters]
             self._awaited -= {key for key, _ in pushed}
@@ -391,13 +391,15 @@ class ShardClient:
         for answer in pulled.answers:
             if self._port:
                 self._port.received(len(answer.data), arrived_at)
-            self._desk.deliver(answer, attempt)
+            self._listener.deliver(answer, attempt)
         for key, step in pulled.behind.items():
             why = pulled.corrupt.get(key)
             if why is not None:
                 attempt.resends[key] = attempt.resends.get(key, 0) + 1
                 if attempt.resends[key] > _MOST_RESENDS:
-                    self._desk.failed(attempt, MessageCorrupt(f"server {self.index} cannot read piece {key}: {why}"))
+                    self._listener.failed(
+                        attempt, MessageCorrupt(f"server {self.index} cannot read piece {key}: {why}")
+                    )
                     return
             self._replay(key, step, attempt)
 
@@ -405,4 +407,4 @@ class ShardClient:
         with self._news:
             if self._attempt is attempt:
                 self._awaited.clear()
-        self._desk.failed(attempt, error)
+        self._listener.failed(attempt, error)

@@ -13,11 +13,11 @@ from one generator.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Mapping
 
 from torch import fx
 
+from ropewalk.pipeline.topological import topological_order
 from ropewalk.pipeline.tracing.aliasing import ObservedValue
 from ropewalk.pipeline.tracing.captured import Captured, PlaceholderKind
 from ropewalk.pipeline.tracing.marks import CUT_HERE
@@ -225,22 +225,9 @@ class _Grouping:
         """Return the sets in topological order, the one with the earliest call first where there is a choice."""
         after = self._edges()
         members = {root: self._members(root) for root in after}
-        waiting = dict.fromkeys(after, 0)
-        for ends in after.values():
-            for end in ends:
-                waiting[end] += 1
         main = {root: max(map(self._weighty_position, nodes)) for root, nodes in members.items()}
-        ready = [(main[root], self._position[root], root) for root, count in waiting.items() if not count]
-        heapq.heapify(ready)
-        order: list[list[fx.Node]] = []
-        while ready:
-            root = heapq.heappop(ready)[2]
-            order.append(members[root])
-            for end in after[root]:
-                waiting[end] -= 1
-                if not waiting[end]:
-                    heapq.heappush(ready, (main[end], self._position[end], end))
-        return order
+        order = topological_order(after, lambda root: (main[root], self._position[root]))
+        return [members[root] for root in order]
 
     def _weighty_position(self, node: fx.Node) -> int:
         return -1 if self._is_view(node) or node.op == "get_attr" else self._position[node]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.population.algorithm import Algorithm
-from ropewalk.population.ga_candidates import ChainEvaluator, GACandidates, brood_from, brood_of
+from ropewalk.population.ga_candidates import ChainEvaluator, GACandidates, candidates_from, candidates_of
 from ropewalk.population.identity import check_identity
 from ropewalk.population.noise_table import NoiseTable
 from ropewalk.population.outcome import Outcome
@@ -108,7 +108,7 @@ class Genetic(Algorithm[int]):
         self._children: list[tuple[int, float]] = []  # (number, fitness) of this generation, in the order of telling
         self._replays: list[tuple[int, float]] = []  # (number, fitness) of further episodes
         self._next = 0
-        self._broods = [GACandidates(0, (ROOT,), (), episodes, initial_sigma or sigma, seed)]
+        self._generations = [GACandidates(0, (ROOT,), (), episodes, initial_sigma or sigma, seed)]
         """The current generation, and older ones of which candidates are still under way; oldest first."""
         self._under_way = {0: 0}
         """Number of candidates of each generation under way (neither told nor dropped), by its first number."""
@@ -120,8 +120,8 @@ class Genetic(Algorithm[int]):
         """Return candidate numbers: those of a whole generation if `n >= population`, else `n` of them."""
         if n < 0:
             raise ValueError(f"n must be 0 or more candidates, not {n}")
-        handed_out = self._next - self._brood.first
-        size = self._brood.first_child - self._brood.first + self.population
+        handed_out = self._next - self._newest.first
+        size = self._newest.first_child - self._newest.first + self.population
         asks_for_generations = n >= self.population
         was_cut_short = asks_for_generations and handed_out >= size and self._children
         if len(self._children) >= self.population or was_cut_short:
@@ -130,59 +130,59 @@ class Genetic(Algorithm[int]):
         if asks_for_generations:
             n = size - handed_out if handed_out < size else self.population
         self._next += n
-        self._under_way[self._brood.first] += n
+        self._under_way[self._newest.first] += n
         return range(self._next - n, self._next)
 
     def drop(self, candidates: Sequence[int]) -> None:
         for number in candidates:
-            self._under_way[self._brood_of(number).first] -= 1
+            self._under_way[self._candidates_of(number).first] -= 1
 
     def evaluator(self) -> ChainEvaluator:
         """Return the evaluator of the current generation; after a resumption, it includes older unfinished ones."""
         if self._evaluator is None:
-            chains, position_of = self._lineage.pack(_nodes_of(self._broods), self._cache_bytes)
-            broods = [
+            chains, position_of = self._lineage.pack(_nodes_of(self._generations), self._cache_bytes)
+            generations = [
                 replace(
-                    brood,
-                    parents=tuple(position_of[node] for node in brood.parents),
-                    champions=tuple(position_of[node] for node in brood.champions),
+                    generation,
+                    parents=tuple(position_of[node] for node in generation.parents),
+                    champions=tuple(position_of[node] for node in generation.champions),
                 )
-                for brood in self._broods
+                for generation in self._generations
             ]
-            self._evaluator = ChainEvaluator(chains, broods)
+            self._evaluator = ChainEvaluator(chains, generations)
         return self._evaluator
 
     @property
-    def _brood(self) -> GACandidates:
-        return self._broods[-1]
+    def _newest(self) -> GACandidates:
+        return self._generations[-1]
 
-    def _brood_of(self, number: int) -> GACandidates:
-        if not self._broods[0].first <= number < self._next:
+    def _candidates_of(self, number: int) -> GACandidates:
+        if not self._generations[0].first <= number < self._next:
             raise ValueError(
                 f"candidate {number} is not under way: those of the oldest unfinished generation begin with "
-                f"{self._broods[0].first}, and {self._next} were asked for in all"
+                f"{self._generations[0].first}, and {self._next} were asked for in all"
             )
-        return brood_of(number, self._broods)
+        return candidates_of(number, self._generations)
 
     # Selection
 
     def tell(self, candidates: Sequence[int], outcomes: Sequence[Outcome]) -> None:
         """Record the fitnesses; when a generation is complete, select the next one."""
         for number, outcome in zip(candidates, outcomes, strict=True):
-            brood = self._brood_of(number)
-            self._under_way[brood.first] -= 1
-            if number >= brood.first_child:
+            generation = self._candidates_of(number)
+            self._under_way[generation.first] -= 1
+            if number >= generation.first_child:
                 self._children.append((number, outcome.fitness))
-            elif brood.champion(number) in self._records:
+            elif generation.champion(number) in self._records:
                 self._replays.append((number, outcome.fitness))
-        num_replays = sum(number >= self._brood.first for number, _ in self._replays)
-        if len(self._children) >= self.population and num_replays >= self._brood.first_child - self._brood.first:
+        num_replays = sum(number >= self._newest.first for number, _ in self._replays)
+        if len(self._children) >= self.population and num_replays >= self._newest.first_child - self._newest.first:
             self._select()
 
     def _select(self) -> None:
         """Truncation selection: the best children and the elites become the parents of the next generation."""
         for number, fitness in sorted(self._replays):  # sorted, so that sums do not depend on the order of arrival
-            record = self._records[self._brood_of(number).champion(number)]
+            record = self._records[self._candidates_of(number).champion(number)]
             record.total += fitness
             record.count += 1
         played = [node for node, record in self._records.items() if record.count]
@@ -197,29 +197,33 @@ class Genetic(Algorithm[int]):
         self._children, self._replays = [], []
         self.generation += 1
         sigma = self._sigma * self._sigma_decay**self.generation
-        self._broods = [brood for brood in self._broods if self._under_way[brood.first] > 0]
-        self._broods.append(GACandidates(self._next, self._elites + nodes, champions, self._episodes, sigma, self.seed))
-        self._under_way = {brood.first: self._under_way.get(brood.first, 0) for brood in self._broods}
-        self._lineage.keep(_nodes_of(self._broods))
+        self._generations = [generation for generation in self._generations if self._under_way[generation.first] > 0]
+        self._generations.append(
+            GACandidates(self._next, self._elites + nodes, champions, self._episodes, sigma, self.seed)
+        )
+        self._under_way = {
+            generation.first: self._under_way.get(generation.first, 0) for generation in self._generations
+        }
+        self._lineage.keep(_nodes_of(self._generations))
         self._evaluator = None
 
     def _adopt(self, number: int) -> int:
         """Add a child to the lineage; returns its node."""
-        brood = self._brood_of(number)
-        parent, index = brood.child(number, self._noise, self._lineage.dim)
-        return self._lineage.add(parent, index, brood.sigma)
+        generation = self._candidates_of(number)
+        parent, index = generation.child(number, self._noise, self._lineage.dim)
+        return self._lineage.add(parent, index, generation.sigma)
 
     # Results
 
     @property
     def genome(self) -> SeedChain | None:
         """The chain of the best elite; without elites, of the best of the last generation; None before there is any."""
-        node = (self._elites or self._brood.parents)[0]
+        node = (self._elites or self._newest.parents)[0]
         return None if node == ROOT else self._lineage.chain(node)
 
     def incumbent(self) -> Vector | None:
         """Return the parameters of `genome`."""
-        node = (self._elites or self._brood.parents)[0]
+        node = (self._elites or self._newest.parents)[0]
         if node == ROOT:
             return None
         chains, positions = self._lineage.pack([node], self._cache_bytes)
@@ -227,11 +231,11 @@ class Genetic(Algorithm[int]):
 
     def figures(self) -> dict[str, float]:
         """Return the mutation's sigma, and the length, mean fitness and number of episodes of the best chain."""
-        figures = {"sigma": self._brood.sigma}
+        figures = {"sigma": self._newest.sigma}
         if self._elites:
             record = self._records[self._elites[0]]
             figures |= {"elite": record.mean, "elite_episodes": float(record.count)}
-        return figures | {"links": float(self._lineage.depth((self._elites or self._brood.parents)[0]))}
+        return figures | {"links": float(self._lineage.depth((self._elites or self._newest.parents)[0]))}
 
     # State
 
@@ -241,7 +245,10 @@ class Genetic(Algorithm[int]):
             "identity": self._identity(),
             "generation": self.generation,
             "next": self._next,
-            "broods": [asdict(brood) | {"under_way": self._under_way[brood.first]} for brood in self._broods],
+            "broods": [
+                asdict(generation) | {"under_way": self._under_way[generation.first]}
+                for generation in self._generations
+            ],
             "elites": list(self._elites),
             "records": _table([(node, record.total, record.count) for node, record in self._records.items()], 3),
             "children": _table(self._children, 2),
@@ -254,8 +261,8 @@ class Genetic(Algorithm[int]):
         self._lineage.load_state_dict(state["lineage"])
         self.generation: int = state["generation"]
         self._next = state["next"]
-        self._under_way = {brood["first"]: brood["under_way"] for brood in state["broods"]}
-        self._broods = [brood_from(brood) for brood in state["broods"]]
+        self._under_way = {generation["first"]: generation["under_way"] for generation in state["broods"]}
+        self._generations = [candidates_from(generation) for generation in state["broods"]]
         self._elites = tuple(state["elites"])
         self._records = {
             int(node): _ChampionRecord(total, int(count)) for node, total, count in state["records"].tolist()
@@ -280,8 +287,8 @@ class Genetic(Algorithm[int]):
         }
 
 
-def _nodes_of(broods: Iterable[GACandidates]) -> list[int]:
-    return [node for brood in broods for node in brood.parents + brood.champions if node != ROOT]
+def _nodes_of(generations: Iterable[GACandidates]) -> list[int]:
+    return [node for generation in generations for node in generation.parents + generation.champions if node != ROOT]
 
 
 def _table(rows: Sequence[tuple[float, ...]], num_columns: int) -> NDArray[np.float64]:

@@ -109,7 +109,7 @@ class POET(Algorithm[int]):
         self._num_evaluations = 0
         self._num_draws = 0
         self._num_late = 0
-        self._brood: list[Child] = []
+        self._offspring: list[Child] = []
         """Children that may still be admitted in this iteration, the most novel first."""
         self._child: Child | None = None
         """The child in which agents are being evaluated; None while they are evaluated in each other's environments."""
@@ -210,11 +210,11 @@ class POET(Algorithm[int]):
         if self.reproduction.is_due(self.generation):
             self._num_admitted = 0
             rng = np.random.default_rng([self.seed, self.generation])
-            self._brood = self.reproduction.mutations(self._space, self.pairs, rng)
-            if self._brood:
+            self._offspring = self.reproduction.mutations(self._space, self.pairs, rng)
+            if self._offspring:
                 agent_of = {niche.number: agent for agent, niche in enumerate(self._niches)}
-                bouts = [self._as_it_is(agent_of[child.parent], place) for place, child in enumerate(self._brood)]
-                self._begin(RoundPhase.CHILDREN, bouts, [child.environment for child in self._brood])
+                bouts = [self._as_it_is(agent_of[child.parent], place) for place, child in enumerate(self._offspring)]
+                self._begin(RoundPhase.CHILDREN, bouts, [child.environment for child in self._offspring])
                 return
         self._begin_step()
 
@@ -289,20 +289,22 @@ class POET(Algorithm[int]):
     # New environments: algorithm 3
 
     def _select_children(self) -> None:
-        scores = [self._round.score(bout) for bout in range(len(self._brood))]
+        scores = [self._round.score(bout) for bout in range(len(self._offspring))]
         fit = [
-            child for child, score in zip(self._brood, scores, strict=True) if self.reproduction.meets_criterion(score)
+            child
+            for child, score in zip(self._offspring, scores, strict=True)
+            if self.reproduction.meets_criterion(score)
         ]
         others = [pair.environment for pair in self.archive + self.pairs]
-        self._brood = self.reproduction.most_novel_first(self._space, fit, others)
+        self._offspring = self.reproduction.most_novel_first(self._space, fit, others)
         self._next_child()
 
     def _next_child(self) -> None:
-        if self._brood and self._num_admitted < self.reproduction.admitted:
-            self._child = self._brood.pop(0)
+        if self._offspring and self._num_admitted < self.reproduction.admitted:
+            self._child = self._offspring.pop(0)
             self._begin_candidates()
             return
-        self._child, self._brood = None, []
+        self._child, self._offspring = None, []
         while len(self._niches) > self.reproduction.capacity:
             self._retire(self._niches.pop(0))
         self._begin_step()
@@ -338,7 +340,7 @@ class POET(Algorithm[int]):
             "niches": [niche.state_dict() for niche in self._niches],
             "archive": [asdict(pair) for pair in self.archive],
             "lineage": self.lineage.state_dict(),
-            "brood": [asdict(child) for child in self._brood],
+            "brood": [asdict(child) for child in self._offspring],
             "child": asdict(self._child) if self._child else None,
             "num_admitted": self._num_admitted,
             "direct": list(self._direct),
@@ -355,7 +357,7 @@ class POET(Algorithm[int]):
         self._niches = [Niche.from_state_dict(niche, self.learning) for niche in state["niches"]]
         self.archive = [AgentEnvPair(**pair) for pair in state["archive"]]
         self.lineage = Lineage.from_state_dict(state["lineage"])
-        self._brood = [Child(**child) for child in state["brood"]]
+        self._offspring = [Child(**child) for child in state["brood"]]
         self._child = Child(**state["child"]) if state["child"] else None
         self._direct = list(state["direct"])
         self._phase = RoundPhase(state["phase"])
@@ -363,7 +365,7 @@ class POET(Algorithm[int]):
         if self._phase is RoundPhase.PROPOSALS:
             agents = [np.array(proposal, np.float32) for proposal in state["proposals"]]
         if self._phase is RoundPhase.CHILDREN:
-            environments = [child.environment for child in self._brood]
+            environments = [child.environment for child in self._offspring]
         self._round = BoutRound.from_state_dict(state["round"], agents, environments, self._draws)
         self.population = self._round.size
 

@@ -39,11 +39,11 @@ class _AskJob(PoolJob):
 
     def accept(self, first: int, count: int, batch: ResultBatch, offset: int) -> None:
         self._executor.filed.append((self, first, count, batch, offset))
-        self._executor.bell.ring()
+        self._executor.notifier.ring()
 
     def abandon(self, error: BaseException) -> None:
         self._executor.broken = error
-        self._executor.bell.ring()
+        self._executor.notifier.ring()
 
 
 class RopewalkPool:
@@ -69,7 +69,7 @@ class RopewalkPool:
         self._evaluator: tuple[Evaluator[Any] | None, Any] = (None, None)
         self._jobs: dict[_AskJob, None] = {}
         self.filed: deque[tuple[_AskJob, int, int, ResultBatch, int]] = deque()
-        self.bell = Notifier()
+        self.notifier = Notifier()
         self.broken: BaseException | None = None
 
     @property
@@ -105,7 +105,7 @@ class RopewalkPool:
         self._pool.start_job(job, code, self._cut(items), CallKind.ONE, seed)
 
     def collect(self, timeout_s: float | None) -> list[FinishedEvaluation]:
-        self.bell.wait_until(lambda: self.filed or self.broken, timeout_s)
+        self.notifier.wait_until(lambda: self.filed or self.broken, timeout_s)
         arrivals: list[FinishedEvaluation] = []
         while self.filed:
             job, first, count, batch, offset = self.filed.popleft()

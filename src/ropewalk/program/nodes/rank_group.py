@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from ropewalk.program.node import Node, call_arguments, label_of
-from ropewalk.program.signatures import misfit
+from ropewalk.program.node import FunctionNode
 
 if TYPE_CHECKING:
     from ropewalk.program.node_context import NodeContext
 
 
-class RankGroup(Node[Any]):
+class RankGroup(FunctionNode):
     """Runs `function(*args, **kwargs)` in each of `size` processes, with the environment that `torchrun` would set.
 
     RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT and the other
@@ -51,28 +50,12 @@ class RankGroup(Node[Any]):
         self.kwargs = kwargs
 
     @property
-    def label(self) -> str:
-        return label_of(self.function)
-
-    @property
     def num_replicas(self) -> int | None:
         return self.size
 
     @property
     def least_replicas(self) -> int | None:
         return None if self.least == self.size else self.least
-
-    @property
-    def finite(self) -> bool:
-        return True
-
-    def arguments(self) -> dict[str, Any]:
-        return call_arguments("function", self.function, self.args, self.kwargs)
-
-    def problems(self) -> Iterable[str]:
-        reason = misfit(self.function, self.args, self.kwargs)
-        if reason:
-            yield reason
 
     def refuses_threads(self) -> str:
         return "each rank needs a process of its own, because torch.distributed keeps one group per process"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ropewalk.program.node import Node, call_arguments, label_of
-from ropewalk.program.signatures import misfit
+from ropewalk.program.node import FunctionNode
 
 if TYPE_CHECKING:
     from ropewalk.program.node_context import NodeContext
 
 
-class Worker(Node[Any]):
+class Worker(FunctionNode):
     """Runs `function(*args, **kwargs)` to its end; for a class, makes the object and calls its `run()`.
 
     The program is complete when all of its workers are. A worker's return value is dropped; a worker passes its results
@@ -47,21 +46,8 @@ class Worker(Node[Any]):
         self.args = args
         self.kwargs = kwargs
 
-    @property
-    def label(self) -> str:
-        return label_of(self.function)
-
-    @property
-    def finite(self) -> bool:
-        return True
-
-    def arguments(self) -> dict[str, Any]:
-        return call_arguments("function", self.function, self.args, self.kwargs)
-
     def problems(self) -> Iterable[str]:
-        reason = misfit(self.function, self.args, self.kwargs)
-        if reason:
-            yield reason
+        yield from super().problems()
         if isinstance(self.function, type) and not callable(getattr(self.function, "run", None)):
             yield (
                 f"class {self.label} has no method `run`, which is what a worker does; "

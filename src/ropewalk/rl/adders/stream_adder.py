@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.errors import NotFinite
 from ropewalk.rl.adders.adder import Adder
-from ropewalk.rl.adders.not_finite import check_finite
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.insertion import Insertion, NewItems
@@ -107,10 +107,43 @@ def window_rows(steps: NDArray[np.int64], envs: NDArray[np.int64], length: int, 
     return (steps[:, None] + np.arange(length)) * num_envs + envs[:, None]
 
 
+def check_finite(block: Block, first_step: int = 0) -> None:
+    """Refuse a block with rewards or observations that are not finite.
+
+    Args:
+        block: to be checked.
+        first_step: number of its first step within its run id, for the message.
+
+    Raises:
+        NotFinite: names the environment, the step and the column of the first such value.
+    """
+    for name, array in _checked(block):
+        if np.isfinite(array).all():
+            continue
+        step, env = (int(each) for each in np.argwhere(~np.isfinite(array))[0][:2])
+        bad = array[step, env]
+        value = bad[~np.isfinite(bad)].flat[0] if bad.ndim else bad
+        raise NotFinite(
+            f"{name} of environment {env} is {value} at step {first_step + step} of run {block.run_id} (step {step} of "
+            f"block {block.number}); the block was not added to replay. Look at this environment or clip what it gives",
+            column=name,
+            run_id=block.run_id,
+            env=env,
+            step=first_step + step,
+        )
+
+
+def _checked(block: Block) -> Iterable[tuple[str, Array]]:
+    for name, array in block.columns.items():
+        if array.dtype.kind in "fc" and (name == "reward" or name.partition(".")[0] == "observation"):
+            yield name, array
+
+
 __all__ = [
     "Added",
     "PriorityFunction",
     "StreamAdder",
+    "check_finite",
     "extra_names",
     "flat_rows",
     "observation_names",

@@ -91,21 +91,4 @@ class Agent(ABC):
         del spec
 
 
-def check_replay(agent: Agent, item: str, learning_starts: int, replay_size: int) -> None:
-    """Raise unless an agent can learn from replay: batches have a size of their own, and enough items fit.
-
-    Args:
-        agent: the agent.
-        item: what replay holds, such as "transitions".
-        learning_starts: number of items with which updates begin.
-        replay_size: number of items that replay holds.
-
-    Raises:
-        ValueError: it cannot.
-    """
-    require(agent, "batch_size", (agent.batch_size or 0) >= 1, f"a number of {item}, such as 64")
-    rule = f"from 1 to replay_size={replay_size} {item}, or updates would never begin"
-    require(agent, "learning_starts", 1 <= learning_starts <= replay_size, rule)
-
-
-__all__ = ["Agent", "NetworkFactory", "check_replay", "require"]
+__all__ = ["Agent", "NetworkFactory", "require"]

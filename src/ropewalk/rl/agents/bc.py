@@ -16,13 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.rl.adders.n_step import NStepAdder
-from ropewalk.rl.agents.agent import Agent, NetworkFactory, require
+from ropewalk.rl.agents.agent import NetworkFactory, require
 from ropewalk.rl.agents.continuous import make_actor
-from ropewalk.rl.agents.replay_ratio import ratio_table
+from ropewalk.rl.agents.replay_agent import ReplayAgent, transition_signature
 from ropewalk.rl.agents.td3 import make_deterministic_actor
-from ropewalk.rl.agents.transition_signature import transition_signature
 from ropewalk.rl.environments.spec import Array, ContinuousAction, EnvironmentSpec
-from ropewalk.rl.learners.gradient_step import GradientStep, NotFiniteRule
+from ropewalk.rl.learners.gradient_step import NotFiniteRule
 from ropewalk.rl.learners.learner import Learner, Update
 from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
 from ropewalk.rl.learners.transitions import as_tensor, observation_tensor
@@ -42,7 +41,7 @@ _DEFAULT_OPTIMIZER = TorchAdam(1e-3)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BC(Agent):
+class BC(ReplayAgent):
     """Behaviour cloning, for `rl.train_offline`. Networks have no memory.
 
     Pomerleau, ALVINN: An Autonomous Land Vehicle in a Neural Network, 1988.
@@ -93,18 +92,13 @@ class BC(Agent):
 
     def make_tables(self, spec: EnvironmentSpec, *, groups: int, seed: int) -> list[ReplayTable]:
         """Make a table that is sampled uniformly, one batch for each transition."""
-        batch_size = self.items_of_batch(groups)
-        table = ratio_table(
-            self.table,
-            samples_per_insert=batch_size,
-            learning_starts=1,
-            batch_size=batch_size,
-            items_per_round=self.unroll * self.envs * groups,
-            max_size=self.replay_size,
-            signature=transition_signature(spec),
+        return self.table_of(
+            transition_signature(spec),
+            groups=groups,
             seed=seed,
+            samples_per_insert=self.items_of_batch(groups),
+            learning_starts=1,
         )
-        return [table]
 
     def make_adder(self, spec: EnvironmentSpec) -> NStepAdder:
         """Make the adder of transitions."""
@@ -138,12 +132,7 @@ class BCLearner(Learner):
                 self._distribution = for_spec(spec.action)
                 actor = make_actor(network, spec, self._distribution.size, "BC")
         self.actor: nn.Module = actor.to(self._device)
-        self._step = GradientStep(
-            self.actor.parameters(),
-            settings.optimizer,
-            max_norm=settings.max_grad_norm,
-            not_finite=settings.not_finite,
-        )
+        self._step = settings.gradient_step(self.actor)
 
     def update(self, batch: Batch, progress: float) -> Update:
         """Learn from one batch; see `Learner.update`."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from torch import nn
 
 from ropewalk.rl.adders.n_step import NStepAdder
-from ropewalk.rl.agents.agent import Agent, NetworkFactory, check_replay, require
-from ropewalk.rl.agents.replay_ratio import ratio_table
-from ropewalk.rl.agents.transition_signature import transition_signature
+from ropewalk.rl.agents.agent import NetworkFactory, require
+from ropewalk.rl.agents.replay_agent import ReplayAgent, transition_signature
 from ropewalk.rl.environments.spec import EnvironmentSpec
-from ropewalk.rl.learners.gradient_step import GradientStep, NotFiniteRule
+from ropewalk.rl.learners.gradient_step import NotFiniteRule
 from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
 from ropewalk.rl.networks.initialisation import POLICY_GAIN, orthogonal
 from ropewalk.rl.networks.memoryless import without_memory
@@ -26,7 +25,7 @@ _DEFAULT_OPTIMIZER = TorchAdam(3e-4)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContinuousAgent(Agent):
+class ContinuousAgent(ReplayAgent):
     """Settings that SAC and TD3 share.
 
     Attributes:
@@ -61,7 +60,7 @@ class ContinuousAgent(Agent):
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work together."""
-        check_replay(self, "transitions", self.learning_starts, self.replay_size)
+        self.check_replay(self.learning_starts)
         require(self, "updates_per_step", self.updates_per_step > 0, "above 0")
 
     @property
@@ -69,28 +68,19 @@ class ContinuousAgent(Agent):
         """What messages call the agent."""
         return type(self).__name__
 
-    def gradient_step(self, module: nn.Module, optimizer: OptimizerFactory) -> GradientStep:
-        """Make the steps of a module's weights."""
-        return GradientStep(module.parameters(), optimizer, max_norm=self.max_grad_norm, not_finite=self.not_finite)
-
     def check(self, spec: EnvironmentSpec) -> None:
         """Raise if actions are not continuous, or have no finite bounds; see `Agent.check`."""
         ActionScaling.for_spec(spec, self.name)
 
     def make_tables(self, spec: EnvironmentSpec, *, groups: int, seed: int) -> list[ReplayTable]:
         """Make a table that is sampled uniformly, `updates_per_step` batches for each transition."""
-        batch_size = self.items_of_batch(groups)
-        table = ratio_table(
-            self.table,
-            samples_per_insert=batch_size * self.updates_per_step,
-            learning_starts=self.learning_starts,
-            batch_size=batch_size,
-            items_per_round=self.unroll * self.envs * groups,
-            max_size=self.replay_size,
-            signature=transition_signature(spec),
+        return self.table_of(
+            transition_signature(spec),
+            groups=groups,
             seed=seed,
+            samples_per_insert=self.items_of_batch(groups) * self.updates_per_step,
+            learning_starts=self.learning_starts,
         )
-        return [table]
 
     def make_adder(self, spec: EnvironmentSpec) -> NStepAdder:
         """Make the adder of transitions over `n_step` steps."""

@@ -33,13 +33,12 @@ from typing import Literal, TypeAlias
 
 from ropewalk.near_names import check_choice
 from ropewalk.rl.adders.n_step import NStepAdder
-from ropewalk.rl.agents.agent import Agent, NetworkFactory, check_replay
+from ropewalk.rl.agents.agent import NetworkFactory
 from ropewalk.rl.agents.discrete_actions import make_action_values, num_discrete_actions
-from ropewalk.rl.agents.replay_ratio import ratio_table
-from ropewalk.rl.agents.transition_signature import transition_signature
+from ropewalk.rl.agents.replay_agent import ReplayAgent, transition_signature
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.learners.dqn_learner import DQNLearner
-from ropewalk.rl.learners.gradient_step import GradientStep, NotFiniteRule
+from ropewalk.rl.learners.gradient_step import NotFiniteRule
 from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
 from ropewalk.rl.learners.targets import TargetCopy, TargetRule
 from ropewalk.rl.networks.action_values import ActionValueNetwork
@@ -57,7 +56,7 @@ Distributional: TypeAlias = Literal["none", "c51", "quantile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DQN(Agent):
+class DQN(ReplayAgent):
     """Settings of DQN. There are `samples_per_insert / batch_size` updates for each step.
 
     Mnih et al., Human-level control through deep reinforcement learning, 2015; its improvements are those of Hessel
@@ -132,7 +131,7 @@ class DQN(Agent):
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, before anything starts."""
         check_choice("distributional", self.distributional, ("none", "c51", "quantile"))
-        check_replay(self, "transitions", self.learning_starts, self.replay_size)
+        self.check_replay(self.learning_starts)
         self.returns()
 
     def check(self, spec: EnvironmentSpec) -> None:
@@ -188,10 +187,9 @@ class DQN(Agent):
     ) -> DQNLearner:
         """Make the learner, with weights that follow from the seed."""
         made = self.make_network(spec, network, seed).to(device)
-        step = GradientStep(made.parameters(), self.optimizer, max_norm=self.max_grad_norm, not_finite=self.not_finite)
         return DQNLearner(
             made,
-            step,
+            self.gradient_step(made),
             target=self.target,
             beta=self.beta if self.prioritized else None,
             seed=seed,
@@ -202,18 +200,14 @@ class DQN(Agent):
 
     def make_tables(self, spec: EnvironmentSpec, *, groups: int, seed: int) -> list[ReplayTable]:
         """Make the table of transitions."""
-        table = ratio_table(
-            self.table,
+        return self.table_of(
+            transition_signature(spec),
+            groups=groups,
+            seed=seed,
             samples_per_insert=self.samples_per_insert,
             learning_starts=self.learning_starts,
-            batch_size=self.items_of_batch(groups),
-            items_per_round=self.unroll * self.envs * groups,
-            max_size=self.replay_size,
             priority_exponent=self.priority_exponent if self.prioritized else None,
-            signature=transition_signature(spec),
-            seed=seed,
         )
-        return [table]
 
     def make_adder(self, spec: EnvironmentSpec) -> NStepAdder:
         """Make what turns blocks into transitions of `n_step` steps."""

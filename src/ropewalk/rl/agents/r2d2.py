@@ -16,11 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.rl.adders.sequence import SequenceAdder
-from ropewalk.rl.agents.agent import Agent, NetworkFactory, check_replay
+from ropewalk.rl.agents.agent import NetworkFactory
 from ropewalk.rl.agents.discrete_actions import make_action_values, num_discrete_actions
-from ropewalk.rl.agents.replay_ratio import ratio_table
+from ropewalk.rl.agents.replay_agent import ReplayAgent
 from ropewalk.rl.environments.spec import EnvironmentSpec
-from ropewalk.rl.learners.gradient_step import GradientStep, NotFiniteRule
+from ropewalk.rl.learners.gradient_step import NotFiniteRule
 from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
 from ropewalk.rl.learners.r2d2_learner import R2D2Learner
 from ropewalk.rl.learners.targets import TargetCopy, TargetRule
@@ -34,7 +34,7 @@ from ropewalk.rl.schedules import LinearSchedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class R2D2(Agent):
+class R2D2(ReplayAgent):
     """Settings of R2D2: DQN with a memory. The defaults are the paper's, except for `unroll`, which it does not have.
 
     Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning, 2019
@@ -68,6 +68,8 @@ class R2D2(Agent):
         epsilon_exponent: epsilon of the one that explores least is base^(1 + exponent).
         evaluation_epsilon: share of random actions of evaluators.
     """
+
+    items = "sequences"
 
     unroll: int = 40
     envs: int = 8
@@ -108,7 +110,7 @@ class R2D2(Agent):
                 f"burn_in={self.burn_in} and trace={self.trace}: a sequence needs at least 0 rows of burn-in and at "
                 "least 1 step to learn from"
             )
-        check_replay(self, "sequences", self.learning_starts, self.replay_size)
+        self.check_replay(self.learning_starts)
 
     def check(self, spec: EnvironmentSpec) -> None:
         """Raise if actions are not discrete."""
@@ -134,10 +136,9 @@ class R2D2(Agent):
     ) -> R2D2Learner:
         """Make the learner, with weights that follow from the seed."""
         made = self.make_network(spec, network, seed).to(device)
-        step = GradientStep(made.parameters(), self.optimizer, max_norm=self.max_grad_norm, not_finite=self.not_finite)
         return R2D2Learner(
             made,
-            step,
+            self.gradient_step(made),
             target=self.target,
             beta=self.beta if self.prioritized else None,
             seed=seed,
@@ -152,17 +153,15 @@ class R2D2(Agent):
     def make_tables(self, spec: EnvironmentSpec, *, groups: int, seed: int) -> list[ReplayTable]:
         """Make the table of sequences."""
         del spec
-        table = ratio_table(
-            self.table,
+        return self.table_of(
+            None,
+            groups=groups,
+            seed=seed,
             samples_per_insert=self.samples_per_insert,
             learning_starts=self.learning_starts,
-            batch_size=self.items_of_batch(groups),
             items_per_round=self.envs * groups,
-            max_size=self.replay_size,
             priority_exponent=self.priority_exponent if self.prioritized else None,
-            seed=seed,
         )
-        return [table]
 
     def make_adder(self, spec: EnvironmentSpec) -> SequenceAdder:
         """Make what turns blocks into sequences."""

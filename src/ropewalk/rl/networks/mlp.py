@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from ropewalk.near_names import instead_of
 from ropewalk.rl.environments.spec import ArraySpec, EnvironmentSpec
-from ropewalk.rl.networks.activations import activation
 from ropewalk.rl.networks.initialisation import draw_zero_biases, orthogonal
 from ropewalk.rl.networks.preprocessing import as_vector, vector_size
 from ropewalk.rl.networks.torso import FeedForwardTorso, ObservationTensor
+
+ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "leaky_relu": nn.LeakyReLU,
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
+
+
+def activation(name: str) -> nn.Module:
+    """Make the activation function of that name.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if name in ACTIVATIONS:
+        return ACTIVATIONS[name]()
+    raise ValueError(f"there is no activation {name!r}{instead_of(name, ACTIVATIONS)}")
 
 
 @dataclass(frozen=True)
@@ -65,4 +85,4 @@ class MLPTorso(FeedForwardTorso):
         return self.body(as_vector(observation, self.observation))
 
 
-__all__ = ["MLP", "MLPTorso"]
+__all__ = ["ACTIVATIONS", "MLP", "MLPTorso", "activation"]

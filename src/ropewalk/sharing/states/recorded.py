@@ -14,7 +14,7 @@ import marshal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import BrokenBarrierError
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from ropewalk.sharing.states.barrier import BarrierState
 from ropewalk.sharing.states.condition import ConditionState
@@ -34,23 +34,6 @@ of an event whether it is set; of a barrier nothing."""
 EndedCall = tuple[Any, bool, str]
 """What a call has ended with: its result, whether that is lent (by the first state: a condition lends nothing), and the
 words of its error, "" if it has none. A call that has waited ends with no other error than `BrokenBarrierError`."""
-
-
-class RecordableState(Protocol):
-    """What a state needs for that."""
-
-    @property
-    def resting(self) -> Resting | None:
-        """Its plain form if no call waits and nothing is lent; None otherwise."""
-        ...
-
-    def plain(self) -> tuple[Any, ...]:
-        """Return its plain form, for `restore`."""
-        ...
-
-    def restore(self, plain: tuple[Any, ...], waiters: WaiterTable) -> None:
-        """Take the state from its plain form."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -279,7 +262,6 @@ __all__ = [
     "RECURSIVE_LOCK",
     "SEMAPHORE",
     "EndedCall",
-    "RecordableState",
     "RecordedStates",
     "RecordedWaiter",
     "Resting",

@@ -28,7 +28,7 @@ REQUESTS = (
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(REQUESTS, st.sampled_from([1.0, 1.2, 1.7, 3.0, 1e9]))
 def test_the_cost_of_a_chain_is_that_of_its_plan(request: PlanRequest, limit: float) -> None:
     graph = BitGraph.of(request.profile)
@@ -51,7 +51,7 @@ def test_the_cost_of_a_chain_is_that_of_its_plan(request: PlanRequest, limit: fl
                 assert believed == pytest.approx(objective_s(request, stages), rel=1e-9, abs=1e-15)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(REQUESTS)
 def test_the_least_memory_of_a_chain_is_that_of_its_plan(request: PlanRequest) -> None:
     graph = BitGraph.of(request.profile)

@@ -176,9 +176,15 @@ def test_the_smallest_rooms_that_are_accepted() -> None:
 
 
 def test_a_limit_below_the_samples_owed_at_min_size_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match=r"max_diff=9 is below samples_per_insert \* min_size = 2 \* 5 = 10"):
+    with pytest.warns(UserWarning, match=r"max_diff=9 is below samples_per_insert \* min_size = 2 \* 5 = 10") as told:
         RateLimiter(2.0, 5, 0.0, 9.0)
+    assert told[0].filename == __file__, "it names the line that chose the numbers"
     RateLimiter(2.0, 5, 0.0, 10.0)
+
+
+def test_a_limiter_of_numbers_is_its_own_formula() -> None:
+    limiter = RateLimiter(2.0, 5, 0.0, 10.0)
+    assert limiter.formula() is limiter
 
 
 @pytest.mark.parametrize("limiter", [MinSize(2), QueueLimiter(3), SampleToInsertRatio(2.0, 10), RateLimiter(1.0, 1)])

@@ -92,7 +92,7 @@ class RateLimiter(Limiter):
             warnings.warn(
                 f"max_diff={self.max_diff:g} is below samples_per_insert * min_size = {spi:g} * {self.min_size} = "
                 f"{spi * self.min_size:g}: after the table has reached min_size, inserting waits for samples",
-                stacklevel=2,
+                stacklevel=3,  # past the constructor that dataclasses make
             )
 
     def formula(self) -> RateLimiter:

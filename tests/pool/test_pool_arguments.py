@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ropewalk.pool.pool_size import PoolSize
+from ropewalk.pool.pool_arguments import PoolSize
 from ropewalk.pool.scaling import Elasticity
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ropewalk.sharing.membership import SharingMember
 
 
-class HostDesk:
+class DepotClient:
     """This process at the depot of its host, over one link.
 
     Args:
@@ -61,12 +61,12 @@ class HostDesk:
         return self._name if seat == self.seat else ""
 
 
-_desks: WeakValueDictionary[RpcConnection, HostDesk] = WeakValueDictionary()
+_clients: WeakValueDictionary[RpcConnection, DepotClient] = WeakValueDictionary()
 _seating = threading.RLock()
 
 
-def desk_of(member: SharingMember, address: str, connection: RpcConnection) -> HostDesk | None:
-    """Return this process's desk at a depot; None if it has none there.
+def depot_client_of(member: SharingMember, address: str, connection: RpcConnection) -> DepotClient | None:
+    """Return this process's client at a depot; None if it has none there.
 
     Args:
         member: this process in the run.
@@ -76,35 +76,35 @@ def desk_of(member: SharingMember, address: str, connection: RpcConnection) -> H
     Raises:
         PeerLost: the depot is gone.
     """
-    desk = _desks.get(connection)
-    if desk is None:
+    client = _clients.get(connection)
+    if client is None:
         with _seating:
-            desk = _desks.get(connection)
-            if desk is None:
-                desk = _seated(member, address, connection)
-                if desk:  # a handler of a signal may have been here
-                    desk = _desks.setdefault(connection, desk)
-    return desk
+            client = _clients.get(connection)
+            if client is None:
+                client = _seated(member, address, connection)
+                if client:  # a handler of a signal may have been here
+                    client = _clients.setdefault(connection, client)
+    return client
 
 
-def _seated(member: SharingMember, address: str, connection: RpcConnection) -> HostDesk | None:
+def _seated(member: SharingMember, address: str, connection: RpcConnection) -> DepotClient | None:
     if not connection.link.stream.carries_fds:
         return None
     seat, name, place, mark, of_layout = member.ask(address, "sit")
-    if not seat or member.converse(address) is not connection:
+    if not seat or member.connection_to(address) is not connection:
         return None
     arena = mapped(place, mark, of_layout)
-    return HostDesk(arena, seat, name, connection) if arena else None
+    return DepotClient(arena, seat, name, connection) if arena else None
 
 
-def _leave_desks() -> None:
+def _forget_clients() -> None:
     """Have no seat in a forked child: it is the parent's."""
     global _seating
     _seating = threading.RLock()
-    _desks.clear()
+    _clients.clear()
 
 
-on_fork.append(_leave_desks)
+on_fork.append(_forget_clients)
 
 
-__all__ = ["HostDesk", "desk_of"]
+__all__ = ["DepotClient", "depot_client_of"]
