@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ropewalk.cli.top_choice import SORTS, AskedAction, Leave, TopChoice, sorted_processes, sorted_things
+from ropewalk.cli.top_choice import SORTS, AskedAction, Leave, TopChoice, sorted_processes, sorted_things, total
+from ropewalk.control.view import View
 from ropewalk.page.watcher import Seen
 from tests.cli.pretend_source import START, PretendSource, process, view, watched
 
@@ -26,6 +27,17 @@ def press(choice: TopChoice, things: list[Seen], *keys: str) -> list[object]:
 def things() -> list[Seen]:
     pool = view("a", process("worker.10"), process("worker.2"), process("worker.1"), started=START + 2)
     return things_of(PretendSource(pool, view("b", started=START)))
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("pool", 18.0), ("trainer", 10.0)])
+def test_a_step_of_a_trainer_is_counted_once_although_each_stage_takes_it(kind: str, expected: float) -> None:
+    def at(seconds: float, *done: int) -> View:
+        return view(
+            "a", *(process(f"stages.{n}", done=one) for n, one in enumerate(done)), at=START + seconds, kind=kind
+        )
+
+    things = watched(PretendSource(at(60, 0, 0)), at(62, 20, 16)).things()
+    assert total(things[0], "rate") == expected
 
 
 def test_the_first_thing_is_chosen_by_itself_and_keys_move(things: list[Seen]) -> None:

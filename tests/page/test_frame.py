@@ -112,3 +112,13 @@ def test_pages_fit_a_narrow_window(browser: Browser, served: ServedPage) -> None
             assert widths[0] <= widths[1] == WIDTH, path
     finally:
         browser.driver.set_window_size(size["width"], size["height"])
+
+
+@pytest.mark.usefixtures("store")
+def test_what_is_chosen_is_readable_in_the_dark(browser: Browser, served: ServedPage) -> None:
+    browser.open(served.url)
+    browser.driver.add_cookie({"name": "ropewalk_theme", "value": "dark", "path": "/"})
+    browser.open(f"{served.base}/runs/first")
+    browser.wait_for("smoothing")
+    color = browser.script("return getComputedStyle(document.querySelector('.q-btn-toggle .bg-primary')).color")
+    assert color == "rgb(17, 17, 17)"  # on a light blue

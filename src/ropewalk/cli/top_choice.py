@@ -173,9 +173,10 @@ def measured(seen: Seen, process: ProcessView, sort: str) -> float:
 
 
 def total(seen: Seen, sort: str) -> float:
-    """Return the sum over a thing's processes, of silence the longest."""
+    """Return the sum over a thing's processes; of silence, and of steps that each stage takes, the greatest."""
     numbers = [measured(seen, one, sort) for one in seen.view.processes]
-    return max(numbers, default=0.0) if sort == "silence" else sum(numbers)
+    is_shared = sort == "rate" and seen.view.kind == "trainer"
+    return max(numbers, default=0.0) if sort == "silence" or is_shared else sum(numbers)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
