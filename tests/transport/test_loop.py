@@ -131,14 +131,15 @@ def test_a_busy_link_leaves_the_others_their_turn_and_no_calls_pile_up(loop: Loo
     thread = threading.Thread(target=flood)
     thread.start()
     try:
-        for number in range(100):
+        number = 0
+        while number < 100 or count < 100:  # a busy host may run the flood late
             calm.send(Note(number))
             received = calm.receive()
             assert received and received.message.number == number
+            number += 1
     finally:
         over.set()
         thread.join()
-    assert count > 100
     assert most < 50
     for link in (busy_end, calm_end):
         on_loop(loop, lambda link=link: loop.remove_link(link) or True)
