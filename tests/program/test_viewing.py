@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 
 def node(replica: int, **facts: object) -> NodeStatus:
-    return NodeStatus(name="store", replica=replica, kind="service", state="running", **facts)  # type: ignore[arg-type]
+    facts = {"state": "running", **facts}
+    return NodeStatus(name="store", replica=replica, kind="service", **facts)  # type: ignore[arg-type]
 
 
 def test_a_replica_shows_its_longest_calls_first() -> None:
@@ -53,10 +54,10 @@ def test_a_replica_on_which_calls_pile_up_or_drag_on_is_a_straggler(
 
 
 def test_the_graph_has_the_sums_over_replicas() -> None:
-    replicas = [node(0, calls_done=3, calls_waiting=1), node(1, calls_done=1)]
-    (store, actor) = graph_nodes({"store": "service", "actor": "worker"}, replicas, [1.0, 1.0])
+    replicas = [node(0, calls_done=3, calls_waiting=1), node(1, calls_done=1), node(2, state="completed")]
+    (store, actor) = graph_nodes({"store": "service", "actor": "worker"}, replicas, [1.0, 1.0, 0.0])
     assert store == {
-        "name": "store", "kind": "service", "replicas": 2, "running": 2, "calls_done": 4, "calls_waiting": 1,
+        "name": "store", "kind": "service", "replicas": 3, "running": 2, "over": 1, "calls_done": 4, "calls_waiting": 1,
         "mean_call_s": 0.5,
     }  # fmt: skip
     assert (actor["replicas"], actor["mean_call_s"]) == (0, None)

@@ -112,6 +112,7 @@ def graph_nodes(
                 "kind": kinds[name],
                 "replicas": len(mine),
                 "running": sum(each.state == "running" for each, _ in mine),
+                "over": sum(each.state in ("completed", "ended") for each, _ in mine),
                 "calls_done": num_done,
                 "calls_waiting": sum(each.calls_waiting for each, _ in mine),
                 "mean_call_s": sum(seconds for _, seconds in mine) / num_done if num_done else None,

@@ -50,6 +50,14 @@ def test_a_node_shows_its_rate_latency_replicas_and_what_waits():
     assert shown["itemStyle"]["borderType"] == "dashed"
 
 
+def test_replicas_that_have_ended_are_not_lacking():
+    nodes = graph(data(node("a", replicas=3, running=1, over=2), node("b", replicas=3, running=1, over=1)), Style())
+    ended, short = nodes["series"][0]["nodes"]
+    assert "2 of 3 ended" in ended["label"]["formatter"] and "run}" not in ended["label"]["formatter"]
+    assert ended["itemStyle"]["borderType"] == "solid"
+    assert "1 of 3 run" in short["label"]["formatter"] and short["itemStyle"]["borderType"] == "dashed"
+
+
 def test_each_caller_of_a_node_has_a_rate_of_its_own():
     shared = data(node("a"), node("b"), node("c", calls_per_s=5.0), edges=("ac", "bc", "ab"))
     for edge, rate in zip(shared["edges"], (1.0, 4.0, 0.0), strict=True):

@@ -1,8 +1,8 @@
 """The picture of a program's graph: callers to the left of what they call.
 
-Data: `{"nodes": [{"name", "kind", "replicas", "running", "calls_done", "calls_waiting", "mean_call_s"}], "edges":
-[{"from", "to", "calls"}]}`. `CallRates` adds `calls_per_s`: to a node, of the calls that it answered; to an edge, of
-those that its caller made.
+Data: `{"nodes": [{"name", "kind", "replicas", "running", "over", "calls_done", "calls_waiting", "mean_call_s"}],
+"edges": [{"from", "to", "calls"}]}`. `CallRates` adds `calls_per_s`: to a node, of the calls that it answered; to an
+edge, of those that its caller made.
 """
 
 from __future__ import annotations
@@ -134,15 +134,18 @@ def _depth_first(names: Sequence[str], called: Mapping[str, Sequence[str]]) -> t
 
 def _node(node: Node, place: tuple[float, float], kinds: Sequence[str], num: int, style: Style) -> dict[str, Any]:
     name, kind = str(node.get("name", "")), str(node.get("kind", ""))
-    replicas, running, waiting = (int(node.get(key, 0)) for key in ("replicas", "running", "calls_waiting"))
+    replicas, running, over = (int(node.get(key, 0)) for key in ("replicas", "running", "over"))
+    waiting, is_short = int(node.get("calls_waiting", 0)), running + over < replicas
     color = style.colors[kinds.index(kind) % len(style.colors)]
     numbers = [f"{shown_number(node['calls_per_s'])} calls/s"] if node.get("calls_per_s") else []
     if node.get("calls_done"):
         numbers.append(shown_duration(float(node.get("mean_call_s", 0.0))))
     few = num <= _MOST_LABELLED
     lines = [f"{{name|{_plain(name)}}}{{kind|{f' × {replicas}' if replicas > 1 else ''}}}"]
-    if few and running < replicas:
+    if few and is_short:
         lines.append(f"{{waiting|{running} of {replicas} run}}")
+    elif few and over:
+        lines.append(f"{{kind|{over} of {replicas} ended}}")
     if few:
         lines += [f"{{kind|{_plain(kind)}}}", f"{{numbers|{' · '.join(numbers)}}}" if numbers else ""]
         lines += [f"{{waiting|{waiting:,} waiting}}"] if waiting else []
@@ -153,7 +156,7 @@ def _node(node: Node, place: tuple[float, float], kinds: Sequence[str], num: int
         "value": list(place),
         "symbolSize": size,
         "itemStyle": {"color": style.background, "borderColor": color, "borderWidth": 3,
-                      "borderType": "solid" if running >= replicas else "dashed"},
+                      "borderType": "dashed" if is_short else "solid"},
         "label": {
             "show": True, "backgroundColor": style.background, "padding": [0, 3], "position": "bottom",
             "distance": 6, "align": "center", "lineHeight": 15,
