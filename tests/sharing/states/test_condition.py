@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ropewalk.sharing.states.condition import ConditionState
 from ropewalk.sharing.states.lock import LockState
-from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter, Waiters
 from tests.sharing.states.desk import Desk, party
 
 A, B, C, D = (party(name, 1) for name in "abcd")
@@ -219,6 +221,28 @@ def test_one_that_is_cancelled_on_its_way_to_the_lock_hands_its_notification_on(
     room.desk.cancel(resuming)  # Its claim of the lock comes of no notification.
     room.release(B)
     assert room.owner() == ""
+
+
+def test_one_that_is_cancelled_on_its_way_to_a_recursive_lock_has_it_again_as_often() -> None:
+    room = Room(recursive=True)
+    room.acquire(A)
+    sleeping = room.sleep(A)
+    room.acquire(B)
+    room.notify(B)
+    room.desk.cancel(sleeping)
+    room.release(B)
+    assert room.desk.ask(room.condition, "resume", A) is True
+    assert room.desk.ask(room.lock, "standing", A) == ("me", 2)
+
+
+def test_a_cancelled_wait_can_have_its_lock_again_after_the_state_was_restored() -> None:
+    room, restored = Room(recursive=True), Room(recursive=True)
+    room.acquire(A)
+    room.desk.cancel(room.sleep(A))
+    restored.condition.restore(room.condition.plain(), cast("Waiters", None))  # Nobody sleeps.
+    assert restored.condition.resting is None
+    assert restored.desk.ask(restored.condition, "resume", A) is True
+    assert restored.desk.ask(restored.lock, "standing", A) == ("me", 2)
 
 
 def test_giving_up_a_wait_that_has_ended_wakes_nobody() -> None:
