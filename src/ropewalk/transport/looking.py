@@ -129,7 +129,7 @@ class Crowding:
     ) -> None:
         self._num_runnable, self._num_cores, self._clock = num_runnable, num_cores, clock
         self._due = float("-inf")
-        self._is_crowded = True
+        self._is_crowded: bool
 
     def is_crowded(self) -> bool:
         """Whether it was so at the last check, which is `_CHECK_S` old at most; True where it is not known."""
