@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ropewalk.engines.resources import Resources
     from ropewalk.pool.constants import Constant, ConstantRef
     from ropewalk.pool.imap_results import IMapIterator
+    from ropewalk.pool.job_submitter import JobSubmitter
     from ropewalk.pool.results import AsyncResult, MapResult, PoolJob
     from ropewalk.pool.status import PoolStatus, WorkerHandle
     from ropewalk.processes.session import Session
@@ -216,8 +217,7 @@ class Pool:
         Returns:
             The result of the call, which arrives later.
         """
-        self._check_running()
-        return self._submitter.call(func, args, kwds, callback, error_callback, seed, avoids)
+        return self._open_submitter().call(func, args, kwds, callback, error_callback, seed, avoids)
 
     # Many calls
 
@@ -245,7 +245,7 @@ class Pool:
         Raises:
             Exception: what the call with the lowest index raised, once all calls have ended.
         """
-        return self._wait(self._map(func, iterable, chunksize, None, None, seed, star=False))
+        return self._wait(self._open_submitter().map(func, iterable, chunksize, None, None, seed, star=False))
 
     def map_async(
         self,
@@ -271,7 +271,7 @@ class Pool:
         Returns:
             The result, a list in the order of the items, which arrives later.
         """
-        return self._map(func, iterable, chunksize, callback, error_callback, seed, star=False)
+        return self._open_submitter().map(func, iterable, chunksize, callback, error_callback, seed, star=False)
 
     @user_frames_only
     def starmap(
@@ -297,7 +297,7 @@ class Pool:
         Raises:
             Exception: what the call with the lowest index raised, once all calls have ended.
         """
-        return self._wait(self._map(func, iterable, chunksize, None, None, seed, star=True))
+        return self._wait(self._open_submitter().map(func, iterable, chunksize, None, None, seed, star=True))
 
     def starmap_async(
         self,
@@ -323,7 +323,7 @@ class Pool:
         Returns:
             The result, a list in the order of the items, which arrives later.
         """
-        return self._map(func, iterable, chunksize, callback, error_callback, seed, star=True)
+        return self._open_submitter().map(func, iterable, chunksize, callback, error_callback, seed, star=True)
 
     def imap(
         self,
@@ -377,8 +377,7 @@ class Pool:
         Raises:
             NotPicklable: a part of the value cannot be sent.
         """
-        self._check_running()
-        return self._submitter.put(value)
+        return self._open_submitter().put(value)
 
     # The pool itself
 
@@ -603,19 +602,10 @@ class Pool:
             raise PoolClosed(f"Pool not running: {self.name} was {'closed' if self._state == CLOSE else 'terminated'}")
         self._dispatcher.raise_if_broken()
 
-    def _map(
-        self,
-        func: Callable[..., T],
-        iterable: Iterable[Any],
-        chunksize: int | None,
-        callback: Callable[[list[T]], Any] | None,
-        error_callback: Callable[[BaseException], Any] | None,
-        seed: int | None,
-        *,
-        star: bool,
-    ) -> MapResult[T]:
+    def _open_submitter(self) -> JobSubmitter:
+        """What makes jobs, if the pool still takes any."""
         self._check_running()
-        return self._submitter.map(func, iterable, chunksize, callback, error_callback, seed, star=star)
+        return self._submitter
 
     def _imap(
         self, func: Callable[..., T], iterable: Iterable[Any], chunksize: int, seed: int | None, *, ordered: bool
