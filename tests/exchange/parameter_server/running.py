@@ -17,6 +17,7 @@ from ropewalk.exchange.groups.thread_group import ThreadGroup
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.exchange.parameter_server.service import ParameterShard
 from ropewalk.program.running import RunningProgram
+from tests.patience import PATIENCE_S
 
 R = TypeVar("R")
 
@@ -33,8 +34,11 @@ def servers(
         yield running
 
 
-def by_members(body: Callable[[int], R], num_members: int, timeout_s: float = 60.0) -> list[R]:
-    """Run a body for each rank, each in a thread; raises what the first of them raised."""
+def by_members(body: Callable[[int], R], num_members: int, timeout_s: float = 2 * PATIENCE_S) -> list[R]:
+    """Run a body for each rank, each in a thread; raises what the first of them raised.
+
+    It waits longer than an exchange does, which says what it waits for.
+    """
     results: list[Any] = [None] * num_members
     errors: list[BaseException] = []
 

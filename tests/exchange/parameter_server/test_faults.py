@@ -142,6 +142,8 @@ def trained_with(
 ) -> list[dict[str, Tensor]]:
     """The weights after all steps; `disturb(step)` is called before rank 0 takes a step, and may do what it likes."""
     members = groups(WORKERS)
+    # The pushes of a member that has left are gone: a shard that forgets them first could not repeat the others' step.
+    all_done = threading.Barrier(WORKERS)
 
     def body(rank: int) -> dict[str, Tensor]:
         weights = model()
@@ -151,6 +153,7 @@ def trained_with(
                     disturb(step)
                 take_step(exchange, weights, rank, step)
             if leave:
+                all_done.wait(PATIENCE_S)
                 exchange.leave()
         return weights
 

@@ -193,6 +193,9 @@ class ParameterServer(Exchange):
     def leave(self) -> None:
         """Stop taking part, between two steps: the servers forget this worker's memory and add its residual once.
 
+        What this worker has pushed leaves with it: while others still wait for the mean of its last step, a server that
+        is killed and comes back without that step cannot repeat it, and they raise `ExchangeStalled`, which names it.
+
         Raises:
             ExchangeInvalid: with sparse answers the residual would reach no member; hand `errors()` over to a member
                 that stays, and regroup.
