@@ -252,6 +252,8 @@ class Nowhere:
     def flush(self, timeout_s: float) -> bool:
         return True
 
+    settle = flush
+
 
 def test_trials_whose_processes_die_go_on_from_their_checkpoints(made: Callable[..., Search], tmp_path: Path) -> None:
     results = made(functions.kills_itself, trials=2).run()
