@@ -215,7 +215,7 @@ def test_a_metric_that_no_trial_logs_ends_the_search_with_the_names_that_are_log
     made: Callable[..., Search],
 ) -> None:
     search = made(functions.logs_another_name, trials=100)
-    with pytest.raises(SearchFailed, match="trial . ended without a value of 'score': it logged 'loss', 'epoch'"):
+    with pytest.raises(SearchFailed, match=r"trial . ended without a value of 'score': it logged 'loss', 'epoch'"):
         search.run()
     assert len(search.results()) <= 2
 
