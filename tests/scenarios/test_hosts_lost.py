@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import Lab, wires
+from tests.lab import Lab, Machine, wires
 from tests.scenarios.hosts import Cluster, cluster_of, processes_on, wait_until_empty
 from tests.scenarios.tasks import wait_until
 
@@ -169,3 +169,30 @@ def test_clocks_that_jump_by_days_lose_nobody(lab: Lab, tmp_path: Path) -> None:
         assert script.line() == "False"
         code, _, errors = script.end()
         assert code == 0, errors
+
+
+def test_a_host_with_a_full_disk_is_passed_over_and_named(lab: Lab, tmp_path: Path) -> None:
+    # Its agent joined, could not unpack the project, and so each start there failed at once: the pool gave up in 0.4 s.
+    def fill(_head: Machine, hosts: list[Machine]) -> None:
+        for folder in ("/tmp", "/run"):
+            hosts[0].run(["mount", "-o", "remount,size=256k", folder])
+            hosts[0].run(["dd", "if=/dev/zero", f"of={folder}/all", "bs=4k"], check=False)
+
+    with cluster_of(lab, tmp_path, 2, prepare=fill) as cluster:
+        script = cluster.launch(
+            """
+            with session(hosts=2) as here:
+                with rw.Pool(4, session=here) as pool:
+                    pool.wait_until_ready(120)
+                    say(*sorted({host for _, host, _ in pool.map(where, range(200))}))
+                    say(pool.status().num_deaths)
+                    say(*pool.status().events)
+            """
+        )
+        assert script.line() == "n2"
+        assert script.numbers() == [0]
+        events = script.line()
+        assert "this agent on n1 cannot run: the disk of /run/ropewalk-" in events and "make room there" in events
+        code, _, errors = script.end()
+        assert code == 0, errors
+        assert not list(cluster.hosts[0].path("/run").glob("ropewalk-*"))
