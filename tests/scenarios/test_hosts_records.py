@@ -22,7 +22,7 @@ SCRIPT = """
             return {"run"}
         def put(self, run, record):
             self.found[self.source].append(record.step)
-        def flush(self, timeout_s):
+        def settle(self, timeout_s):
             return True
 
     with session(hosts=2) as here:

@@ -34,6 +34,8 @@ class Nowhere:
     def flush(self, timeout_s: float) -> bool:
         return True
 
+    settle = flush
+
 
 @pytest.fixture
 def places() -> Iterator[PoolPlaces]:

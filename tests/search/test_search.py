@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -215,7 +216,7 @@ def test_a_metric_that_no_trial_logs_ends_the_search_with_the_names_that_are_log
     made: Callable[..., Search],
 ) -> None:
     search = made(functions.logs_another_name, trials=100)
-    with pytest.raises(SearchFailed, match="without a value of 'score': it logged 'loss', 'epoch'"):
+    with pytest.raises(SearchFailed, match=r"trial . ended without a value of 'score': it logged 'loss', 'epoch'"):
         search.run()
     assert len(search.results()) <= 2
 
@@ -251,6 +252,8 @@ class Nowhere:
 
     def flush(self, timeout_s: float) -> bool:
         return True
+
+    settle = flush
 
 
 def test_trials_whose_processes_die_go_on_from_their_checkpoints(made: Callable[..., Search], tmp_path: Path) -> None:
@@ -514,6 +517,10 @@ def test_the_same_command_goes_on_after_sigkill_and_after_ctrl_c(
         searches = store.runs(kind="search")
         assert [each.state for each in searches] == ["done"]  # one search, whoever ran it
         trials = {each.name: store.points(each.id, "score").steps for each in store.children(searches[0].id)}
+        attempts = [each for trial in store.children(searches[0].id) for each in store.attempts(trial.id)]
+    lost = [each.cause for each in attempts if each.outcome == "lost"]
+    assert 1 <= len(lost) <= 2 and all(re.fullmatch(r"process \d+ on .+ ended without a word", cause) for cause in lost)
+    assert {each.outcome for each in attempts} == {"lost", "paused", "done"}, "of none it is said that it goes on"
     # Two attempts were under way at the kill, each in a step after its last checkpoint; nothing is lost by Ctrl-C.
     assert before < 6 * 8 <= steps_in(tmp_path) <= 6 * 8 + 2
     for steps in trials.values():  # of the last 100 ms before the kill, metrics are lost
@@ -653,12 +660,18 @@ def test_a_request_for_a_trial_of_an_earlier_launcher_is_answered(made: Callable
         ({"start_with": [{"x": 3}]}, "x"),
         ({"trials_in": "clouds"}, "trials_in must be one of"),
         ({"max_concurrent": -1}, "max_concurrent"),
+        ({"max_concurrent": 0}, "max_concurrent is 1 or more, not 0"),
     ],
 )
 def test_settings_that_cannot_be_are_named(made: Callable[..., Search], settings: dict[str, Any], words: str) -> None:
     space = settings.pop("space", X)
     with pytest.raises(SearchInvalid, match=words):
         made(functions.value, space, **settings)
+
+
+def test_resources_of_another_type_are_named(made: Callable[..., Search]) -> None:
+    with pytest.raises(TypeError, match=r"resources must be Resources, such as .*, not \{'gpu': 1\}"):
+        made(functions.value, X, resources={"gpu": 1})
 
 
 def test_trials_can_run_in_threads_of_the_launcher(made: Callable[..., Search]) -> None:

@@ -24,6 +24,8 @@ class Recorded:
     def flush(self, timeout_s: float) -> bool:
         return True
 
+    settle = flush
+
     def of(self, kind: type[R]) -> list[R]:
         return [one for one in self.records if isinstance(one, kind)]
 

@@ -159,13 +159,29 @@ def test_a_slow_store_gets_rarer_transactions_and_the_journal_the_rest(
         writer.put("a1", CREATED.record)
         assert writer.flush(10) and journal_bytes(store) == 0
         writer.put("a1", metrics(1).record)
-        while not journal_bytes(store):
-            pass
-        assert len(slow.batches) == 1, "the next transaction is due in 100 s"
+        assert writer.settle(10) and journal_bytes(store)
+        assert len(slow.batches) == 1, "the next transaction is due in 100 s, and nobody needs one before"
         assert writer.flush(10) and len(slow.batches) == 2 and steps(store) == [1]
     finally:
         assert writer.close()
     assert journals(store) == []
+
+
+def test_a_store_that_cannot_be_written_makes_those_wait_who_would_fill_the_memory(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Although the journal takes everything: it would grow as fast as processes can log."""
+    caplog.set_level(logging.CRITICAL)
+    slow = Slow(store, monkeypatch)
+    writer = StoreWriter(slow, "slow", gather_s=0.001, retry_s=0.001, journal=RecordJournal(store))
+    try:
+        slow.failure = OSError("gone")
+        writer.put("a1", CREATED.record)
+        assert not writer.flush(0.05) and not writer.settle(0.05)
+        slow.failure = None
+        assert writer.settle(10)
+    finally:
+        assert writer.close()
 
 
 def test_what_cannot_be_written_at_the_end_waits_for_the_next_run(

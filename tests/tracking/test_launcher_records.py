@@ -11,7 +11,7 @@ import pytest
 
 from ropewalk.processes.messages import Records, RecordsSeen
 from ropewalk.processes.record_relay import RecordBatch, RecordRelay
-from ropewalk.tracking import launcher_records
+from ropewalk.tracking import launcher_records, record_decoder
 from ropewalk.tracking.launcher_records import LauncherRecords
 from ropewalk.tracking.record_frames import frames_of
 from ropewalk.tracking.records import Metrics, NoteAdded, OwnerIs, Record, RunCreated
@@ -22,13 +22,16 @@ class Sink:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self.num_flushes = 0
+        self.num_settled = 0
 
     def put(self, run: str, record: Record) -> None:
         self.records.append(record)
 
     def flush(self, timeout_s: float) -> bool:
-        self.num_flushes += 1
+        raise AssertionError("a transaction for each 256 KiB would cost more than all else")
+
+    def settle(self, timeout_s: float) -> bool:
+        self.num_settled += 1
         return True
 
 
@@ -137,17 +140,40 @@ def test_records_of_processes_that_nobody_knows_are_dropped_and_make_room(launch
     assert launcher.sink.records == [] and launcher.link.sent == [RecordsSeen(len(data))]
 
 
+def test_metrics_with_the_same_names_have_one_list_of_them(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store finds the records of one list at once, and a hundred names would take more memory than their values."""
+    monkeypatch.setattr(record_decoder, "_MOST_LISTS", 2)
+    both, one = ["loss", "accuracy"], ["loss"]
+    sent = [
+        Metrics("", names, [0.5] * len(names), step, 0.25) for step, names in enumerate([both, one, both, ["x"], both])
+    ]
+    for record in sent:
+        launcher.take("a", written("run-a", record))
+    assert launcher.sink.records == sent
+    first, second, third, _, fifth = [one.names for one in launcher.sink.records if isinstance(one, Metrics)]
+    assert first is third and first is not second
+    assert fifth == first and fifth is not first, "names that change all the time pile up"
+
+
+@pytest.mark.parametrize("names", [5, ["loss", 5], "loss", None])
+def test_metrics_whose_names_are_no_texts_are_no_records(launcher: Launcher, names: object) -> None:
+    data = msgspec.msgpack.encode(("run-a", [4, "", names, [0.5], 1, 0.25]))
+    launcher.take("a", b"".join(frames_of(data)))
+    launcher.take("a", written("run-a", note("x")))
+    assert launcher.sink.records == [] and "not a record" in launcher.problems[0]
+
+
 def test_an_agent_may_send_more_at_once_until_the_sink_has_much_to_store(
     launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launcher_records, "_AHEAD_BYTES", 100)
     small, large = written("run-a", note("x")), written("run-a", note("x" * 100))
     launcher.take("a", small)
-    assert launcher.link.sent == [RecordsSeen(len(small))] and launcher.sink.num_flushes == 0
+    assert launcher.link.sent == [RecordsSeen(len(small))] and launcher.sink.num_settled == 0
     launcher.take("a", large)
     launcher.records.close()
     assert launcher.link.sent == [RecordsSeen(len(small)), RecordsSeen(len(large))]
-    assert launcher.sink.num_flushes > 0
+    assert launcher.sink.num_settled > 0
 
 
 def test_a_listener_that_fails_takes_nothing_and_harms_no_other(

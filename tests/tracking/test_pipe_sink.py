@@ -43,6 +43,9 @@ class Kept:
     def flush(self, timeout_s: float) -> bool:
         return True
 
+    def settle(self, timeout_s: float) -> bool:
+        return True
+
     def runs_of(self, batch: RecordBatch) -> set[str]:
         self.batches.append(batch)
         return {"run"}
@@ -221,7 +224,7 @@ class Slow(Kept):
         super().__init__()
         self.may = threading.Event()
 
-    def flush(self, timeout_s: float) -> bool:
+    def settle(self, timeout_s: float) -> bool:
         return self.may.wait()
 
 

@@ -61,6 +61,16 @@ class Resources:
         return None if self.memory is None else parse_memory(self.memory)
 
 
+def check_resources(resources: object) -> None:
+    """Check what a caller, who may not use a type checker, gives as `resources`.
+
+    Raises:
+        TypeError: it is neither `Resources` nor None.
+    """
+    if resources is not None and not isinstance(resources, Resources):
+        raise TypeError(f"resources must be Resources, such as ropewalk.Resources(cpus=2, gpus=1), not {resources!r}")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class HostCapacity:
     """The CPUs, GPUs and memory of a host, or those that are left of it."""

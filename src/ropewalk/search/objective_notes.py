@@ -42,6 +42,9 @@ class ObjectiveNotes:
     def flush(self, timeout_s: float) -> bool:
         return self._sink.flush(timeout_s)
 
+    def settle(self, timeout_s: float) -> bool:
+        return self._sink.settle(timeout_s)
+
     def note(self, metrics: Metrics) -> None:
         """Note the objectives of a record."""
         prefix = f"{metrics.group}/" if metrics.group else ""

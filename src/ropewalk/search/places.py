@@ -320,6 +320,9 @@ class TrialRecords:
     def flush(self, timeout_s: float) -> bool:
         return self._sink.flush(timeout_s)
 
+    def settle(self, timeout_s: float) -> bool:
+        return self._sink.settle(timeout_s)
+
 
 class ThreadPlaces(Places):
     """Attempts as threads of the launcher, for trials that start processes of their own.

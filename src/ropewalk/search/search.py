@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from ropewalk.control.announcing import announced
 from ropewalk.control.view import Observable, View
-from ropewalk.engines.resources import Resources
+from ropewalk.engines.resources import Resources, check_resources
 from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
 from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.processes.session import Session
@@ -123,6 +123,7 @@ class Search:
 
     Raises:
         SearchInvalid: settings that do not fit together; a space whose constraints admit nothing.
+        TypeError: `resources` are not `Resources`.
     """
 
     def __init__(
@@ -155,6 +156,7 @@ class Search:
         preload: Sequence[str] = (),
         progress: bool | None = None,
     ) -> None:
+        check_resources(resources)
         names, modes = objectives(metric, mode)
         made = make_scheduler(scheduler)
         own_space = space if isinstance(space, SearchSpace) else SearchSpace(space or {})
@@ -170,7 +172,7 @@ class Search:
             name=own_name,
             project=project or own_name,
             trials=trials,
-            max_concurrent=max_concurrent or places_here(resources),
+            max_concurrent=places_here(resources) if max_concurrent is None else max_concurrent,
             seed=seed,
             max_restarts=max_restarts,
             first=_first_configurations(own_space, start_with),

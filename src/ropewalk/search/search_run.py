@@ -239,7 +239,7 @@ class SearchRun:
     def _has_no_metric(self, attempt: _UnderWay, outcome: TrialOutcome) -> None:
         names = " and ".join(map(repr, self.book.metrics))
         logged = f"it logged {', '.join(map(repr, outcome.logged))}" if outcome.logged else "it logged nothing"
-        where = f"trial {attempt.task.trial} ended after step {outcome.step:g}"
+        where = f"trial {attempt.task.trial} ended" + (f" after step {outcome.step:g}" if outcome.step else "")
         why = (
             f"{where} without a value of {names}: {logged}. "
             f"Log the metric of the search with run.log({{{self.book.metrics[0]!r}: value}}, step=...), or return it "

@@ -137,6 +137,12 @@ class DetachedRun:
         waits = [one.flush(max(0.0, deadline - time.monotonic())) for one in (self._writer, *self._copies)]
         return all(waits)
 
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until none of the records so far can be lost; sinks, which keep no journal, have them then."""
+        deadline = time.monotonic() + timeout_s
+        waits = [one.settle(max(0.0, deadline - time.monotonic())) for one in (self._writer, *self._copies)]
+        return all(waits)
+
     # --- requests and signals -----------------------------------------------------------------------------------------
 
     def asked(self) -> str:

@@ -19,15 +19,15 @@ import msgspec
 
 from ropewalk.escaping import escaped
 from ropewalk.processes.record_relay import Handler, RecordBatch
+from ropewalk.tracking.record_decoder import RecordDecoder
 from ropewalk.tracking.record_frames import RecordStream
 from ropewalk.tracking.records import Metrics, OwnerIs, RecordSink, RunCreated, RunRecord
 
 logger = logging.getLogger(__name__)
 
-_decode = msgspec.msgpack.Decoder(RunRecord).decode
 _AHEAD_BYTES = 256 * 1024
-"""After this many bytes, processes get more room only when the sink has stored what it has."""
-_FLUSH_S = 1.0
+"""After this many bytes, processes get more room only when the sink can lose nothing of what it has."""
+_SETTLE_S = 1.0
 """A sink that cannot store anything, as on a full disk, delays processes by this (seconds) and keeps its own bound."""
 
 RunsOf = Callable[[RecordBatch], Collection[str] | None]
@@ -54,6 +54,7 @@ class LauncherRecords:
         self._sink = sink
         self._runs_of = runs_of
         self._tell = tell
+        self._decode = RecordDecoder().decode
         self._streams: dict[tuple[str, str], RecordStream | None] = {}
         """By process and source; None for one that is not read any more."""
         self._told: set[str] = set()
@@ -79,7 +80,7 @@ class LauncherRecords:
         if stream:
             try:
                 for data in stream.feed(batch.data):
-                    self._put(batch, _decode(data), runs)
+                    self._put(batch, self._decode(data), runs)
             except (ValueError, msgspec.DecodeError) as error:
                 self._streams[key] = None
                 self._refuse(batch, f"what is not a record ({error}); nothing more of it is kept")
@@ -121,13 +122,13 @@ class LauncherRecords:
         return self._thread is not None
 
     def _confirm(self) -> None:
-        """Wait, in a thread, until the sink has stored what it has, before processes may write more."""
+        """Wait, in a thread, until the sink can lose nothing of what it has, before processes may write more."""
         while True:
             calls = [self._unseen.get()]
             while not self._unseen.empty():
                 calls.append(self._unseen.get())
             self._ahead_bytes = 0
-            self._sink.flush(_FLUSH_S)
+            self._sink.settle(_SETTLE_S)
             for seen in calls:
                 if seen is None:
                     return

@@ -45,6 +45,8 @@ class PipeSink:
         """Return True: what was put is out of this process."""
         return True
 
+    settle = flush
+
 
 def sink_here() -> PipeSink | None:
     """Return the sink of this process if an agent started it; else None."""

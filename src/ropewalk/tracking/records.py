@@ -218,3 +218,14 @@ class RecordSink(Protocol):
             Whether they are.
         """
         ...
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait until none of the records so far can be lost with this process; a file that outlives it is enough.
+
+        Args:
+            timeout_s: seconds.
+
+        Returns:
+            Whether that is so.
+        """
+        ...

@@ -129,13 +129,29 @@ class StoreWriter:
         Returns:
             Whether they are.
         """
+        return self._reached(_Marker(), timeout_s)
+
+    def settle(self, timeout_s: float = _END_S) -> bool:
+        """Wait until all records so far are in the journal, or written: a transaction is not begun for it.
+
+        While the target cannot be written, only that it is again will do, so that callers slow down.
+
+        Args:
+            timeout_s: seconds.
+
+        Returns:
+            Whether they are.
+        """
+        return self._reached(_Marker(in_journal=True), timeout_s)
+
+    def _reached(self, marker: _Marker, timeout_s: float) -> bool:
         if self._is_of_child or threading.current_thread() is self._thread:
             return self._is_of_child
-        marker = _Marker()
         self._arrived.append(marker)
-        self._hurry.set()
+        if not marker.in_journal:
+            self._hurry.set()
         self._wake.set()
-        return marker.written.wait(timeout_s)
+        return marker.reached.wait(timeout_s)
 
     def close(self, timeout_s: float = _END_S) -> bool:
         """Write what is there, and end the thread; may be called twice.
@@ -200,6 +216,8 @@ class StoreWriter:
             self._journal.append(self._batch[num_before:])
         if self._is_failing:
             self._keep_to_bound()
+        elif self._journal is not None and self._journal.is_open:
+            self._pass_markers(in_journal=True)
 
     def _write_if_due(self) -> None:
         now = time.monotonic()
@@ -234,9 +252,14 @@ class StoreWriter:
             self._journal.clear()
         if self._is_failing:
             self._recover()
+        self._pass_markers()
+
+    def _pass_markers(self, *, in_journal: bool = False) -> None:
+        """Tell those who wait that the records before their markers are written, or only in the journal."""
         for marker in self._markers:
-            marker.written.set()
-        self._markers.clear()
+            if marker.in_journal or not in_journal:
+                marker.reached.set()
+        self._markers = [marker for marker in self._markers if not marker.reached.is_set()]
 
     def _warn_of_failure(self, error: Exception) -> None:
         if not self._is_failing:
@@ -290,10 +313,11 @@ class StoreWriter:
 
 
 class _Marker:
-    """Stands in the queue of records; set when all records before it are written."""
+    """Stands in the queue of records; set when all records before it are written, or in the journal if that will do."""
 
-    def __init__(self) -> None:
-        self.written = threading.Event()
+    def __init__(self, *, in_journal: bool = False) -> None:
+        self.in_journal = in_journal
+        self.reached = threading.Event()
 
 
 class _RegularCall:
