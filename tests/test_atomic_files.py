@@ -28,6 +28,7 @@ from ropewalk.atomic_files import (
     write_new_file,
 )
 from tests.other_users import ADA, MALLORY, as_user, needs_root
+from tests.patience import PATIENCE_S
 
 
 def held(folder: Path) -> dict[str, bytes]:
@@ -90,7 +91,7 @@ def test_a_child_that_writes_keeps_the_file_of_its_dead_parent(tmp_path: Path) -
     replace_file(tmp_path / "file", [b"new"])
     assert staged.exists()
     os.kill(child, signal.SIGKILL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while staged.exists() and time.monotonic() < deadline:  # the kernel takes a moment to release its lock
         replace_file(tmp_path / "file", [b"newer"])
     assert held(tmp_path) == {"file": b"newer"}

@@ -17,6 +17,7 @@ from ropewalk.calls.incoming import Served
 from ropewalk.errors import DeadlineExceeded, NotPicklable, RemoteError
 from tests.calls.ends import End, ends, far, until
 from tests.calls.objects import Careless, Refused, Sample, Target
+from tests.patience import PATIENCE_S
 
 
 def test_a_call_returns_what_the_method_returned(client: Any) -> None:
@@ -38,10 +39,10 @@ def test_futures_work_with_all_of_concurrent_futures(client: Any) -> None:
     called: list[Any] = []
     for future in futures:
         future.add_done_callback(called.append)
-    done, not_done = concurrent.futures.wait(futures, timeout=10)
+    done, not_done = concurrent.futures.wait(futures, timeout=PATIENCE_S)
     assert len(done) == 100 and not not_done
     more = [client.echo.future(number) for number in range(100)]
-    assert {future.result() for future in concurrent.futures.as_completed(more, timeout=10)} == set(range(100))
+    assert {future.result() for future in concurrent.futures.as_completed(more, timeout=PATIENCE_S)} == set(range(100))
     until(lambda: len(called) == 100)
     first, _ = concurrent.futures.wait(
         [client.empty.future(), client.sleep.future(0.2)], return_when=concurrent.futures.FIRST_COMPLETED
@@ -49,7 +50,7 @@ def test_futures_work_with_all_of_concurrent_futures(client: Any) -> None:
     assert len(first) == 1
     cancelled = client.sleep.future(0.1)
     cancelled.cancel()
-    assert concurrent.futures.wait([cancelled], timeout=5).done == {cancelled}
+    assert concurrent.futures.wait([cancelled], timeout=PATIENCE_S).done == {cancelled}
 
 
 def test_a_callback_of_a_future_may_call_again(client: Any) -> None:

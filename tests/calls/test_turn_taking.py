@@ -488,7 +488,7 @@ def test_a_withdrawn_object_ends_what_waits_and_its_streams(
     assert running.result(120) == "through"
     until(lambda: closings(target) == 1)
     assert "never" not in target.seen
-    assert end.server.wait_idle(served, 5)
+    assert end.server.wait_idle(served, PATIENCE_S)
 
 
 def test_an_answer_does_not_wait_for_a_longer_call_that_came_with_it(client: Any, target: Target) -> None:
@@ -620,10 +620,10 @@ def test_a_call_that_waits_for_its_turn_can_be_ended(client: Any, target: Target
     assert not end.server.fail(99, 1, CallCycle("no object"))
     for ended, label in ((waiting[0], "note"), (waiting[1], "double")):
         with pytest.raises(CallCycle, match=f"target.{label} is in a circle"):
-            ended.result(20)
+            ended.result(PATIENCE_S)
     with pytest.raises(CallCycle, match="items is in a circle"):
         next(stream)
     client.open()
     assert running.result() == "through" and waiting[2].result() == 4
     waiting[3].result()
-    assert target.seen == ["once"] and end.server.wait_idle(served, 20)
+    assert target.seen == ["once"] and end.server.wait_idle(served, PATIENCE_S)

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.cli.command import environment, ropewalk, ropewalk_alone, start_ropewalk
+from tests.patience import PATIENCE_S
 
 
 def write(folder: Path, name: str, source: str) -> Path:
@@ -354,7 +355,7 @@ if __name__ == "__main__":
     with start_ropewalk("run", "s.py", folder=tmp_path) as process:
         assert process.stdout and "ready" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, errors
     told = errors.partition("KeyboardInterrupt")[0] if wait == "get" else errors
     assert re.search(words, told), errors

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.command import ropewalk, start_ropewalk
 from tests.cli.test_run import write
+from tests.patience import PATIENCE_S
 
 
 def test_pools_of_the_script_take_their_size_from_the_command(tmp_path: Path) -> None:
@@ -77,5 +78,5 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, signals: int) -> None:
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Ctrl-C received, stopping" in errors and ("killing everything" in errors) == (signals == 2)
-    _, alive = psutil.wait_procs(processes, timeout=5)
+    _, alive = psutil.wait_procs(processes, timeout=PATIENCE_S)
     assert alive == []

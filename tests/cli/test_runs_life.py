@@ -24,6 +24,7 @@ from ropewalk.tracking.checkpoints import CheckpointFolder
 from ropewalk.tracking.facts import this_process
 from ropewalk.tracking.journal import RecordJournal
 from ropewalk.tracking.records import AttemptBegan, Metrics, OwnerIs, Record, RunCreated, RunRecord, StateIs
+from tests.patience import PATIENCE_S
 
 SLEEP = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(100)"]
 
@@ -67,7 +68,7 @@ class Owner:
         self.actions: list[str] = []
 
         def serve() -> None:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + PATIENCE_S
             while not (found := store.requests([run])) and time.monotonic() < deadline:
                 time.sleep(0.005)
             self.actions.append(found[0].action)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 PROLOGUE = """
 import atexit, os, signal, sys, threading, time
 from ropewalk.compat.process import Process, active_children
@@ -121,7 +123,7 @@ def test_ctrl_c_at_the_end_of_a_script_says_what_it_waited_for_without_a_traceba
     process = program(tmp_path, "Process(target=lambda: (print('now', flush=True), time.sleep(600))).start()")
     assert process.stdout and process.stdout.readline() == "now\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert re.search(
         r"\nropewalk: at the end of the script, Process-1 \(pid \d+\) still ran, and is interrupted too\n", err
     )

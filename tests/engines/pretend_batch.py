@@ -1,7 +1,9 @@
 """Stand-ins for the commands of PBS and LSF, which run jobs as real processes of this machine.
 
-    bin/qsub ─▶ pretend_batch.py FOLDER qsub ... ── fork ──▶ supervisor ─▶ /bin/bash script ─▶ the job's processes
+    bin/qsub ──folder, words, environment, streams──▶ server ──fork──▶ qsub ──fork──▶ supervisor ─▶ script ─▶ the job
+        ◀───────────────── exit code ───────────────────────────────────┘
 
+The server has imported what the commands need: a command takes a third of the CPU time of a program of its own.
 They know the flags that our engines use, no others, and refuse what they do not know: they show that the engines work
 with these commands as their manuals describe them, and nothing about a real cluster. A job is a file in the folder,
 `7.json` or `7.2.json`; its supervisor adopts all that the job starts, ends it with the job, and writes `7.2.end`.
@@ -10,17 +12,25 @@ with these commands as their manuals describe them, and nothing about a real clu
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import glob
 import json
+import marshal
 import os
 import pwd
 import re
+import shutil
 import signal
+import socket
+import subprocess
 import sys
+import tempfile
 import time
+import traceback
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 PBS = ("qsub", "qselect", "qstat", "qsig", "qdel", "pbsnodes")
 LSF = ("bsub", "bjobs", "bkill", "bhosts", "bqueues", "lsid")
@@ -30,14 +40,86 @@ _ADOPT = 36  # PR_SET_CHILD_SUBREAPER
 _END_S = 10.0
 
 
-def install(bin: Path, folder: Path) -> None:
-    """Write the commands into a folder for the PATH; their jobs are files in another."""
+_REQUEST_BYTES = 1 << 20
+_CLIENT = """
+import marshal, posix, sys, _socket
+call = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+call.connect(sys.argv[1])
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
+call.sendmsg(
+    [marshal.dumps([posix.getcwd(), sys.argv[2:], posix.environ])], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)]
+)
+sys.exit((call.recv(1) or [1])[0])
+"""
+"""What a command is: it imports nothing that an interpreter without `site` does not have already."""
+
+
+def install(bin: Path, folder: Path, server: str) -> None:
+    """Write the commands into a folder for the PATH; their jobs are files in another, and a server runs them."""
     bin.mkdir()
     folder.mkdir()
+    (bin / "client").write_text(_CLIENT)
     for name in PBS + LSF:
         command = bin / name
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E -P "{__file__}" "{folder}" {name} "$@"\n')
+        words = f'"{sys.executable}" -S -E -P "{bin}/client" "{server}" "{folder}" {name}'
+        command.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         command.chmod(0o755)
+
+
+@contextlib.contextmanager
+def serving() -> Generator[str]:
+    """Run the server of the commands, and give its address, which only this user can reach."""
+    place = tempfile.mkdtemp(dir="/tmp")  # the address of a socket has 107 bytes at most
+    address = f"{place}/commands"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(address)
+            listener.listen(64)
+            number = listener.fileno()
+            argv = [sys.executable, "-S", "-E", "-P", "-X", "utf8", __file__, str(number)]
+            server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=[number])
+        yield address
+        server.kill()
+        server.wait()
+    finally:
+        shutil.rmtree(place)
+
+
+def serve(listener: socket.socket) -> NoReturn:
+    """Run each command in a fork, several at a time."""
+    signal.signal(signal.SIGCHLD, lambda *_: reap())
+    while True:
+        call, _ = listener.accept()
+        with call:
+            if not os.fork():
+                listener.close()
+                become_command(call)
+
+
+def become_command(call: socket.socket) -> NoReturn:
+    """Do what one command asks for, with its folder, environment and streams, and tell it the exit code."""
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        request, streams, *_ = socket.recv_fds(call, _REQUEST_BYTES, 3)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        folder, (jobs_folder, name, *words), environment = marshal.loads(request)
+        os.chdir(folder)
+        os.environb.clear()
+        os.environb.update(environment)
+        globals()[name](Path(jobs_folder), words)
+        code = 0
+    except SystemExit as stop:
+        print(stop.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        call.send(bytes([code]))
+        os._exit(code)
 
 
 def wait_for_supervisors(folder: Path) -> None:
@@ -75,13 +157,11 @@ def submit(folder: Path, name: str, tasks: list[int | None], environment: dict[s
 
 def supervise(stem: Path, script: Path, environment: dict[str, str]) -> None:
     """Run one job to its end, in a process of its own."""
-    import ctypes
-    import subprocess  # only here: each command that an engine calls starts an interpreter
-
     os.setsid()
     null = os.open("/dev/null", os.O_RDWR)
     for descriptor in range(3):
         os.dup2(null, descriptor)
+    os.closerange(3, 64)  # among them the connection to the command, which ends before the job
     ctypes.CDLL(None).prctl(_ADOPT, 1, 0, 0, 0)
     code: int | None = None
     if not stem.with_name(stem.name + ".deleted").exists():
@@ -90,13 +170,17 @@ def supervise(stem: Path, script: Path, environment: dict[str, str]) -> None:
         code = job.wait()
     while processes := descendants(os.getpid()):
         send(processes, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+        reap()
         time.sleep(0.005)
     stem.with_name(stem.name + ".ending").write_text(json.dumps(code))
     os.rename(stem.with_name(stem.name + ".ending"), stem.with_name(stem.name + ".end"))
     os._exit(0)
+
+
+def reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def descendants(root: int) -> list[int]:
@@ -318,4 +402,4 @@ def lsid(folder: Path, words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[2]](Path(sys.argv[1]), sys.argv[3:])
+    serve(socket.socket(fileno=int(sys.argv[1])))

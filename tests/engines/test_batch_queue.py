@@ -16,13 +16,20 @@ from ropewalk.engines.engine import Engine, JobSpec
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, SettingsError
 from ropewalk.testing.engine_conformance import EngineConformance
-from tests.engines.pretend_batch import CPUS, install, wait_for_supervisors
+from tests.engines.pretend_batch import CPUS, install, serving, wait_for_supervisors
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The address of the server of the pretended clusters' commands."""
+    with serving() as address:
+        yield address
 
 
 @pytest.fixture
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str) -> Iterator[Path]:
     """The folder that the hosts of the pretended cluster share; its commands are on the PATH."""
-    install(tmp_path / "bin", tmp_path / "state")
+    install(tmp_path / "bin", tmp_path / "state", server)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     yield tmp_path / "shared"
     wait_for_supervisors(tmp_path / "state")

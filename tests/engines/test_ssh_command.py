@@ -92,7 +92,7 @@ def test_the_far_line_starts_python_which_reads_a_program(shell: str) -> None:
     program = b"import sys; print('got', sys.argv[1], f.read())"
     done = subprocess.run([shell, "-c", line], input=b"%d\n%srest" % (len(program), program), capture_output=True)
     version = "{}.{}".format(*sys.version_info[:2])
-    assert done.stdout.decode() == f"ropewalk-keeper on python {version}\ngot 15 b'rest'\n", done.stderr
+    assert done.stdout.decode() == f"\nropewalk-keeper on python {version}\ngot 15 b'rest'\n", done.stderr
 
 
 def test_rendering_shows_hosts_and_job_and_no_secret() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ropewalk.engines import ssh_connection
 from ropewalk.engines.engine import EngineFinding, JobSpec
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.ssh import SshEngine
@@ -43,8 +47,8 @@ def refusal_inside(ssh: SshHosts, **options: object) -> str:
     return ssh.launcher.run([sys.executable, "-c", TRY, json.dumps(options)]).stdout
 
 
-def refusal(hosts: SshHosts, **options: object) -> str:
-    with engine_of({**hosts.options, **options}) as engine, pytest.raises(EngineError) as refused:
+def refusal(ssh: SshHosts, **options: object) -> str:
+    with engine_of({**ssh.options, **options}) as engine, pytest.raises(EngineError) as refused:
         engine.submit(JobSpec(["true"]), 1, new_run(), "a")
     return str(refused.value)
 
@@ -149,6 +153,62 @@ def test_no_ssh_on_this_machine_is_an_error(ssh_hosts: SshHosts, monkeypatch: py
     assert not findings(ssh_hosts)["ssh"].ok
 
 
+def test_a_server_with_too_many_callers_is_tried_again(
+    own_ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`MaxStartups`, as where many hosts are reached through one: it hangs up on more callers than that."""
+    machine = own_ssh_hosts.add(MaxStartups="2:100:2")
+    options = {"hosts": [machine.ip], "connect_timeout": 5}
+    callers: list[socket.socket] = []
+
+    def leave(_least: float = 0, _most: float = 0) -> float:
+        """They leave when the first attempt has failed and a pause is chosen."""
+        while callers:
+            callers.pop().close()
+        return 1.0
+
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.callback(leave)
+        while len(callers) < 2:  # one that asked whether sshd is up may still be counted
+            callers.append(own_ssh_hosts.launcher.connect(machine.ip, 22))
+            if callers[-1].recv(4) != b"SSH-":
+                callers.pop().close()
+        with monkeypatch.context() as once:
+            once.setattr(ssh_connection, "_PAUSES_S", ())
+            said = refusal(own_ssh_hosts, **options)
+            assert "hung up before it asked for a key" in said and "`MaxStartups`" in said
+        monkeypatch.setattr(random, "uniform", leave)
+        with engine_of({**own_ssh_hosts.options, **options}) as engine:
+            assert engine.submit(JobSpec(["sleep", "600"]), 1, new_run(), "a")
+        assert not callers, "it got in at the first attempt"
+
+
+# --- the login shell there --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shell", "lines", "meaning"),
+    [
+        ("/bin/bash", "exec /bin/dash", "(~/.bashrc and the like) may wait for input or start another program"),
+        ("/bin/bash", "printf 'Password: '; read line", "It said: Password:"),
+        ("/bin/bash", "exit 0", "ended without running"),
+        ("/usr/sbin/nologin", "", "This account is currently not available"),
+    ],
+    ids=["another program", "waits for input", "ends", "no shell"],
+)
+def test_a_login_shell_that_runs_no_command_is_an_error_that_says_where_to_look(
+    own_ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch, shell: str, lines: str, meaning: str
+) -> None:
+    monkeypatch.setattr(ssh_connection, "_START_S", 2.0)
+    machine = own_ssh_hosts.hosts[0]
+    (own_ssh_hosts.folder / ".bashrc").write_text(f"{lines}\n")
+    users = own_ssh_hosts.folder / "passwd"
+    users.write_text(f"root:x:0:0:root:{own_ssh_hosts.folder}:{shell}\nsshd:x:100:65534::/run/sshd:/bin/false\n")
+    machine.run(["mount", "--bind", users, "/etc/passwd"])
+    said = refusal(own_ssh_hosts, hosts=[machine.ip])
+    assert machine.ip in said and meaning in said and f" {machine.ip}" in said.partition("try `ssh")[2], said
+
+
 # --- Python there -----------------------------------------------------------------------------------------------------
 
 
@@ -167,8 +227,10 @@ def test_a_python_that_breaks_is_an_error_in_its_own_words(ssh_hosts: SshHosts, 
     assert "no such thing" in refusal(ssh_hosts, python=pretend_python("sys.exit('no such thing')"))
 
 
-def test_a_shell_that_greets_is_no_harm(ssh_hosts: SshHosts, pretend_python: Any) -> None:
-    greeting = "print('Welcome to the cluster!\\n{\"news\": 1}', flush=True)"
+@pytest.mark.parametrize("end", ["\\n", ""], ids=["lines", "no end of line"])
+def test_a_shell_that_greets_is_no_harm(ssh_hosts: SshHosts, pretend_python: Any, end: str) -> None:
+    # A greeting such as `printf 'user> '` hid the keeper's first line, which was waited for until the timeout.
+    greeting = f"print('Welcome to the cluster!\\n{{\"news\": 1}}', end='{end}', flush=True)"
     with engine_of({**ssh_hosts.options, "python": pretend_python(greeting)}) as engine:
         assert engine.submit(JobSpec(["true"]), 1, new_run(), "a")
 
@@ -193,10 +255,22 @@ def full_host(ssh_hosts: SshHosts) -> Iterator[Machine]:
 
 
 def test_a_full_disk_is_an_error_and_a_finding(ssh_hosts: SshHosts, full_host: Machine) -> None:
-    said = refusal(ssh_hosts)
+    said = refusal(ssh_hosts, hosts=[full_host.ip])
     assert full_host.ip in said and "the disk of /tmp is full (0 KiB free)" in said and "make room" in said
     found = findings(ssh_hosts)[f"space in /tmp on {full_host.ip}"]
     assert not found.ok and "0 MiB free" in found.detail
+
+
+def test_a_full_host_among_good_ones_is_passed_over_and_named_once(
+    ssh_hosts: SshHosts, full_host: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    # One of many hosts on which somebody's files filled /tmp ended every run.
+    with engine_of(ssh_hosts.options) as engine:
+        for request in ("a", "b"):
+            ids = engine.submit(JobSpec(["sleep", "600"]), 3, new_run(), request)
+            assert len(ids) == 3 and not [id for id in ids if id.startswith(full_host.ip)]
+    (warning,) = caplog.messages
+    assert f"continuing without the host {full_host.ip}" in warning and "the disk of /tmp is full" in warning
 
 
 def test_a_clock_an_hour_ahead_is_a_finding(ssh_hosts: SshHosts, pretend_python: Any) -> None:

@@ -601,7 +601,7 @@ def test_who_stops_in_the_middle_of_a_step_cannot_meet_another_call_of_the_other
         finally:
             exchange.close()
 
-    assert run_members(ThreadGroup.make(2, timeout_s=0.5), run)[0] == "ExchangeAborted"
+    assert run_members(ThreadGroup.make(2, timeout_s=3.0), run)[0] == "ExchangeAborted"
 
 
 @pytest.mark.parametrize("make", [AllReduce, lambda: AllGather(GD_SEC)])

@@ -74,9 +74,10 @@ class SshHosts:
         self.hosts.append(machine)
         machine.path("/run/sshd").mkdir(mode=0o755)
         config = self.folder / f"sshd_config_{machine.name}"
-        # The first value of a setting is the one that counts.
-        more = "".join(f"{name} {value}\n" for name, value in settings.items())
-        config.write_text(more + _SSHD.format(folder=self.folder))
+        # Of two values of a setting sshd takes the first, and of `MaxStartups` the last.
+        usual = [line for line in _SSHD.splitlines() if line.partition(" ")[0] not in settings]
+        lines = [*(f"{name} {value}" for name, value in settings.items()), *usual]
+        config.write_text("\n".join(lines).format(folder=self.folder) + "\n")
         machine.popen(["/usr/sbin/sshd", "-D", "-f", config, "-E", self.folder / f"{machine.name}.log"])
         _wait_for_port(machine, 22)
         return machine

@@ -8,6 +8,7 @@ import pytest
 
 from ropewalk.control.view import ProcessView, View
 from ropewalk.page.watcher import LookResult, Watcher, merged
+from tests.patience import PATIENCE_S
 
 
 class Things:
@@ -176,7 +177,7 @@ def test_nothing_is_looked_at_while_no_page_is_open():
     try:
         assert not noted.asked
         watcher.want("tab")
-        assert looked.wait(30.0)
+        assert looked.wait(PATIENCE_S)
         watcher.unwant("tab")
     finally:
         watcher.close()
@@ -197,7 +198,7 @@ def test_failed_look_ends_nothing(caplog: pytest.LogCaptureFixture):
     watcher.start()
     try:
         watcher.want("tab")
-        assert looked.wait(60.0)
+        assert looked.wait(PATIENCE_S)
     finally:
         watcher.close()
     assert "no descriptors are left" in caplog.text

@@ -273,7 +273,7 @@ def test_a_message_draws_the_grid_with_the_place_marked_and_survives_pickling() 
         (Action(ActionKind.FORWARD, 3, 0, 0, 0), "names stage 3; the plan has stages 0 to 2"),
         (Action(ActionKind.FORWARD, -1, 0, 0, 0), "names stage -1; the plan has stages 0 to 2"),
         (Action(ActionKind.FORWARD, 0, 0, 6, 0), "names micro-batch 6; there are 0 to 5"),
-        (Action(ActionKind.FORWARD, 0, 0, -2, 0), "names micro-batch -2; there are 0 to 5"),
+        (Action(ActionKind.FORWARD, 0, 0, -1, 0), "names micro-batch -1; there are 0 to 5"),
         (Action(ActionKind.FORWARD, 0, 0, None, 0), "names micro-batch None"),
         (Action(ActionKind.FORWARD, 0, 0, 1, 0), "F0:1v0 of worker 0.0 .* belongs to worker 0.1: replicas take"),
         (Action(ActionKind.RECOMPUTE, 0, 0, 0, 0), "C0:0v0 .* is not wanted: .* only stages that recompute"),
@@ -301,7 +301,22 @@ def test_what_the_plan_does_not_have_is_rejected(wrong: Action, said: str) -> No
 def test_a_worker_that_the_plan_does_not_have_is_rejected() -> None:
     schedule, plan, lists = _case("gpipe")
     with pytest.raises(ScheduleInvalid, match=r"worker 7\.0, which the plan does not have"):
-        verify(plan, lists | {PlanWorker(7, 0): []}, schedule)
+        verify(plan, lists | {PlanWorker(8, 0): [], PlanWorker(7, 0): []}, schedule)
+    with pytest.raises(ScheduleInvalid) as caught:
+        verify(plan, lists | {PlanWorker(8, 0): [], PlanWorker(7, 0): []}, schedule)
+    assert caught.value.worker == "7.0"
+
+
+def test_steps_make_one_version_after_the_other() -> None:
+    schedule = make_schedule("pipedream_2bw")
+    plan = sample_plan(schedule, (1,), 2)
+    stream = schedule.stream(plan)
+    lists = joined([stream.admit(4), stream.drain()])
+    worker = PlanWorker(0, 0)
+    renamed = {"U0v1": 2, "U0v2": 1}
+    row = [replace(action, version=renamed.get(str(action), action.version)) for action in lists[worker]]
+    with pytest.raises(ScheduleInvalid, match=r"U0v2 .* should make version 1, the next of this stage"):
+        verify(plan, {worker: row}, num_micro_batches=4)
 
 
 def test_more_in_flight_than_the_schedule_says_is_rejected_at_the_forward_that_is_too_many() -> None:
@@ -311,6 +326,31 @@ def test_more_in_flight_than_the_schedule_says_is_rejected_at_the_forward_that_i
     ):
         verify(plan, lists, "one_f_one_b")
     assert _rejected(make_schedule("one_f_one_b"), plan, lists).action == "F0:3v0"
+
+
+def test_one_forward_too_many_between_the_backwards_is_rejected_as_such() -> None:
+    schedule, plan, lists = _case("one_f_one_b", replicas=(1, 1), micro_batches=6)
+    worker = PlanWorker(1, 0)  # it keeps one at a time
+    row = lists[worker]
+    forward, backward = _place(lists, "F1:4v0", worker), _place(lists, "B1:3v0", worker)
+    early = [action for action in row[backward:forward] if action.micro_batch == 4] + [row[forward]]
+    moved = [*row[:backward], *early, *(action for action in row[backward:] if action not in early)]
+    error = _rejected(schedule, plan, lists | {worker: moved})
+    assert error.action == "F1:4v0" and "makes it 2 micro-batches between forward and backward" in str(error)
+
+
+def test_a_stage_may_step_before_another_one_of_its_worker_has_reduced() -> None:
+    schedule, plan, lists = _case("interleaved", replicas=(2,), micro_batches=2)
+    for worker, row in lists.items():
+        *front, first, second, step, other = row
+        assert [str(action) for action in (first, second, step, other)] == [
+            "A0v1/replicas",
+            "A1v1/replicas",
+            "U0v1",
+            "U1v1",
+        ]
+        lists[worker] = [*front, first, step, second, other]
+    verify(plan, lists, schedule)
 
 
 def test_weight_gradients_later_than_the_schedule_says_are_rejected() -> None:

@@ -110,7 +110,9 @@ def test_short_tasks_are_sent_ahead_up_to_ten_milliseconds() -> None:
     assert assign(table) == []
     table.done("a", 1, 4, 4 * MS, now=0.2)
     assert assign(table) == []  # six milliseconds of work are left: not hungry yet
-    table.done("a", 5, 2, 2 * MS, now=0.2)
+    table.done("a", 5, 1, 1 * MS, now=0.2)
+    assert assign(table) == []  # five are enough
+    table.done("a", 6, 1, 1 * MS, now=0.2)
     assert len(assign(table)) == 6
     assert table.num_items("a") == 10
 
@@ -120,7 +122,8 @@ def test_tiny_tasks_are_shared_among_the_workers_and_batches_are_bounded() -> No
     for id, *_ in assign(table):
         table.done(id, 0, 1, 1000, now=0.1)
     per_worker = Counter(worker for worker, *_ in assign(table))
-    assert max(per_worker.values()) <= 40 // 2 // 2 + 1  # nobody takes more than its fair share at once
+    # One each for being idle; then nobody takes more at once than its fair share: 36 // 4, and of those left 27 // 4.
+    assert sorted(per_worker.values()) == [1 + 6, 1 + 9]
 
     table = table_with(*(unit(1) for _ in range(5000)))
     assign(table)
@@ -133,6 +136,44 @@ def test_large_arguments_do_not_travel_in_batches() -> None:
     assign(table)
     table.done("a", 0, 1, 1000, now=0.1)
     assert len(assign(table)) == 2  # one for an idle worker, one more within 32 MiB
+
+    table = table_with(*(unit(1, size_bytes=16 << 20) for _ in range(10)))
+    assign(table)
+    table.done("a", 0, 1, 1000, now=0.1)
+    assert len(assign(table)) == 3  # two more are 32 MiB
+
+
+def test_a_large_unit_of_short_tasks_is_not_sent_ahead_of_its_time() -> None:
+    table = table_with(unit(1), *(unit(12) for _ in range(20)))
+    table.pace.observe("f", 1 * MS)
+    assert assign(table) == [("a", 0, 0, 1)]  # 12 ms more would be beyond ten
+
+
+def test_what_is_sent_ahead_goes_to_the_worker_that_ends_soonest() -> None:
+    table = table_with(unit(1), unit(4), workers=["a", "b"])
+    table.pace.observe("f", 1 * MS)
+    assert assign(table) == [("b", 0, 0, 1), ("a", 0, 0, 4)]
+    table.submit([unit(1)])
+    assert assign(table) == [("b", 1, 0, 1)]
+
+
+def test_the_next_task_that_waits_says_whether_workers_are_sent_some_ahead() -> None:
+    table = table_with(unit(1), unit(1), unit(1, code="g"))
+    table.pace.observe("f", 1 * MS)
+    assert len(assign(table)) == 2, "f is known, whatever g is"
+    table = table_with(unit(1), unit(1, code="g"), unit(1))
+    table.pace.observe("f", 1 * MS)
+    assert len(assign(table)) == 1, "f does not overtake g"
+
+
+def test_what_a_worker_holds_is_expected_to_last_as_its_first_task() -> None:
+    table = table_with(unit(1), unit(1), unit(1, code="g"), *(unit(1) for _ in range(20)))
+    table.pace.observe("f", 1 * MS)
+    table.pace.observe("g", 5 * MS)
+    table.most_ahead = 3
+    assert len(assign(table)) == 3
+    table.done("a", 0, 1, 1 * MS, now=0.1)
+    assert assign(table) == [("a", 3, 0, 1)], "two tasks of one millisecond"
 
 
 def test_a_code_that_was_never_seen_is_not_sent_ahead() -> None:
@@ -168,6 +209,14 @@ def test_a_worker_is_used_up_when_it_was_given_all_its_units_whether_or_not_it_h
     assign(table)
     assert table.is_used_up("a") and not table.exhausted("a")
     assert not table.is_used_up("b") and not table.is_used_up("nobody")
+
+
+def test_the_last_unit_of_a_worker_is_sent_ahead_like_the_others() -> None:
+    table = TaskTable()
+    table.worker_up("a", 0.0, units_left=2)
+    table.submit([unit(1) for _ in range(9)])
+    table.pace.observe("f", 1 * MS)
+    assert assign(table) == [("a", 0, 0, 1), ("a", 1, 0, 1)]
 
 
 def test_a_worker_is_in_its_item_since_it_was_heard_last() -> None:
@@ -236,7 +285,49 @@ def test_what_is_submitted_makes_the_share_larger_of_workers_that_had_theirs() -
     assert {worker for worker, *_ in assign(table)} == {"a", "b"}, "and no result has come"
 
 
+def test_a_unit_that_avoids_a_host_is_not_given_to_its_worker_which_is_idle_too() -> None:
+    table = TaskTable()
+    for host in "BA":
+        table.worker_up(host.lower(), 0.0, host=host)
+    choosy = TaskUnit("job", 0, 1, "f", avoids={"A"})
+    table.submit([choosy])
+    assert assign(table) == [("b", 0, 0, 1)]
+    assert (table.num_busy, table.num_parallel) == (1, 1)
+    table.submit([choosy])
+    assert (assign(table), table.num_busy, table.num_parallel) == ([], 1, 2), "one at work, one that waits"
+
+
+# Where things are
+
+
+def test_an_item_is_found_by_its_number_and_the_oldest_is_the_one_a_worker_is_in() -> None:
+    first, second = unit(3), unit(2)
+    table = table_with(first, second, unit(20))
+    table.pace.observe("f", 1000)
+    assert len(assign(table)) == 2
+    table.done("a", 0, 1, 0, now=0.1)
+    found = [table.locate("a", seq) for seq in range(6)]
+    assert found == [None, (first, 1), (first, 2), (second, 0), (second, 1), None]
+    assert table.current_task("a") == (first, 1)
+
+
 # Results
+
+
+def test_when_a_task_of_a_code_ended_last_is_noted() -> None:
+    table = table_with(unit(1))
+    assign(table)
+    table.done("a", 0, 1, 0, now=0.1)
+    assert table.pace.last_end("f") == 0.1
+
+
+def test_results_of_a_later_unit_are_no_results_of_the_one_before_it() -> None:
+    first, second = unit(3), unit(3)
+    table = table_with(first, second, unit(20))
+    table.pace.observe("f", 1000)
+    assert len(assign(table)) == 2
+    assert table.done("a", 3, 3, 0, now=0.1) == [Finished(ItemSpan(second, 0, 3), 0)]
+    assert table.done("a", 0, 3, 0, now=0.1) == [Finished(ItemSpan(first, 0, 3), 0)]
 
 
 def test_what_was_observed_of_a_message_is_the_pace_of_its_last_task() -> None:
@@ -309,10 +400,12 @@ def test_a_worker_from_which_all_was_taken_is_idle() -> None:
     assert assign(table) == [("a", 2, 0, 2)]  # numbers count on
 
 
-def test_tasks_are_recalled_from_the_most_loaded_when_others_idle() -> None:
-    table = table_with(unit(10), unit(4), workers=["a", "b"])
+@pytest.mark.parametrize("sizes", [(10, 4), (4, 10)])
+def test_tasks_are_recalled_from_the_most_loaded_when_others_idle(sizes: tuple[int, int]) -> None:
+    table = table_with(*map(unit, sizes), workers=["a", "b"])
     table.pace.observe("f", 2 * MS)
-    (long, *_), (short, *_) = assign(table)
+    given = {stop: worker for worker, _, _, stop in assign(table)}
+    long, short = given[10], given[4]
     assert table.recallable(now=1.0) == []  # nobody idles
     table.worker_up("c", 0.0)
     assert table.recallable(now=1.0) == [(long, 10)]
@@ -356,6 +449,21 @@ def test_a_single_task_and_very_short_work_are_not_recalled() -> None:
     assert table.recallable(now=1.006) == [("b", 4)]  # it should have ended long ago
 
 
+def test_of_two_tasks_one_is_recalled() -> None:
+    table = table_with(unit(2), workers=["a", "b"])
+    table.pace.observe("f", 20 * MS)
+    ((busy, *_),) = assign(table)
+    assert table.recallable(now=0.0) == [(busy, 2)]
+
+
+def test_a_worker_that_reports_each_task_has_left_what_it_holds_however_long_it_is_silent() -> None:
+    table = table_with(unit(10), unit(8), workers=["a", "b"])
+    table.pace.observe("f", 2 * MS)
+    ((long, *_), _) = assign(table)
+    table.worker_up("c", 0.0)
+    assert table.recallable(now=0.022) == [(long, 10)], "the other one is late by more of its time"
+
+
 @pytest.mark.parametrize("num_workers", [32, 33])
 def test_a_search_among_many_workers_is_followed_by_a_pause(num_workers: int) -> None:
     workers = [f"w{number}" for number in range(num_workers)]
@@ -366,7 +474,17 @@ def test_a_search_among_many_workers_is_followed_by_a_pause(num_workers: int) ->
     pause_s = num_workers * 10e-6 if num_workers > 32 else 0.0
     assert len(table.recallable(now=0.5)) == 1
     assert len(table.recallable(now=0.5 + 0.9 * pause_s)) == (not pause_s)
-    assert len(table.recallable(now=0.5 + 1.1 * pause_s)) == 1
+    assert len(table.recallable(now=0.5 + pause_s)) == 1
+
+
+def test_no_pause_follows_where_no_worker_was_idle() -> None:
+    workers = [f"w{number}" for number in range(33)]
+    table = table_with(*(unit(4) for _ in workers), workers=workers)
+    table.pace.observe("f", 2 * MS)
+    assign(table)
+    assert table.recallable(now=0.5) == []
+    table.worker_up("idle", 0.5)
+    assert len(table.recallable(now=0.5)) == 1
 
 
 def test_from_a_patient_unit_is_recalled_what_is_expected_not_to_have_begun() -> None:
@@ -380,6 +498,32 @@ def test_from_a_patient_unit_is_recalled_what_is_expected_not_to_have_begun() ->
     assert table.recallable(now=1.11) == [(busy, 4)]  # it is late: perhaps it is in its first task still
     table.done(busy, 0, 1, 0, now=1.12)
     assert table.recallable(now=1.13) == [(busy, 4)]  # it has three of twenty milliseconds from here on
+
+
+def test_the_last_task_of_a_patient_unit_is_not_recalled_when_it_is_expected_to_begin() -> None:
+    table = table_with(unit(4, patient=True), workers=["a", "b"])
+    table.pace.observe("f", 20 * MS)
+    ((busy, *_),) = assign(table)
+    assert table.recallable(now=0.06) == []
+    assert table.recallable(now=0.059) == [(busy, 4)]
+
+
+@pytest.mark.parametrize("first_is_patient", [False, True])
+def test_the_unit_a_worker_is_in_says_whether_it_reports_each_task(first_is_patient: bool) -> None:
+    table = table_with(unit(1, patient=first_is_patient), unit(1, patient=not first_is_patient))
+    table.pace.observe("f", 2 * MS)
+    assert len(assign(table)) == 2
+    table.worker_up("b", 0.0)
+    # After 3 of 4 ms a patient worker is expected to be in its last task; one that reports each is asked.
+    assert table.recallable(now=0.003) == ([] if first_is_patient else [("a", 2)])
+
+
+def test_a_worker_that_reports_each_task_and_is_late_is_asked_for_the_patient_unit_behind_it() -> None:
+    table = table_with(unit(1), unit(1, patient=True))
+    table.pace.observe("f", 0.4 * MS)
+    assert len(assign(table)) == 2
+    table.worker_up("b", 0.0)
+    assert table.recallable(now=0.006) == [("a", 2)]
 
 
 def test_of_a_patient_unit_of_unknown_tasks_half_is_recalled_soon() -> None:
@@ -411,6 +555,13 @@ def test_a_silent_worker_is_named_once_until_it_is_heard() -> None:
     table.done("a", 1, 1, 0, now=1.09)
     assert table.silent(now=2.0) == []  # of a single task there is nothing to see: its result comes at once
     assert table.watchful is False
+
+
+def test_each_silent_worker_is_named_beside_one_whose_silence_is_expected() -> None:
+    table = table_with(unit(3, patient=True), unit(3), workers=["a", "b"])
+    (patient, *_), (silent, *_) = assign(table)
+    assert table.silent(now=0.02) == []
+    assert table.silent(now=0.03) == [silent] != [patient]
 
 
 def test_a_worker_that_is_far_is_silent_for_as_long_as_its_messages_are_under_way() -> None:
@@ -1098,6 +1249,14 @@ def test_a_job_that_does_not_begin_any_more_is_dropped_and_its_worker_stays_idle
     assert begun == ["withdrawn", "withdrawn", "wanted"] and (table.num_pending, table.num_running) == (0, 1)
 
 
+def test_a_job_that_does_not_begin_any_more_is_left_out_of_what_is_sent_ahead() -> None:
+    table = TaskTable(begins=lambda job: job != "withdrawn")
+    table.worker_up("w", 0.0)
+    table.pace.observe("code", 1 * MS)
+    table.submit([TaskUnit(job, 0, 1, "code") for job in ("first", "withdrawn", "wanted")])
+    assert [assignment.span.unit.job for assignment in table.assign(0.0)] == ["first", "wanted"]
+
+
 def test_a_job_is_asked_again_when_its_task_is_given_out_again() -> None:
     begun: list[str] = []
     table = TaskTable(begins=lambda job: begun.append(job) is None)
@@ -1123,7 +1282,9 @@ def test_what_waits_of_others_stays_when_some_is_swept_away() -> None:
     table.taken_back("a", 1, 4, now=0.1)
     table.sweep(lambda job: job == "old")
     assert counts(table) == (2, 1, 0, 0)
+    assert table.num_dropped == 0
     assert [(span.start, span.stop) for span in table.dropped()] == [(1, 4)]
+    assert table.num_dropped == 3
     table.worker_up("b", 0.1)
     assert assign(table) == [("b", 0, 0, 2)] and counts(table) == (0, 3, 0, 0)
 

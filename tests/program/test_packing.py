@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import subprocess
@@ -93,6 +94,7 @@ def test_the_nodes_of_one_unit_arrive_as_they_were_packed_and_can_write_to_their
 def test_large_arguments_lie_in_a_memory_file_until_the_program_is_over_and_equal_ones_only_once() -> None:
     large = np.ones(100_000)
     specs = [NodeSpec(name=name, node=Worker(work, large), unit=name, gang=name) for name in "ab"]
+    gc.collect()  # what earlier tests have left may have descriptors
     before = len(os.listdir("/proc/self/fd"))
     packed = PackedProgram([*specs, worker("small")])
     definitions, a, b = bundles_of(packed, specs)

@@ -62,7 +62,9 @@ def test_everything_is_started_in_order_and_services_end_when_the_work_is_done()
 
 def test_a_program_without_finite_nodes_runs_until_it_is_stopped() -> None:
     supervisor = begun(NodeRule(name="a"), NodeRule(name="b"))
-    assert ends(supervisor.stop(1.0, "ropewalk.stop() in a/0")) == [("a", 0, 0), ("b", 0, 0)]
+    assert supervisor.stop_reason == ""
+    why = "the program stops: ropewalk.stop() in a/0"
+    assert supervisor.stop(1.0, "ropewalk.stop() in a/0") == [EndReplica("a", 0, 0, why), EndReplica("b", 0, 0, why)]
     assert supervisor.stop(1.1, "again") == []
     assert supervisor.stop_reason == "ropewalk.stop() in a/0"
     supervisor.ended("b", 0, 0, False, "exited with code 1", 1.2)
@@ -165,6 +167,45 @@ def test_what_follows_a_failure_is_known_with_its_numbers() -> None:
     assert words_after_death(3, 6.0) == "it starts again (restart 1 of at most 2 in 60 s)", "a new budget"
 
 
+def test_the_seconds_until_a_replica_starts_again_are_none_when_it_may_start_now() -> None:
+    supervisor = gang()
+    assert supervisor.sequel("ranks", 0).wait_s == 0.0, "it runs"
+    for generation, now in enumerate((1.0, 2.0)):
+        supervisor.ended("ranks", 0, generation, False, "killed", now)
+        supervisor.ended("ranks", 1, generation, False, "killed", now)
+        if generation == 0:
+            supervisor.ended("store", 0, generation, True, "", now)
+    supervisor.tick(2.75)
+    assert supervisor.sequel("ranks", 0).wait_s == 0.25
+    supervisor.tick(100.0)
+    assert supervisor.sequel("ranks", 0).wait_s == 0.0, "it waits for its gang alone"
+
+
+def test_a_replica_has_the_cause_of_its_last_failure_until_it_is_ready_again() -> None:
+    supervisor = begun(NodeRule(name="a", restart=ON_FAILURE))
+    (a,) = supervisor.replicas
+    assert (a.cause, a.healed) == ("", False)
+    for generation, cause in enumerate(("killed", "no memory")):
+        supervisor.ended("a", 0, generation, False, cause, 1.0 + generation)
+        supervisor.tick(10.0 + generation)
+        (a,) = supervisor.replicas
+        assert (a.cause, a.healed, a.generation) == (cause, False, generation + 1)
+        supervisor.ready("a", 0, generation + 1, 20.0 + generation)
+        (a,) = supervisor.replicas
+        assert (a.cause, a.healed) == (cause, True)
+
+
+def test_waits_are_drawn_from_the_seed_which_is_0_if_none_is_given() -> None:
+    def due(**options: int) -> float | None:
+        supervisor = Supervisor([NodeRule(name="a", restart=Restart("on_failure", jitter=0.5))], **options)
+        supervisor.begin(0.0)
+        for generation in range(2):
+            supervisor.ended("a", 0, generation, False, "killed", 1.0)
+        return supervisor.next_due
+
+    assert due() == due(seed=0) and len({due(seed=seed) for seed in (-1, 0, 1)}) == 3
+
+
 def test_what_restarts_together_is_counted() -> None:
     supervisor = begun(NodeRule(name="rank", replicas=3, restart=TOGETHER))
     supervisor.ended("rank", 1, 0, False, "killed", 1.0)
@@ -248,6 +289,22 @@ def test_always_restarts_after_success_too_and_never_completes() -> None:
     assert supervisor.ended("work", 0, 0, True, "", 500.0)[0] == Completed()
 
 
+def test_ranks_that_always_restart_do_so_when_the_last_of_them_has_completed() -> None:
+    always = Restart("always", strategy="together", backoff_s=1)
+    supervisor = begun(NodeRule(name="rank", replicas=2, finite=True, restart=always), NodeRule(name="other"))
+    assert supervisor.ended("rank", 1, 0, True, "", 1.0) == [] and supervisor.next_due is None
+    assert supervisor.ended("rank", 0, 0, True, "", 2.0) == [] and supervisor.next_due == 3.0
+    assert supervisor.tick(3.0) == [Start("rank", 0, 1), Start("rank", 1, 1)]
+
+
+def test_a_service_that_always_restarts_does_so_with_its_gang_whether_or_not_the_work_of_it_is_done() -> None:
+    always = Restart("always", strategy="together", backoff_s=1)
+    supervisor = begun(
+        NodeRule(name="work", finite=True, gang="g", restart=always), NodeRule(name="store", gang="g", restart=always)
+    )
+    assert ends(supervisor.ended("store", 0, 0, True, "", 1.0)) == [("work", 0, 0)]
+
+
 # --- gangs ------------------------------------------------------------------------------------------------------------
 
 
@@ -325,6 +382,21 @@ def test_a_gang_has_started_when_all_of_it_is_ready_and_only_then_old_failures_a
     assert supervisor.next_due == (None if num_ready == 3 else 1001.0)
 
 
+def test_a_gang_has_started_when_those_that_are_not_ready_have_completed() -> None:
+    supervisor = gang()
+    members = [("ranks", 0), ("ranks", 1), ("store", 0)]
+    said: list[Instruction] = []
+    for generation, now in enumerate((1.0, 1000.0)):
+        if generation:
+            supervisor.ready("ranks", 0, 1, now)
+            supervisor.ready("store", 0, 1, now)
+            supervisor.ended("ranks", 1, 1, True, "", now)
+        for name, replica in members:
+            if not generation or (name, replica) != ("ranks", 1):
+                said = supervisor.ended(name, replica, generation, False, "killed", now)
+    assert said == [Start(name, replica, 2) for name, replica in members], "at once: the first failure is forgotten"
+
+
 def test_a_gang_that_is_not_essential_and_fails_is_ended_as_one() -> None:
     never = Restart("never", strategy="together")
     supervisor = begun(NodeRule(name="a", replicas=2, restart=never, essential=False), NodeRule(name="server"))
@@ -346,6 +418,9 @@ def test_two_restart_rules_in_one_gang_are_refused() -> None:
     other = Restart("always", strategy="together")
     with pytest.raises(ValueError, match="gang g restart together and need one restart rule"):
         Supervisor([NodeRule(name="a", gang="g", restart=TOGETHER), NodeRule(name="b", gang="g", restart=other)])
+    same = [NodeRule(name=name, gang="g", restart=TOGETHER) for name in ("a", "b")]
+    with pytest.raises(ValueError, match=r"but 'c' has .* and 'a' has "):
+        Supervisor([*same, NodeRule(name="c", gang="g", restart=other)])
 
 
 # --- what the user asks for -------------------------------------------------------------------------------------------
@@ -401,6 +476,17 @@ def test_making_a_gang_smaller_that_had_failed_does_not_revive_it() -> None:
     assert supervisor.scale("a", 2, 2.0) == []
     assert states(supervisor) == {"a/0": "failed", "a/1": "stopped", "server/0": "starting"}
     assert supervisor.scale("a", 3, 3.0) == [Start("a", replica, 1) for replica in range(3)]
+
+
+def test_a_replica_that_was_scaled_away_does_not_come_back_with_its_gang() -> None:
+    supervisor = begun(NodeRule(name="a", replicas=2, restart=TOGETHER))
+    supervisor.scale("a", 1, 1.0)
+    for replica in range(2):
+        supervisor.ended("a", replica, 0, True, "", 1.0)
+    assert states(supervisor) == {"a/0": "starting"}
+    supervisor.restart("a", 2.0)
+    assert states(supervisor) == {"a/0": "ending"}
+    assert supervisor.ended("a", 0, 1, True, "", 2.0) == [Start("a", 0, 2)]
 
 
 def test_a_restart_of_a_healthy_replica_does_not_touch_its_budget() -> None:
@@ -472,6 +558,14 @@ def test_a_misspelt_name_and_a_wrong_number_are_refused() -> None:
         Supervisor([NodeRule(name="a"), NodeRule(name="a")])
 
 
+@pytest.mark.parametrize("number", [-1, True, 1.5, "2"])
+def test_a_number_of_replicas_is_a_whole_number(number: Any) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"replicas must be a whole number, 0 or more, not {number!r}")):
+        Supervisor([NodeRule(name="a", replicas=number)])
+    with pytest.raises(ValueError, match=re.escape(f"not {number!r}")):
+        begun(NodeRule(name="a")).scale("a", number, 1.0)
+
+
 # --- events out of order ----------------------------------------------------------------------------------------------
 
 
@@ -505,10 +599,23 @@ What happened to it:
         supervisor.ended("a", 0, 0, False, "again", 2.0)
     with pytest.raises(RuntimeError, match="b/0, generation 1: ready; this cannot happen"):
         supervisor.ready("b", 0, 1, 2.0)
-    with pytest.raises(RuntimeError, match="b/7, generation 0: ready; there never was such a replica"):
-        supervisor.ready("b", 7, 0, 2.0)
+    for replica in (-1, 1, 7):
+        with pytest.raises(RuntimeError, match=f"b/{replica}, generation 0: ready; there never was such a replica"):
+            supervisor.ready("b", replica, 0, 2.0)
     with pytest.raises(RuntimeError, match="has begun already"):
         supervisor.begin(3.0)
+
+
+def test_the_history_has_the_time_of_each_event() -> None:
+    supervisor = begun(NodeRule(name="monitor", finite=True), NodeRule(name="actor", finite=True))
+    supervisor.ended("actor", 0, 0, True, "", 1.0)
+    supervisor.waits_for_stop("monitor", 0, 0, 2.0)
+    with pytest.raises(RuntimeError, match=r"2\.000 starting -> ending: the program has completed"):
+        supervisor.ready("monitor", 0, 1, 3.0)
+    supervisor = begun(NodeRule(name="a"))
+    supervisor.stop(4.0)
+    with pytest.raises(RuntimeError, match=r"4\.000 starting -> ending: the program stops"):
+        supervisor.ready("a", 0, 1, 5.0)
 
 
 # --- any order of events ----------------------------------------------------------------------------------------------

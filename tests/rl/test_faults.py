@@ -53,6 +53,7 @@ from ropewalk.rl.asynchronous import AsyncLearner
 from ropewalk.rl.distributed import ProcessCounts, build_program
 from ropewalk.rl.round_learner import LimiterStuck
 from ropewalk.rl.seeds import derived_seed
+from tests.patience import PATIENCE_S
 from tests.rl.environments import hostile
 from tests.rl.environments.hostile import MakesHostile
 from tests.rl.faulty import Counted, FailsIn, PausedIMPALA, Rewards, StuckIMPALA, size_of
@@ -375,8 +376,8 @@ def test_a_script_that_is_interrupted_leaves_a_checkpoint_and_no_process(
         others = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
         process.stdout.read()
-        assert process.wait(60) == (-number if number == signal.SIGINT else 128 + number)
-    assert psutil.wait_procs(others, timeout=60)[1] == [], "no process is left"
+        assert process.wait(PATIENCE_S) == (-number if number == signal.SIGINT else 128 + number)
+    assert psutil.wait_procs(others, timeout=PATIENCE_S)[1] == [], "no process is left"
     more = dataclasses.replace(SMALL, groups=groups, checkpoint=folder, steps=steps, digest_every=0)
     check_goes_on(more, "async" in arguments, updates, errors.read_text())
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from ropewalk.rl.distributed import ProcessCounts, build_program
 from ropewalk.rl.learner_node import LearnerStatus
 from ropewalk.rl.logs.memory import MemoryLogger
 from ropewalk.rl.result import TrainingOutcome
+from ropewalk.rl.variables import epoch_of
 from tests.scenarios.tasks import wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -112,6 +115,59 @@ def test_all_learners_go_on_together_when_one_is_killed(monkeypatch: pytest.Monk
     assert first.digests == second.digests
     assert len(first.digests) == first.counters.updates // 5, "updates were taken over, and not done again"
     assert first.counters == second.counters and first.counters.steps >= experiment.steps
+
+
+@pytest.mark.parametrize("learners", [1, 2])
+def test_actors_collect_again_for_a_learner_that_dies_after_its_end(
+    learners: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed, "_CHECKPOINT_S", 1e6)  # it goes on from its beginning
+    experiment = dataclasses.replace(EXPERIMENT, steps=1_500)
+    program = build_program(Assembly(experiment, 2), ProcessCounts(2, "async", learners=learners), hold=True)
+    with program.launch() as running:
+        learner = running.client("learner", on_lost="retry")[0]
+        wait_until(lambda: learner.status().done, what="the end")
+        running.kill("learner", 0)
+        wait_until(lambda: epoch_of(learner.outcome().variables.version) == 1, what="the second life")
+        wait_until(lambda: learner.status().done, what="the end of the second life")
+        assert learner.outcome().counters.steps >= experiment.steps
+
+
+@dataclasses.dataclass(frozen=True)
+class CopyingBehindAGate:
+    """`Copying`, whose first step waits while a file is there."""
+
+    gate: str
+
+    def __call__(self, seed: int) -> Copying:
+        env = copying(seed)
+        step = env.step
+
+        def gated(action: Any) -> Any:
+            while os.path.exists(self.gate) and not rw.stopping():
+                time.sleep(0.01)
+            return step(action)
+
+        env.step = gated  # type: ignore[method-assign]
+        return env
+
+
+def test_learners_go_on_alike_when_one_was_saved_before_its_first_update_and_another_one_never(tmp_path: Path) -> None:
+    gate, folder = tmp_path / "gate", tmp_path / "run"
+    gate.touch()
+    behind = CopyingBehindAGate(str(gate))
+    experiment = dataclasses.replace(EXPERIMENT, environment=behind, steps=3_000, checkpoint=folder)
+    with experiment.program(2, learners=2).launch() as running:
+        running.wait_ready()
+        running.stop()
+    gate.unlink()
+    state = ExperimentCheckpoints(folder, 60.0, "", 1).load()
+    assert state is not None and state["counters"]["updates"] == 0
+    for file in folder.glob("experiment.0*"):
+        file.unlink()
+    assert ExperimentCheckpoints(folder, 60.0, "", 0).load() is None
+    result = experiment.run(2, learners=2, log="silent")
+    assert result.counters.steps >= experiment.steps
 
 
 def test_learners_stop_after_the_same_update_and_go_on_from_it(tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ def test_a_verdict_goes_when_nothing_moves_and_a_slow_call_is_named() -> None:
     standstill.look(17.0, 192, 0)
     assert standstill.limit(17.0, verdict) == verdict
     assert standstill.limit(40.0, verdict) == verdict, "a pause of 15 s is usual here"
+    assert standstill.limit(46.9, verdict) == verdict
+    assert standstill.limit(47.0, verdict) == "no steps for 30 s"
 
 
 def test_the_alarm_names_the_call_too() -> None:

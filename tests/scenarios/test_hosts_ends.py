@@ -204,18 +204,23 @@ def test_an_agent_that_is_killed_is_one_event_and_is_replaced(lab: Lab, tmp_path
                         status = pool.status()
                         say(len(status.workers), status.num_deaths, status.retried, len(status.events))
                         say(*status.events)
+                    sys.stdin.readline()
             """,
             slots=3,
         )
         assert script.line() == "ready"
         (agent,) = agents_on(cluster.hosts[0])
         left = processes_on(cluster.hosts[0])
+        (folder,) = folders_on(cluster.hosts[0])
         agent.kill()
         wait_until(lambda: not any(process.is_running() for process in left))
         script.tell("go on")
         for size in (4, 2):
             assert script.numbers() == [size, 0, 0, 1]
             assert script.line().startswith("the agent on n1 (pid ")
+        # It stayed for ever: nobody was left who knew of it.
+        assert folder not in folders_on(cluster.hosts[0]), "the next agent removes the folder of a killed one"
+        script.tell("end")
         assert script.end()[0] == 0
 
 

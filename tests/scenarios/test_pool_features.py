@@ -155,7 +155,7 @@ def test_the_event_loop_runs_while_a_result_is_awaited(tmp_path: Path) -> None:
 
         waiting = asyncio.ensure_future(awaited(pool.apply_async(wait_for_file, (str(gate),))))
         await open_gate()
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, PATIENCE_S)
 
     async def awaited(result: Any) -> Any:
         return await result

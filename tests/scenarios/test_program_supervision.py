@@ -15,6 +15,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.program import endings, node_host
+from tests.patience import PATIENCE_S
 from tests.scenarios.launchers import kill, launcher, suspend, wait_until_gone
 from tests.scenarios.services import (
     MODES,
@@ -590,7 +591,8 @@ def test_a_program_stops_soon_though_calls_wait_for_their_answers(made: type[Gat
     assert running.wait(0)
     assert running.status().state == "stopped"
     if waiting:
-        waiting[0].join(3)
+        waiting[0].join(PATIENCE_S)
+        assert not waiting[0].is_alive(), "its call has no end"
         assert waiting[1] == ["passed"] or isinstance(waiting[1][0], rw.CallError), waiting
 
 
@@ -610,7 +612,8 @@ def test_a_program_of_threads_stops_soon_though_calls_wait_for_their_answers(kin
     wait_until(lambda: status_of(running, "gate").calls_running)
     running.stop()
     if waiting:
-        waiting[0].join(3)
+        waiting[0].join(PATIENCE_S)
+        assert not waiting[0].is_alive(), "its call has no end"
         assert waiting[1] == ["passed"] or isinstance(waiting[1][0], rw.CallError), waiting
 
 

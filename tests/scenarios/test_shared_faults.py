@@ -30,6 +30,7 @@ from ropewalk.sharing.connections import Connection, Pipe
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import Queue
 from ropewalk.sharing.synchronize import Barrier, Condition, Event, Lock, Semaphore
+from tests.patience import PATIENCE_S
 from tests.scenarios.launchers import is_alive, suspend
 from tests.scenarios.tasks import wait_until
 from tests.shared_session import kept
@@ -194,7 +195,7 @@ def test_readers_and_writers_that_are_killed_lose_at_most_what_they_held(
         if num_killed == 5:
             os.kill(writer.pid or 0, signal.SIGKILL)
     assert source.empty()
-    assert {done.get(timeout=5) for _ in range(2)}
+    assert {done.get(timeout=PATIENCE_S) for _ in range(2)}
     assert num_killed >= 10
     assert max(seen.values()) == 1, "an item came twice"
     # Between its get and the arrival of its put a reader holds one item; only that dies with it.
@@ -238,7 +239,7 @@ def test_a_reader_that_stands_still_holds_up_nobody_else(session: Session, proce
         items.put(number)
         assert items.get(timeout=1) == number
     os.kill(pid, signal.SIGCONT)
-    assert taken.get(timeout=5) == "its own"
+    assert taken.get(timeout=PATIENCE_S) == "its own"
 
 
 # Interrupts

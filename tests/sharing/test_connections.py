@@ -25,6 +25,7 @@ import ropewalk as rw
 from ropewalk.pool.pool import Pool
 from ropewalk.sharing.connections import Connection, Pipe
 from ropewalk.sharing.queues import Queue
+from tests.patience import PATIENCE_S
 from tests.scenarios.tasks import wait_until
 from tests.sharing.listeners import listener_pid
 
@@ -504,7 +505,7 @@ def test_wait_tells_which_of_many_connections_are_ready(session: rw.Session, poo
         reader.send("back")
     left = set(readers[:3])
     while left:
-        for reader in wait(readers, 20):
+        for reader in wait(readers, PATIENCE_S):
             assert reader.recv() == "back"
             left.remove(reader)
 
@@ -520,7 +521,7 @@ def test_wait_takes_connections_sockets_and_those_of_multiprocessing_together(se
             (lambda: near.send(b"x"), far, lambda: far.recv(1)),
         ):
             threading.Timer(0.05, send).start()
-            assert wait([other, theirs_too, far], 20) == [ready]
+            assert wait([other, theirs_too, far], PATIENCE_S) == [ready]
             receive()
         assert wait([other, theirs_too, far], 0) == []
 
@@ -533,7 +534,7 @@ def test_the_end_is_ready_for_ever(session: rw.Session, pool: Pool) -> None:
     assert wait([ours], 0) == []
     os.kill(pid, signal.SIGKILL)
     for _ in range(3):
-        assert wait([ours], 20) == [ours]
+        assert wait([ours], PATIENCE_S) == [ours]
         with pytest.raises(EOFError):
             ours.recv()
 
@@ -556,7 +557,7 @@ def test_messages_that_another_holder_takes_are_not_ready_any_more(session: rw.S
     assert wait([other, again], 0) == []
     for number in range(5):
         one.send(number)
-        assert set(wait([other, again], 20)) == {other, again}
+        assert set(wait([other, again], PATIENCE_S)) == {other, again}
         assert again.recv() == number
         assert wait([other, again], 0) == []
 
@@ -578,18 +579,19 @@ def test_select_and_asyncio_take_the_descriptor(session: rw.Session, pool: Pool)
         loop.add_reader(ours, read)
         for number in range(50):
             ours.send(number)
-        await asyncio.wait_for(done.wait(), 20)
+        await asyncio.wait_for(done.wait(), PATIENCE_S)
         loop.remove_reader(ours)
 
     asyncio.run(main())
     assert received == list(range(50))
     ours.send("more")
-    assert select.select([ours], [], [], 20)[0] == [ours]
+    assert select.select([ours], [], [], PATIENCE_S)[0] == [ours]
 
 
 def test_a_connection_has_a_descriptor_only_where_one_is_asked_for(session: rw.Session) -> None:
     one, other = Pipe(session=session)
     one.send(1)
+    gc.collect()  # what earlier tests have left may have descriptors
     before = len(os.listdir("/proc/self/fd"))
     fd = other.fileno()
     assert other.fileno() == fd
@@ -600,6 +602,7 @@ def test_a_connection_has_a_descriptor_only_where_one_is_asked_for(session: rw.S
 
 def test_a_descriptor_goes_with_its_connection(session: rw.Session) -> None:
     _one, other = Pipe(session=session)
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     other.fileno()
     del other
@@ -624,7 +627,7 @@ def test_the_loss_of_the_depot_is_heard_everywhere(session: rw.Session) -> None:
     os.kill(depot_pid(one), signal.SIGKILL)
     thread.join(120)
     assert isinstance(errors[0], rw.PeerLost)
-    assert wait([other], 20) == [other]
+    assert wait([other], PATIENCE_S) == [other]
     for call in (other.recv, other.poll, lambda: one.send(1)):
         with pytest.raises(rw.PeerLost, match=r"the Pipe \d+ .*is gone"):
             call()

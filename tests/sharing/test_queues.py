@@ -28,6 +28,7 @@ from ropewalk.sharing import membership, shared_object
 from ropewalk.sharing.locks import Lock
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import JoinableQueue, Queue, SimpleQueue
+from tests.patience import PATIENCE_S
 from tests.scenarios.tasks import wait_until
 
 
@@ -519,7 +520,7 @@ def test_what_is_struck_off_is_heard_no_more(session: rw.Session) -> None:
     held.get(timeout=120)
     id = cast("Any", process)._popen._id
     session.retirements.note(id, None, is_cut=True)
-    assert lock.acquire(timeout=5)  # though its holder lives
+    assert lock.acquire(timeout=PATIENCE_S)  # though its holder lives
     assert process.is_alive()
     process.kill()
     process.join()

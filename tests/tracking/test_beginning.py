@@ -19,6 +19,7 @@ from ropewalk.tracking import CheckpointPolicy, RunPaused, RunStopped, RunStore,
 from ropewalk.tracking import facts as run_facts
 from ropewalk.tracking.records import AttemptBegan, OwnerIs, RunCreated, RunRecord, StateIs
 from ropewalk.tracking.sinks.sink import CopiedRun, RunSink
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def begin(store: RunStore, **options: Any) -> rw.tracking.Run:
 
 
 def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -14,6 +14,7 @@ import pytest
 from ropewalk.tracking import RunStore
 from ropewalk.tracking.checkpoints import CheckpointFolder
 from ropewalk.tracking.journal import recover
+from tests.patience import PATIENCE_S
 
 SCRIPTS = Path(__file__).with_name("scripts.py")
 
@@ -88,13 +89,13 @@ def test_a_run_is_paused_continued_killed_and_forked_from_another_terminal(store
         return subprocess.run(whole, env=environment, capture_output=True, text=True, timeout=100)
 
     def wait_for_steps(num: int) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while len(store.points(run, "count")) < num:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
     def wait_for_run() -> str:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while not (found := store.runs()):
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -105,7 +106,7 @@ def test_a_run_is_paused_continued_killed_and_forked_from_another_terminal(store
         wait_for_steps(5)
         done = command("pause", "counting")
         assert (done.returncode, done.stdout) == (0, f"counting ({run}) is paused\n"), done.stderr
-        first.communicate(timeout=60)
+        first.communicate(timeout=PATIENCE_S)
         assert first.returncode == 75
     (paused_at,) = [one.step for one in store.checkpoints(run)]
 
@@ -117,7 +118,7 @@ def test_a_run_is_paused_continued_killed_and_forked_from_another_terminal(store
         wait_for_steps(int(paused_at) + 5)
         done = command("kill", run)
         assert (done.returncode, done.stdout) == (0, f"counting ({run}) is stopped\n"), done.stderr
-        second.communicate(timeout=60)
+        second.communicate(timeout=PATIENCE_S)
         assert second.returncode == -signal.SIGKILL
     steps, counts = (getattr(store.points(run, "count"), name).tolist() for name in ("steps", "values"))
     assert steps == counts == list(range(1, len(steps) + 1)), "it went on with the step after the checkpoint"
@@ -133,6 +134,6 @@ def test_a_run_is_paused_continued_killed_and_forked_from_another_terminal(store
 
 def test_an_exception_that_ends_the_interpreter_is_the_cause(store_path: Path, store: RunStore) -> None:
     with start("leave_by_sys_exit", store_path) as process:
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)
     row = store.run("left")
     assert row.state == "failed" and row.why.endswith("ValueError: uncaught\n")

@@ -11,6 +11,7 @@ import pytest
 from ropewalk.errors import StoreError
 from ropewalk.tracking.records import EventHappened, Metrics, NoteAdded, RunRecord
 from ropewalk.tracking.writer import StoreWriter
+from tests.patience import PATIENCE_S
 from tests.tracking.recorded import Batches
 
 
@@ -152,7 +153,7 @@ def test_a_function_is_called_regularly_and_may_fail(
 
     end = writer.every(0.001, call)
     for _ in range(3):
-        assert calls.acquire(timeout=10)
+        assert calls.acquire(timeout=PATIENCE_S)
     end()
     assert writer.flush(10)
     assert caplog.text.count("RuntimeError: not now") == 1

@@ -23,6 +23,7 @@ from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.training import links as links_module
 from ropewalk.training.link_transports import EncodedArrival, LinkOwner, LinkPeer
 from ropewalk.training.links import ProcessLinks
+from tests.patience import PATIENCE_S
 
 PLAN = Plan(
     (Stage(0, ("a",), (0,)), Stage(1, ("b",), (1,)), Stage(2, ("c",), (2,))),
@@ -142,7 +143,7 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ProcessLinks]]:
 
 def received(links: ProcessLinks, tag: Tag) -> LinkMessage:
     while not links.has(tag):
-        assert links.wait(20.0), f"{tag} has not come"
+        assert links.wait(PATIENCE_S), f"{tag} has not come"
     return links.receive(tag)
 
 

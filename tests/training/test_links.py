@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import random
@@ -27,6 +28,7 @@ from ropewalk.training.links import Endpoint, ProcessLinks
 from ropewalk.training.near_links import NearLinks
 from ropewalk.transport.slots import SlotMemory
 from tests.forked_process import ForkedProcess
+from tests.patience import PATIENCE_S
 from tests.transport.claimed_slots import num_claimed
 
 #: Stages 0 and 2 share a worker; stage 1 has two replicas.
@@ -53,7 +55,7 @@ def links_of(*workers: PlanWorker, slots: int | None = None, epoch: int = 0) -> 
             links.close()
 
 
-def received(links: ProcessLinks, tag: Tag, timeout_s: float = 20.0) -> LinkMessage:
+def received(links: ProcessLinks, tag: Tag, timeout_s: float = PATIENCE_S) -> LinkMessage:
     """Wait for it as a stage does."""
     deadline = time.monotonic() + timeout_s
     while not links.has(tag):
@@ -295,6 +297,7 @@ def test_memory_is_used_again_from_step_to_step() -> None:
 
 
 def test_nothing_is_left_open_after_closing() -> None:
+    gc.collect()  # what earlier tests have left may have descriptors
     before = len(os.listdir("/proc/self/fd"))
     with links_of(*PLAN.workers) as (first, left, _):
         for number in range(0, 40, 2):

@@ -137,3 +137,30 @@ def test_after_the_copies_any_process_or_host_may_be_lost(
             assert missing_groups(PLAN, there, same_plan=same_plan) == []
     copied = {worker: sorted(seats) for worker, seats in after.items()}
     assert copies_of(PLAN, copied, hosts, SEATS, same_plan=same_plan) == []
+
+
+def test_of_those_that_may_keep_a_copy_the_one_that_holds_least_is_taken() -> None:
+    hosts = dict.fromkeys(range(4), "A")
+    # Of the two seats without one of `FIRST`, 1 holds two others and 3 one; no seat is known as the keeper.
+    holders = {FIRST: [0], SECOND: [1, 2], THIRD: [1, 2, 3]}
+    assert copies_of(PLAN, holders, {**hosts}, {}, same_plan=True) == [Copy(FIRST, 0, 3)]
+
+
+def test_copies_count_at_their_targets_and_come_from_those_that_hold_least() -> None:
+    hosts = {0: "A", 1: "B", 2: "A", 3: "B"}
+    # Both lie on host A alone. Seat 1 gets the first copy, so seat 3 gets the second, from the seat that holds less.
+    holders = {FIRST: [0, 2], SECOND: [0, 2], THIRD: [0, 1]}
+    copies = copies_of(PLAN, holders, hosts, {}, same_plan=True)
+    assert copies == [Copy(FIRST, 2, 3), Copy(SECOND, 2, 1)]
+
+
+def test_a_worker_without_a_seat_has_no_keeper() -> None:
+    hosts = {0: "A", 1: "A", 2: "A", 3: "A"}
+    assert keepers_of(hosts)[0] == 1 and keepers_of(hosts)[1] == 2
+    assert copies_of(PLAN, {FIRST: [3], SECOND: [0, 1], THIRD: [2, 3]}, hosts, {}, same_plan=True) == [
+        Copy(FIRST, 3, 0)
+    ]
+
+
+def test_under_another_plan_the_copy_is_that_of_the_first_replica() -> None:
+    assert copies_of(PLAN, {SECOND: [1], THIRD: [1]}, ONE_HOST, {}, same_plan=False) == [Copy(SECOND, 1, 0)]

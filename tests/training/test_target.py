@@ -22,6 +22,7 @@ from ropewalk.errors import StageLost
 from ropewalk.training.panels.pipeline import bubble_of
 from ropewalk.training.trainer import Trainer
 from ropewalk.training.trainer_options import ProcessOptions
+from tests.patience import PATIENCE_S
 from tests.training.faulty_training import Job, batch, pids
 
 ALL: dict[str, int] = dict.fromkeys(("pipeline", "loss", "memory", "versions", "links", "exchange", "snapshots"), 0)
@@ -40,7 +41,7 @@ def looked_at(found: Launcher, panels: dict[str, int] | None = None) -> View:
 
 def seen(look: Callable[[], View], done: Callable[[View], bool]) -> View:
     """Look until it is so; samples are some tenths of a second old."""
-    due = time.monotonic() + 30
+    due = time.monotonic() + PATIENCE_S
     while not done(view := look()):
         assert time.monotonic() < due, f"never seen; the last look: {view.facts}, {view.processes}"
         time.sleep(0.05)
@@ -139,7 +140,7 @@ def test_a_process_can_be_killed_from_outside_and_training_goes_on(training: Tra
 
 def test_it_can_be_stopped_from_outside(training: Trainer, trainings: rw.Session) -> None:
     with launcher(trainings).connect() as connection:
-        assert connection.ask(Stop(None), ViewIs, 30.0).view.state == "stopped"
+        assert connection.ask(Stop(None), ViewIs, PATIENCE_S).view.state == "stopped"
     with pytest.raises(StageLost):
         training.step(*batch(8)).metrics()
     assert training.view().state == "stopped"

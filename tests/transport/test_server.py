@@ -177,7 +177,9 @@ def test_a_full_queue_of_a_unix_socket_is_waited_for() -> None:
             with contextlib.suppress(BlockingIOError):
                 early.connect(path)
         with ThreadPoolExecutor(1) as executor:
-            dialling = executor.submit(dial, UnixAddress(path), Credentials.create(RUN, "x"), NOTES, timeout_s=5)
+            dialling = executor.submit(
+                dial, UnixAddress(path), Credentials.create(RUN, "x"), NOTES, timeout_s=PATIENCE_S
+            )
             time.sleep(0.1)
             assert not dialling.done(), "it knocks again"
             for _ in range(6):

@@ -19,17 +19,16 @@ from typing import Any
 from ropewalk import settings
 from ropewalk.cli.submissions import has_ended, submissions
 from ropewalk.control.launchers import usual_parents
-from ropewalk.control.left_folders import is_ours, sweep
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine
 from ropewalk.errors import EngineError, RopewalkError
 from ropewalk.processes.launcher_record import LauncherState, forget_run, launcher_of, recorded_engines
+from ropewalk.processes.left_folders import CLAIM, is_ours, sweep
 from ropewalk.quantities import counted
 from ropewalk.transport.probe import is_answered
 
 _YOUNG_S = 60.0
 """A folder that is younger, in seconds, may belong to a run that is just starting."""
-_CLAIM = "threads.claim"
 _NUM_SHOWN = 5
 """The number of jobs, and of other leftovers, of a run that are listed by name."""
 
@@ -158,7 +157,7 @@ def left_folders(*, remove: bool) -> list[Path]:
 
 
 def _is_left(folder: Path) -> bool:
-    if not is_ours(folder) or (folder / _CLAIM).exists():  # `sweep` handles folders with a claim
+    if not is_ours(folder) or (folder / CLAIM).exists():  # `sweep` handles folders with a claim
         return False
     try:
         age_s = time.time() - os.lstat(folder).st_mtime

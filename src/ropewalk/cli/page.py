@@ -18,10 +18,10 @@ import typer
 
 from ropewalk import settings
 from ropewalk.atomic_files import write_new_file
-from ropewalk.control.left_folders import claimed_folder
 from ropewalk.errors import SettingsError
 from ropewalk.escaping import escaped_lines
 from ropewalk.page.server import PageAddress
+from ropewalk.processes.left_folders import claimed_folder
 
 _NOT_INSTALLED = "the page needs NiceGUI; install it with: pip install 'ropewalk[page]'"
 

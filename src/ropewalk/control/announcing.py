@@ -12,10 +12,10 @@ import os
 from collections.abc import Generator
 
 from ropewalk import settings
-from ropewalk.control.left_folders import claimed_folder
 from ropewalk.control.server import ControlServer
 from ropewalk.control.target import ControlTarget
 from ropewalk.processes import bootstrap
+from ropewalk.processes.left_folders import claimed_folder
 from ropewalk.processes.session import Session
 from ropewalk.transport.loop import Loop
 

@@ -20,10 +20,10 @@ from typing import TypeVar
 import msgspec
 import psutil
 
-from ropewalk.control.left_folders import is_ours, sweep
 from ropewalk.control.server import ASKER, CONTROL_CODEC, Announcement, Answer, ControlProblem, LastViewIs, Request
 from ropewalk.control.view import View
 from ropewalk.errors import FrameError, LinkClosed, RopewalkError
+from ropewalk.processes.left_folders import is_ours, sweep
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials

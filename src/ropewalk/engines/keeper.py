@@ -109,7 +109,8 @@ class Keeper:
             try:
                 answer = self._doing[order["do"]](order)
             except (OSError, ValueError) as error:  # ValueError: a null byte in a word or a variable
-                self._tell(news="refused", to=order["number"], why=str(error))
+                is_of_host = isinstance(error, OSError)
+                self._tell(news="refused", to=order["number"], why=str(error), of_host=is_of_host)
             else:
                 self._tell(news="done", to=order["number"], answer=answer)
 

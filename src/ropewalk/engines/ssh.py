@@ -5,9 +5,9 @@
 
 There is one `ssh` for each host, for any number of jobs and doors, and one keeper at its other end (`keeper`), which
 ends every job when the connection ends or falls silent. So jobs do not outlive their launcher, and nothing is left on
-a host. A job goes to the host with the fewest jobs that can hold it, if there is one. A host that has never been
-reached is an error, because the user listed it; a host that was lost later is skipped for `_AVOIDED_S`, so that the
-other hosts can take its jobs.
+a host. A job goes to the host with the fewest jobs that can hold it, if there is one. A host that cannot be reached,
+cannot start a job or was lost is skipped for `_AVOIDED_S`, so that other hosts can take its jobs; that is an error only
+if no host is left.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ropewalk.engines import keeper, ssh_checks, ssh_command
+from ropewalk.engines import keeper, ssh_checks, ssh_command, ssh_connection
 from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.ssh_command import Host, SshOptions
-from ropewalk.engines.ssh_connection import SshConnection
+from ropewalk.engines.ssh_connection import HostUnfit, SshConnection
 from ropewalk.errors import EngineError, FileNotTrusted
 from ropewalk.quantities import shown_size
 from ropewalk.trusted_files import check_trusted
@@ -87,8 +87,9 @@ class SshEngine(Engine):
     def submit_all(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> Iterable[str]:
         self._closed = False
         left = count
+        unfit: dict[str, str] = {}
         while left > 0:
-            started = self._start(spec, left, run_id)
+            started = self._start(spec, left, run_id, unfit)
             left -= len(started)
             yield from started
 
@@ -243,10 +244,17 @@ class SshEngine(Engine):
 
     # Placing
 
-    def _start(self, spec: JobSpec, count: int, run_id: str) -> list[str]:
-        """Start up to `count` jobs; fewer if a host is lost meanwhile."""
+    def _start(self, spec: JobSpec, count: int, run_id: str, unfit: dict[str, str]) -> list[str]:
+        """Start up to `count` jobs; fewer if a host is lost meanwhile, or cannot start a job.
+
+        Args:
+            spec: what to start.
+            count: how many.
+            run_id: the run of the jobs.
+            unfit: hosts that cannot start this job, with the reasons; those that cannot now are added.
+        """
         started: list[tuple[str, int]] = []
-        for connection in self._places(spec.resources, count):
+        for connection in self._places(spec.resources, count, unfit):
             name = keeper.MARK + secrets.token_hex(8)
             id = f"{connection.host.entry}/{name}"
             self._jobs[id] = _SshJob(connection, name, run_id, spec)
@@ -272,17 +280,21 @@ class SshEngine(Engine):
             except EngineError as error:
                 del self._jobs[id]
                 connection.tell("end", job=id.rpartition("/")[2])  # in case the first order arrived
-                if not self._is_doubtful(connection):
+                if isinstance(error, HostUnfit):
+                    unfit[connection.host.entry] = str(error)
+                elif not self._is_doubtful(connection):
                     refusal = error
-                else:
-                    self._lost_at[connection.host.entry] = time.monotonic()
+                    continue
+                self._lost_at[connection.host.entry] = time.monotonic()
+        if len(unfit) < len(self._hosts):
+            self._tell_of(unfit)
         if refusal:
             self.cancel(ids)
             raise refusal
         return ids
 
-    def _places(self, resources: Resources, count: int) -> list[SshConnection]:
-        failures: dict[str, str] = {}
+    def _places(self, resources: Resources, count: int, unfit: Mapping[str, str]) -> list[SshConnection]:
+        failures = dict(unfit)
         while True:
             chosen = self._choose(resources, count, failures)
             # If no other host is left, all lost hosts are tried at once: each may take up to `connect_timeout`.
@@ -330,7 +342,7 @@ class SshEngine(Engine):
 
         def connect(entry: str) -> SshConnection | EngineError:
             try:
-                return SshConnection(self._hosts[entry], self._options)
+                return ssh_connection.connect(self._hosts[entry], self._options)
             except EngineError as error:
                 return error
 

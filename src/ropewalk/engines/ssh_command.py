@@ -21,13 +21,13 @@ for an option, or hold special characters of a shell: `ProxyCommand` puts the ho
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\$?")
 _BOOT = (
     "import sys; del sys.path[0]; "
-    'sys.stdout.write("{hello} %d.%d\\n" % sys.version_info[:2]); sys.stdout.flush(); '
+    'sys.stdout.write("\\n{hello} %d.%d\\n" % sys.version_info[:2]); sys.stdout.flush(); '
     "sys.argv[1:] = [{silence}]; f = sys.stdin.buffer; exec(f.read(int(f.readline())))"
 )
 """Reads the keeper from its standard input and becomes it. Nothing in it needs quoting twice in any login shell; the
 current folder is removed from the path, because a file in it could hide a module of the standard library."""
 HELLO = "ropewalk-keeper on python"
-"""Begins the first line of ours; a greeting of the login shell may come before it."""
+"""Begins the first line of ours; a greeting of the login shell may come before it, and need not end its last line."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import contextlib
 import json
 import math
 import os
+import random
 import re
 import selectors
 import shutil
@@ -29,7 +30,7 @@ from typing import Any
 
 from ropewalk.engines import keeper, ssh_command
 from ropewalk.engines.ssh_command import Host, SshOptions
-from ropewalk.engines.ssh_failures import explain, wrong_python
+from ropewalk.engines.ssh_failures import explain, is_turned_away, no_python, wrong_python
 from ropewalk.errors import EngineError
 
 _SSH_THEN_CLEAN = 'folder=$1; shift; "$@"; code=$?; rm -rf -- "$folder"; exit $code'
@@ -47,6 +48,36 @@ _START_S = 20.0
 _ANSWER_S = 10.0
 _END_S = 3.0
 _NO_ANSWER = 0
+
+
+_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
+"""Before each further attempt at a host whose sshd hung up at once, in seconds; random factors spread the attempts."""
+
+
+class HostUnfit(EngineError):
+    """A host cannot start the job at the moment, and another one may."""
+
+
+class _TurnedAway(EngineError):
+    """The sshd of a host, or of one on the way to it, hung up before it asked for a key."""
+
+
+def connect(host: Host, options: SshOptions) -> SshConnection:
+    """Connect to a host.
+
+    An sshd that has more unauthenticated connections than its `MaxStartups` (10 by default) hangs up on others. That
+    happens where many hosts are reached through one (`ProxyJump`), or where several launchers start; so it is tried
+    again for a few seconds.
+
+    Raises:
+        EngineError: the host cannot be used; the message says what to do.
+    """
+    for pause_s in _PAUSES_S:
+        try:
+            return SshConnection(host, options)
+        except _TurnedAway:
+            time.sleep(pause_s * random.uniform(0.5, 1.5))
+    return SshConnection(host, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +122,7 @@ class SshConnection:
         self._said = bytearray()
         self._answers: dict[int, dict[str, Any]] = {}
         self._number = 0
-        self._greeted = self._closing = False
+        self._greeted = self._closing = self._is_turned_away = False
         self._silent_since = time.monotonic()
         if shutil.which("ssh") is None:
             raise EngineError("the command ssh was not found; install the client of OpenSSH, or put it on the PATH")
@@ -118,6 +149,7 @@ class SshConnection:
         """Send an order to the keeper and return its answer.
 
         Raises:
+            HostUnfit: the keeper cannot do it on its host.
             EngineError: the keeper refused, or the connection broke or timed out.
         """
         return self.answer(self.order(do, **order))
@@ -137,7 +169,7 @@ class SshConnection:
         if answer is None:
             raise EngineError(self.gone or f"{self.host.entry} has not answered for {_ANSWER_S:g} s")
         if answer["news"] == "refused":
-            raise EngineError(f"{self.host.entry}: {answer['why']}")
+            raise (HostUnfit if answer.get("of_host") is True else EngineError)(f"{self.host.entry}: {answer['why']}")
         return answer["answer"]
 
     def tell(self, do: str, **order: object) -> None:
@@ -231,9 +263,14 @@ class SshConnection:
             self._changed.wait_for(lambda: self.facts or self.gone, timeout_s)
             if self.facts and not self.gone:
                 return
-            why = self.gone or f"{self.host.entry} accepted us, but Python did not start within {timeout_s:g} s there"
+            why = self.gone or no_python(self.host, self._options, timeout_s, self._heard())
+            turned_away = self._is_turned_away
         self.close()
-        raise EngineError(why)
+        raise (_TurnedAway if turned_away else EngineError)(why)
+
+    def _heard(self) -> str:
+        """Return what the host has said so far, with an incomplete line."""
+        return self.said + self._incoming.decode(errors="replace")
 
     def _send(self, **order: object) -> None:
         self._outgoing += json.dumps(order).encode() + b"\n"
@@ -267,6 +304,7 @@ class SshConnection:
         with self._lock:
             os.close(self._wake)
             os.close(self._woken)
+            self._is_turned_away = not (why or self._closing or self._greeted) and is_turned_away(code, self.said)
             self.gone = why or (
                 f"the connection to {self.host.entry} was closed"
                 if self._closing

@@ -8,9 +8,12 @@ import shlex
 from ropewalk.engines.ssh_command import Host, SshOptions
 from ropewalk.last_line import last_line
 
+_SSH_FAILED = 255
+"""The exit status of ssh itself; any other is that of the program on the host."""
 _NOT_FOUND, _NOT_ALLOWED = 127, 126
 """The exit status of a shell that does not find a program, and of one that may not run it."""
 
+_TURNED_AWAY = r"Connection closed|Connection reset|kex_exchange_identification"
 _MEANINGS = [
     (
         r"Could not resolve hostname",
@@ -49,7 +52,7 @@ _MEANINGS = [
         "see whether it is up and its port {port} is open to this machine, or take it off `hosts`",
     ),
     (
-        r"Connection closed|Connection reset|kex_exchange_identification",
+        _TURNED_AWAY,
         "its sshd hung up before it asked for a key",
         "look at the log of sshd there; `MaxStartups`, `AllowUsers` and full disks are the usual reasons",
     ),
@@ -94,9 +97,35 @@ def explain(host: Host, options: SshOptions, code: int | None, said: str) -> str
                 "login": _login(host, options),
             }
             return f"the host {host.entry} is of no use: {meaning.format(**facts)}; {remedy.format(**facts)}.{last}"
+    if code == 0:
+        return (
+            f"the login shell on {host.entry} ended without running {options.interpreter}; look at its start-up files "
+            f"(~/.bashrc and the like), and try `{_login(host, options)} true`.{last}"
+        )
     if code is None:
         return f"the host {host.entry} has fallen silent; see whether it is up and its network whole.{last}"
     return f"the connection to {host.entry} ended with status {code}; try `{_login(host, options)}`.{last}"
+
+
+def is_turned_away(code: int | None, said: str) -> bool:
+    """Return whether sshd hung up before it asked for a key, as it does with `MaxStartups`: later it may not.
+
+    Args:
+        code: the exit status of ssh; None if ssh was ended.
+        said: the standard error of ssh.
+    """
+    first = next((sign for sign, _, _ in _MEANINGS if re.search(sign, said)), None)
+    return code == _SSH_FAILED and first == _TURNED_AWAY
+
+
+def no_python(host: Host, options: SshOptions, timeout_s: float, said: str) -> str:
+    """Explain why a host is refused whose login shell has not started Python."""
+    words = f" It said: {last_line(said)}" if said.strip() else ""
+    return (
+        f"{host.entry} accepted us, but {options.interpreter} did not start within {timeout_s:g} s there. A start-up "
+        "file of the login shell (~/.bashrc and the like) may wait for input or start another program, or the file "
+        f"system of the interpreter may hang: try `{_login(host, options)} {options.interpreter} -V`.{words}"
+    )
 
 
 def wrong_python(host: Host, options: SshOptions, theirs: str, ours: str) -> str:

@@ -539,9 +539,8 @@ class TaskTable:
             if seq < low:
                 kept.append((seq, ItemSpan(unit, start, start + low - seq)))
             taken.append((low, ItemSpan(unit, start + low - seq, start + high - seq)))
-            if high < end:
+            if high < end:  # what is left begins at `until`
                 outstanding.appendleft((high, ItemSpan(unit, start + high - seq, stop)))
-                break
         outstanding.extendleft(reversed(kept))
         count = 0
         for _, span in taken:
@@ -558,13 +557,9 @@ class TaskTable:
         return taken
 
     def _weigh(self, worker: _Worker) -> None:
-        if len(worker.outstanding) <= 1:
-            worker.load_ns = 0.0
-            for _, span in worker.outstanding:
-                worker.load_ns = (self.pace.expected_ns(span.unit.code) or 0.0) * (span.stop - span.start)
-        else:
-            code = worker.outstanding[0][1].unit.code
-            worker.load_ns = (self.pace.expected_ns(code) or 0.0) * worker.num_items
+        """Expect of all that a worker holds what its first task takes."""
+        expected_ns = self.pace.expected_ns(worker.outstanding[0][1].unit.code) if worker.outstanding else None
+        worker.load_ns = (expected_ns or 0.0) * worker.num_items
 
     def _again(self, span: ItemSpan) -> None:
         if span.start == span.stop:

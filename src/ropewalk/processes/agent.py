@@ -104,6 +104,7 @@ from ropewalk.trusted_files import make_folder
 
 if TYPE_CHECKING:
     from ropewalk.processes.agent_connect import AgentConnector
+    from ropewalk.processes.left_folders import FolderClaim
 
 DRAIN_S = 25.0
 """Time that processes get on a host that is about to be taken away, in seconds; Slurm and Kubernetes give 30 s."""
@@ -119,6 +120,7 @@ class HostAgent:
         self._host = platform.node()
         self._door = os.environ.pop(DOOR_VARIABLE) if boot.door else ""
         self._folder = boot.folder or os.path.dirname(self._door) or str(create_run_folder())
+        self._claim = None if boot.folder else _claim(self._folder)
         self._loop = Loop()
         self._members = AllowList()
         self._processes: dict[str, HostedProcess] = {}
@@ -477,6 +479,8 @@ class HostAgent:
             self._meeting.close()
         if not self._boot.folder or (not self._told_to_end and self._launcher_watch.ends_soon()):
             shutil.rmtree(self._folder, ignore_errors=True)  # ours, or no other process is left to do it
+        if self._claim:
+            self._claim.close()
 
     # Watching
 
@@ -502,6 +506,19 @@ class HostAgent:
         process = self._processes.get(received.message.id)
         if process:
             self._tell(link, TaskReport(received.message.id, process.page.report(), 0, 0))
+
+
+def _claim(folder: str) -> FolderClaim:
+    """Claim the agent's own folder, so that the next agent here removes it should this one be killed.
+
+    And remove what agents before it have left. Both before it joins: removing large projects takes a while, in which
+    its loop would answer nobody.
+    """
+    from ropewalk.processes.left_folders import FolderClaim, sweep  # an agent on the launcher's host needs neither
+
+    claim = FolderClaim(Path(folder))
+    sweep([Path(folder).parent])
+    return claim
 
 
 def main() -> None:

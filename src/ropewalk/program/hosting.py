@@ -20,9 +20,9 @@ from typing import Any, Protocol
 import msgspec
 
 from ropewalk.calls.payloads import Handover
-from ropewalk.control.left_folders import FolderClaim, sweep
 from ropewalk.engines.resources import Resources
 from ropewalk.processes.deaths import record_of
+from ropewalk.processes.left_folders import FolderClaim, sweep
 from ropewalk.processes.messages import Exited, NotStarted, Sample, TaskReport
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.session import Session

@@ -200,6 +200,12 @@ class AsyncLearner(LearnerNode):
 
     @rw.concurrent(64)
     @rw.idempotent
+    def has_ended(self) -> bool:
+        """Return whether nothing is taken any more; False again if it died since, and goes on from before its end."""
+        return self._finished
+
+    @rw.concurrent(64)
+    @rw.idempotent
     def refuse(self, error: NotFinite) -> bool:
         """Note that an actor found values in a block that are not finite.
 

@@ -33,6 +33,8 @@ from ropewalk.rl.variables import Variables
 
 logger = logging.getLogger(__name__)
 
+_PAUSE_S = 0.5
+"""Seconds between questions whether a learner that has ended still has: it may die, and go on from before its end."""
 _IN_FLIGHT = 2
 """Deliveries that an actor does not wait for: it collects the next block meanwhile."""
 GROUPS_OF_REMOTE_ACTOR = 2
@@ -161,6 +163,9 @@ def _act(
             logger.warning("%s", error)
             if not learner.refuse(error):
                 raise
+        else:
+            while learner.has_ended() and not own.over.is_set() and not rw.wait_for_stop(_PAUSE_S):
+                pass
 
 
 def _live(
@@ -171,6 +176,7 @@ def _live(
     group: int,
     own: _OwnGroups,
 ) -> None:
+    """Collect blocks of one life, until the program stops, a group has ended, or the learner wants no more."""
     life = learner.enter()
     agent = assembly.experiment.agent
     collector, adder = assembly.collector(acting.begin(life), group, life=life), agent.make_adder(spec)
@@ -183,7 +189,6 @@ def _live(
             began = time.perf_counter()
             while len(in_flight) >= _IN_FLIGHT:
                 if not in_flight.popleft().result():
-                    rw.wait_for_stop()
                     return
                 acknowledged += 1
             seconds = {**block.seconds, "wait": time.perf_counter() - began}

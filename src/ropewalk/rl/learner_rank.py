@@ -81,7 +81,6 @@ class LearnerRank(AsyncLearner):
         return {
             **self._updates.state_dict(),
             "version": self._restored_version,
-            "epoch": self._epoch,
         }
 
     @rw.concurrent(64)
@@ -146,15 +145,19 @@ class LearnerRank(AsyncLearner):
         return self._rank == 0
 
     def _begin_alike(self) -> None:
-        """Take over what the rank with the newest checkpoint has learned."""
-        updates = [report.updates for report in self._tell(stopping=False)]
+        """Take over what the rank with the newest checkpoint has learned, and number versions as all others do."""
+        reports = self._tell(stopping=False)
+        # One rank may have a checkpoint and another one none. Actors get the weights of rank 0: a rank of a later epoch
+        # would refuse all that they collect, and wait for ever. An earlier epoch would let versions go back.
+        self._epoch = max(report.epoch for report in reports)
+        updates = [report.updates for report in reports]
         if newest := max(updates):
             source = updates.index(newest)
             if source != self._rank:
                 learned = self._peers[source].learned()
                 self._updates.load_state_dict(learned)
-                self._restored_version, self._epoch = learned["version"], learned["epoch"]
-            self._publish()
+                self._restored_version = learned["version"]
+        self._publish()
         self._tell(stopping=False)  # the source has not gone on before all have its state
 
     def _tell(self, *, stopping: bool) -> list[RankReport]:
@@ -163,7 +166,13 @@ class LearnerRank(AsyncLearner):
             scores = list(own.recent)[max(0, len(own.recent) - own.episodes + self._told_episodes) :]
             self._told_episodes = own.episodes
             report = RankReport(
-                own.steps, own.episodes, own.stale_steps, self._counters.updates, stopping, tuple(scores)
+                own.steps,
+                own.episodes,
+                own.stale_steps,
+                self._counters.updates,
+                self._epoch,
+                stopping,
+                tuple(scores),
             )
         reports = self._ranks.tell(report)
         with self._counting:

@@ -87,12 +87,13 @@ class TrainingStandstill:
             waits_for: see `look`.
             slow: see `look`.
         """
-        still_s = now - self._whole.since if self._whole else 0.0
-        said = "; ".join(each.in_words() for each in slow)
-        if self._whole is None or still_s < max(_STILL_S, 2 * self._whole.slowest_s):
+        whole, said = self._whole, "; ".join(each.in_words() for each in slow)
+        if whole is None or now - whole.since < max(_STILL_S, 2 * whole.slowest_s):
             return "; ".join(filter(None, (said, verdict)))
-        waits = f", the learner waits for {waits_for}" if waits_for and not said else ""
-        return said or f"no steps for {shown_duration(round(still_s))}{waits}"
+        if said:
+            return said
+        waits = f", the learner waits for {waits_for}" if waits_for else ""
+        return f"no steps for {shown_duration(round(now - whole.since))}{waits}"
 
     def _in_words(self, still_s: float, waits_for: str, slow: Sequence[SlowCall]) -> str:
         blocks = f" (they come in blocks of {self._block_steps:,})" if self._block_steps else ""

@@ -18,9 +18,9 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 from ropewalk.atomic_files import write_new_file
-from ropewalk.control.left_folders import FolderClaim, sweep
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.pipeline.stages.snapshots import WorkerSnapshot
+from ropewalk.processes.left_folders import FolderClaim, sweep
 from ropewalk.transport.serialization import dumps_result, loads
 from ropewalk.trusted_files import make_folder
 

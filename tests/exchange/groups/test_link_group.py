@@ -17,6 +17,7 @@ from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled, M
 from ropewalk.exchange.groups.inbox import Inbox, Packet
 from ropewalk.exchange.groups.link_emulation import LinkEmulation
 from ropewalk.exchange.groups.link_group import LinkGroup
+from tests.patience import PATIENCE_S
 
 T = TypeVar("T")
 
@@ -24,7 +25,7 @@ T = TypeVar("T")
 def groups_of(size: int, *, epoch: int = 0, inboxes: list[Inbox] | None = None, **options: Any) -> list[LinkGroup]:
     inboxes = inboxes or [Inbox() for _ in range(size)]
     names = [f"worker.{rank}" for rank in range(size)]
-    options.setdefault("timeout_s", 10.0)
+    options.setdefault("timeout_s", PATIENCE_S)
     return [
         LinkGroup(rank, names, epoch, [inbox.deliver for inbox in inboxes], inboxes[rank], **options)
         for rank in range(size)
@@ -146,10 +147,10 @@ def test_late_packets_of_an_old_epoch_are_dropped_and_early_ones_of_the_next_wai
     inboxes = [Inbox(), Inbox()]
     old = groups_of(2, inboxes=inboxes)
     # Member 1 is in the next epoch already, and member 0 not yet.
-    new_1 = LinkGroup(1, ["a", "b"], 1, [inbox.deliver for inbox in inboxes], inboxes[1], timeout_s=5)
+    new_1 = LinkGroup(1, ["a", "b"], 1, [inbox.deliver for inbox in inboxes], inboxes[1], timeout_s=PATIENCE_S)
     with ThreadPoolExecutor(1) as threads:
         early = threads.submit(new_1.all_gather, memoryview(b"new"), (), "x")
-        new_0 = LinkGroup(0, ["a", "b"], 1, [inbox.deliver for inbox in inboxes], inboxes[0], timeout_s=5)
+        new_0 = LinkGroup(0, ["a", "b"], 1, [inbox.deliver for inbox in inboxes], inboxes[0], timeout_s=PATIENCE_S)
         inboxes[0].deliver(Packet(0, 1, 0, 0, "x", (), b"late"))
         found = new_0.all_gather(memoryview(b"mine"), (), "x")
         assert [bytes(message) for message, _ in found] == [b"mine", b"new"]

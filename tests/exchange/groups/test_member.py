@@ -15,6 +15,7 @@ from ropewalk.errors import ExchangeStalled, MemberLost
 from ropewalk.exchange.groups.inbox import Packet
 from ropewalk.exchange.groups.member import GroupMember, one_way
 from ropewalk.program.node_context import on_stop
+from tests.patience import PATIENCE_S
 
 
 class Adder(GroupMember):
@@ -28,7 +29,7 @@ class Adder(GroupMember):
         node = rw.current_node()
         if node.replica not in replicas:
             return None
-        group = self.group(self._peers, replicas, epoch=epoch, timeout_s=20)
+        group = self.group(self._peers, replicas, epoch=epoch, timeout_s=PATIENCE_S)
         assert group.members[group.rank] == f"adders.{node.replica}"
         buffer = torch.arange(numel, dtype=torch.float32) * (node.replica + 1)
         group.all_reduce(buffer, "bucket 0").wait()

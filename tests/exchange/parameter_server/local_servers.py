@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ropewalk.exchange.parameter_server.service import ParameterShard
+from tests.patience import PATIENCE_S
 
 
 class LocalShard:
@@ -101,5 +102,5 @@ class HeldShard:
 
     def wait_for(self, num_pushed: int) -> list[int]:
         with self.news:
-            assert self.news.wait_for(lambda: len(self.pushed) >= num_pushed, 10)
+            assert self.news.wait_for(lambda: len(self.pushed) >= num_pushed, PATIENCE_S)
             return [key for key, _ in self.pushed]

@@ -437,7 +437,7 @@ def test_memories_and_errors_of_gradients_in_16_bits_travel_in_32(dtype: torch.d
     def body(rank: int) -> Tensor:
         theta, found = torch.zeros(6, dtype=dtype), torch.zeros(6, dtype=dtype)
         options: dict[str, Any] = {"compressor": GDSEC(c=3.0, beta=0.1), "sparse_answers": sparse_answers}
-        with member(client, first[rank], {"theta": theta}, timeout_s=5.0, **options) as exchange:
+        with member(client, first[rank], {"theta": theta}, **options) as exchange:
             for step in range(6):
                 if step == 2:
                     between.wait(120)

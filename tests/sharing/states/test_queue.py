@@ -234,6 +234,45 @@ def test_join_ends_with_false_when_the_time_is_over() -> None:
     assert desk.end(joining) is False
 
 
+def test_items_that_come_together_are_finished_one_by_one_and_each_join_ends_once() -> None:
+    desk = filled(2, joinable=True)
+    state = desk.states[0]
+    first = desk.call(state, "join", A)
+    desk.ask(state, "task_done", B)
+    assert first in desk.waiting
+    desk.ask(state, "task_done", B)
+    assert desk.end(first) is True
+    put(desk, 2)
+    second = desk.call(state, "join", A)
+    desk.ask(state, "task_done", B)
+    assert desk.end(second) is True
+
+
+def test_of_those_that_join_the_dead_hear_nothing_and_the_others_do() -> None:
+    desk = filled(1, joinable=True)
+    state = desk.states[0]
+    dead, living = (desk.call(state, "join", who) for who in (B, C))
+    desk.die("b")
+    desk.ask(state, "task_done", A)
+    assert desk.end(living) is True and dead not in desk.ended
+
+
+def test_items_of_a_plain_queue_are_not_counted_as_unfinished() -> None:
+    desk = filled(2)
+    put(desk, 2)
+    assert desk.ask(desk.states[0], "join", A) is True
+    with pytest.raises(ValueError, match="called too many times"):
+        desk.ask(desk.states[0], "task_done", A)
+
+
+def test_a_reader_that_died_while_it_waited_is_given_nothing() -> None:
+    desk = Desk(QueueState())
+    waiters = [get(desk, who) for who in (B, C)]
+    desk.die("b")
+    put(desk, 1)
+    assert desk.end(waiters[1]) == 1
+
+
 def test_an_item_that_waits_for_room_is_not_yet_unfinished_and_goes_with_its_putter() -> None:
     state = QueueState(maxsize=1, joinable=True)
     desk = Desk(state)
@@ -269,6 +308,32 @@ def test_a_reader_gets_a_lot_of_what_is_there() -> None:
     assert len(get_lot(filled(100))[1]) == 65
 
 
+@pytest.mark.parametrize(("size_bytes", "num"), [(8192, 32), (8200, 31), (8224, 31)])
+def test_a_lot_holds_no_more_than_256_kib(size_bytes: int, num: int) -> None:
+    desk = Desk(QueueState())
+    desk.ask(desk.states[0], "put_many", A, [Parcel(number, size_bytes) for number in range(64)])
+    assert len(get_lot(desk)[1]) == num
+
+
+def test_lots_shrink_to_what_was_begun_of_them_and_grow_again() -> None:
+    desk = filled(400)
+    lot, _ = get_lot(desk, B)
+    lot.begun += 3
+    sizes: list[int] = []
+    for _ in range(6):
+        lot, items = get_lot(desk, C)
+        sizes.append(len(items) - 1)
+        lot.begun += sizes[-1]
+    assert sizes == [3, 6, 12, 24, 48, 64]
+
+
+def test_a_reader_that_begins_nothing_of_its_lot_gets_none_and_then_one_more_each_time() -> None:
+    desk = filled(400)
+    get_lot(desk, B)
+    assert [len(get_lot(desk, B)[1]) - 1 for _ in range(2)] == [0, 1]
+    assert [len(get_lot(desk, B)[1]) - 1 for _ in range(2)] == [0, 1], "the lot of one was not begun either"
+
+
 def test_what_was_not_begun_goes_to_whoever_asks_next() -> None:
     desk = filled(6)
     lot, _ = get_lot(desk, B)
@@ -291,7 +356,10 @@ def test_a_dead_reader_leaves_what_it_had_not_begun() -> None:
     desk = filled(6)
     lot, _ = get_lot(desk, B)
     lot.begun = 3  # its first item has not even arrived
+    desk.die("c")
+    assert lot.closed_at is None, "that was another one"
     desk.die("b")
+    assert lot.closed_at == 3
     assert [desk.end(get(desk, A)) for _ in range(4)] == [0, 3, 4, 5]
 
 
@@ -322,7 +390,7 @@ def test_while_a_putter_waits_whoever_has_a_lot_says_when_he_begins_an_item() ->
     put(desk, 3)  # there is room where the first one was
     waiting = [put(desk, 4), put(desk, 5)]
     assert lot.is_watched
-    lot.begun += 1
+    lot.begun, lot.is_watched = lot.begun + 1, False  # one report each time it is watched
     desk._hear(desk.states[0].begun())
     assert (waiting[0] in desk.ended, waiting[1] in desk.waiting, lot.is_watched) == (True, True, True)
 
@@ -454,6 +522,53 @@ def test_rooms_shrink_to_what_was_used_of_them_and_grow_again() -> None:
         sizes.append(num)
         lot.begun += num
     assert sizes == [3, 6, 12, 24]
+
+
+def test_room_of_which_nothing_was_used_is_followed_by_room_for_one() -> None:
+    desk = Desk(QueueState(maxsize=9))
+    assert put_for_more(desk, 0, A)[1] == 8
+    for number in range(8):
+        assert desk.call(desk.states[0], "put", B, Parcel(number)) in desk.ended
+    assert desk.call(desk.states[0], "put", B, Parcel(8)) in desk.waiting
+    for _ in range(7):
+        get(desk, C)
+    sizes: list[int | None] = []
+    for number in range(2):
+        lot, num = put_for_more(desk, number, A)
+        sizes.append(num)
+        lot.begun += num or 0
+        get(desk, C)
+    assert sizes == [1, 2]
+
+
+def test_room_whose_putter_has_written_no_number_yet_is_room_of_which_nothing_was_begun() -> None:
+    desk = Desk(QueueState(maxsize=3))
+    lot, num = put_for_more(desk, 0, A)
+    lot.begun = 0
+    assert num == 2
+    waiters = [desk.call(desk.states[0], "put", B, Parcel(number)) for number in range(3)]
+    assert [waiter in desk.ended for waiter in waiters] == [True, True, False]
+
+
+def test_what_has_arrived_in_a_promised_place_leaves_it_free_when_it_is_taken() -> None:
+    desk = Desk(QueueState(maxsize=5))
+    lot, _ = put_for_more(desk, 0, A)
+    lot.begun += 2
+    desk.ask(desk.states[0], "put_many", A, [Parcel(1), Parcel(2)])
+    waiters = [desk.call(desk.states[0], "put", B, Parcel(number)) for number in range(3)]
+    assert [waiter in desk.ended for waiter in waiters] == [True, True, False]
+
+
+def test_what_arrives_is_counted_in_one_of_its_senders_rooms() -> None:
+    desk = Desk(QueueState(maxsize=9))
+    for number in range(2):
+        lot, _ = put_for_more(desk, number, A)
+        lot.begun += 1
+    assert desk.ask(desk.states[0], "qsize", B) == 4
+    desk.ask(desk.states[0], "put_many", A, [Parcel(2)])
+    assert desk.ask(desk.states[0], "qsize", B) == 4
+    desk.ask(desk.states[0], "put_many", A, [Parcel(3)])
+    assert desk.ask(desk.states[0], "qsize", B) == 4
 
 
 @dataclass

@@ -28,6 +28,7 @@ class RankReport:
         episodes: that ended in them.
         stale_steps: environment steps that were too old to be learned from.
         updates: that it has done.
+        epoch: of its lives; the versions of its weights begin with it.
         stopping: whether it has to stop, so that the others do not wait for its next gradient.
         scores: of the episodes since its last report.
     """
@@ -36,6 +37,7 @@ class RankReport:
     episodes: int
     stale_steps: int
     updates: int
+    epoch: int = 0
     stopping: bool = False
     scores: tuple[float, ...] = ()
 
@@ -68,11 +70,20 @@ class LearnerGroup:
 
     def tell(self, report: RankReport) -> list[RankReport]:
         """Tell the others about this learner, and return the reports of all by rank; the same on every member."""
-        facts = (report.steps, report.episodes, report.stale_steps, report.updates, int(report.stopping))
+        facts = (
+            report.steps,
+            report.episodes,
+            report.stale_steps,
+            report.updates,
+            report.epoch,
+            int(report.stopping),
+        )
         scores = memoryview(np.array(report.scores, np.float64).tobytes())
         return [
-            RankReport(steps, episodes, stale, updates, bool(stopping), tuple(np.frombuffer(theirs).tolist()))
-            for theirs, (steps, episodes, stale, updates, stopping) in self._group.all_gather(scores, facts, "progress")
+            RankReport(steps, episodes, stale, updates, epoch, bool(stopping), tuple(np.frombuffer(theirs).tolist()))
+            for theirs, (steps, episodes, stale, updates, epoch, stopping) in self._group.all_gather(
+                scores, facts, "progress"
+            )
         ]
 
 

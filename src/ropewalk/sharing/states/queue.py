@@ -292,10 +292,10 @@ class QueueState:
 
     def _promise(self, waiter: Waiter, lot: ItemLease | None) -> int | None:
         """Promise a putter room for more items, if no other putter waits for it; returns their number."""
-        if lot is None or self._putters or self._maxsize <= 0:
+        if lot is None or self._putters:
             return None
         num = min(self._num_free, self._most_in_room)
-        if num <= 0:
+        if num <= 0:  # as always without a limit
             return None
         lot.open()
         self._rooms.append(_LeasedPlaces(waiter, lot, num))

@@ -1,8 +1,9 @@
-"""Removes run folders that were left by killed launchers of programs of threads.
+"""Removes folders that were left by processes that were killed.
 
-In processes mode the agent outlives its launcher, and removes the folder. A program of threads is one process, and
-leaves the folder when it is killed. So it holds a lock on a file in its folder, which is released however the process
-ends; the next such program, and `ropewalk ps`, remove folders whose file is not locked.
+A launcher's folder is removed by its agent, which outlives it. A program of threads has no agent, and an agent on
+another host makes its own folder there; when one of them is killed, its folder stays. So it holds a lock on a file in
+its folder, which the kernel releases however the process ends. Folders whose file is not locked are removed by the next
+program of threads, by the next agent of this user on that host, and by `ropewalk ps`.
 
 A lock and not a process ID: IDs are reused, and mean something else in each container, while `/tmp` may be shared.
 Locks are only tested on the kernel on which they were taken, as some network drives do not show the locks of other
@@ -22,7 +23,8 @@ from pathlib import Path
 from ropewalk.atomic_files import StagedFile, boot_id, write_locked_file
 from ropewalk.transport.credentials import create_run_folder
 
-_CLAIM = "threads.claim"
+CLAIM = "owner.claim"
+"""The file that the owner of a folder keeps locked."""
 
 
 class FolderClaim:
@@ -31,7 +33,7 @@ class FolderClaim:
     def __init__(self, folder: Path) -> None:
         self._file: StagedFile | None = None
         with contextlib.suppress(OSError):  # locks are not supported: then the folder is not claimed, and never removed
-            self._file = write_locked_file(folder / _CLAIM, boot_id().encode())
+            self._file = write_locked_file(folder / CLAIM, boot_id().encode())
 
     def close(self) -> None:
         """Release the claim: the folder is gone, or may be removed; may be called twice."""
@@ -55,7 +57,7 @@ def claimed_folder(parent: Path) -> Generator[Path]:
 
 
 def sweep(parents: Iterable[Path]) -> None:
-    """Remove the folders below `parents` whose launchers are gone; only this user's, and never one that is in use."""
+    """Remove the folders below `parents` whose owners are gone; only this user's, and never one that is in use."""
     for parent in parents:
         for folder in parent.glob("ropewalk-*"):
             if is_ours(folder):
@@ -73,7 +75,7 @@ def is_ours(folder: Path) -> bool:
 
 def _sweep(folder: Path) -> None:
     try:
-        fd = os.open(folder / _CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(folder / CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:  # the folder has no claim, or has just gone
         return
     try:
@@ -81,7 +83,7 @@ def _sweep(folder: Path) -> None:
         if boot and boot == boot_id():
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
-    except OSError:  # its launcher lives
+    except OSError:  # its owner lives
         pass
     finally:
         os.close(fd)

@@ -1,4 +1,4 @@
-"""What killed launchers of threads leave behind is removed, and what is in use is not."""
+"""Folders that killed processes have left are removed, and those in use are not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.control.launchers import find_launchers
-from ropewalk.control.left_folders import FolderClaim, sweep
+from ropewalk.processes.left_folders import FolderClaim, sweep
 from ropewalk.transport.credentials import create_run_folder
 
 SCRIPT = """
@@ -70,7 +70,7 @@ def test_only_what_was_claimed_on_this_kernel_and_is_free_is_removed(tmp_path: P
     claim = FolderClaim(in_use)
     FolderClaim(left).close()
     FolderClaim(elsewhere).close()
-    (elsewhere / "threads.claim").write_bytes(b"another boot")
+    (elsewhere / "owner.claim").write_bytes(b"another boot")
     sweep([tmp_path])
     assert folders(tmp_path) == {in_use, elsewhere, of_a_session}
     claim.close()
