@@ -252,6 +252,22 @@ def test_a_command_is_shown_and_not_run(
     assert capsys.readouterr().out.startswith("cd / && ROPEWALK_SET='{}'")
 
 
+def test_a_command_is_json_for_programs(
+    store: RunStore, executed: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make(store, "dry-json", state="failed")
+    runs_life.rerun(run, dry_run=True, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert executed == [] and shown.pop("variables")["ROPEWALK_SET"] == "{}"
+    argv = shown.pop("argv")
+    assert shown == {"folder": "/", "remark": ""}
+    with pytest.raises(Executed):
+        runs_life.rerun(run, as_json=True)
+    output = capsys.readouterr()
+    assert output.out == "", "that is for what the command prints"
+    assert json.loads(output.err)["argv"] == argv == executed[-1][0]
+
+
 def test_notebooks_are_told_what_to_do(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
     notebook = make(store, "notebook", state="paused", facts={"is_notebook": True})
     assert exit_code(runs_life.continue_, notebook) == 2
@@ -294,6 +310,22 @@ def test_a_trial_of_a_search_that_runs_is_continued_by_it(
         runs_life.continue_(trial)
     assert owner.actions == ["continue"] and executed == []
     assert "trial 0 goes on when a place is free" in capsys.readouterr().err
+
+
+def test_the_answer_of_a_search_for_its_trial_is_json_for_programs(
+    store: RunStore, executed: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = trial_of(store, "lively-json", "running", "paused")
+    with Owner(store, trial, "running", "trial 0 goes on"):
+        runs_life.continue_(trial, as_json=True)
+    report = json.loads(capsys.readouterr().out)
+    assert (report["run"], report["action"], report["ok"], report["answer"]) == (
+        trial,
+        "continue",
+        True,
+        "trial 0 goes on",
+    )
+    assert executed == []
 
 
 def test_a_trial_of_a_search_that_rests_waits_for_the_search(

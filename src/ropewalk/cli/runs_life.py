@@ -6,6 +6,7 @@ continue, fork, rerun ─▶ this process becomes the command of the run, in its
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,6 +41,9 @@ _Settings = Annotated[
 ]
 _Step = Annotated[float | None, typer.Option("--from", metavar="STEP", help="The checkpoint (default: the newest).")]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the command without running it.")]
+_CommandAsJson = Annotated[
+    bool, typer.Option("--json", help="Print the command as JSON; the answer, if a search goes on with its trial.")
+]
 _Trust = Annotated[bool, typer.Option("--trust-store", help="Run a command from a database to which others may write.")]
 
 
@@ -75,15 +79,21 @@ def kill(run: Ref, as_json: AsJson = False, store: Store = None) -> None:
             raise typer.Exit(1)
 
 
-def continue_(run: Ref, dry_run: _DryRun = False, trust_store: _Trust = False, store: Store = None) -> None:
+def continue_(
+    run: Ref,
+    dry_run: _DryRun = False,
+    trust_store: _Trust = False,
+    as_json: _CommandAsJson = False,
+    store: Store = None,
+) -> None:
     """Go on with a run that has paused, failed, stopped or died: run its command again, here, from its checkpoint."""
     with opened(store) as runs:
         row = runs.run(run)
         if goes_on_in_its_search(runs, row):
-            _tell_its_search(runs, row)
+            _tell_its_search(runs, row, as_json)
             return
         command = to_continue(runs, row, is_trusted=trust_store or dry_run, where=store)
-    _become(command, dry_run)
+    _become(command, dry_run, as_json)
 
 
 def fork(
@@ -92,6 +102,7 @@ def fork(
     step: _Step = None,
     dry_run: _DryRun = False,
     trust_store: _Trust = False,
+    as_json: _CommandAsJson = False,
     store: Store = None,
 ) -> None:
     """Begin a new run from a checkpoint of another one, with other settings: run its command again, here.
@@ -104,7 +115,7 @@ def fork(
     with opened(store) as runs:
         given, is_trusted = parse_settings(settings or []), trust_store or dry_run
         command = to_fork(runs, runs.run(run), given, step, is_trusted=is_trusted, where=store)
-    _become(command, dry_run)
+    _become(command, dry_run, as_json)
 
 
 def rerun(
@@ -112,13 +123,14 @@ def rerun(
     settings: _Settings = None,
     dry_run: _DryRun = False,
     trust_store: _Trust = False,
+    as_json: _CommandAsJson = False,
     store: Store = None,
 ) -> None:
     """Run the command of a run again, here, as a new run from the beginning."""
     with opened(store) as runs:
         given, is_trusted = parse_settings(settings or []), trust_store or dry_run
         command = to_rerun(runs, runs.run(run), given, is_trusted=is_trusted, where=store)
-    _become(command, dry_run)
+    _become(command, dry_run, as_json)
 
 
 def parse_settings(given: list[str]) -> dict[str, Any]:
@@ -133,10 +145,14 @@ def parse_settings(given: list[str]) -> dict[str, Any]:
         raise failure(f"--set {error}", 2) from None
 
 
-def _tell_its_search(store: RunStore, trial: RunRow) -> None:
-    answered = answer_to(store, store.request(trial.id, "continue"), _ANSWER_S)
+def _tell_its_search(store: RunStore, trial: RunRow, as_json: bool) -> None:
+    number = store.request(trial.id, "continue")
+    answered = answer_to(store, number, _ANSWER_S)
     words = f"its search {trial.parent} does not answer" if answered is None else answered.answer
-    typer.echo(f"{escaped(trial.name)}: {escaped(words)}", err=True)
+    if as_json:
+        _tell(store, trial, "continue", number, answered, as_json)
+    else:
+        typer.echo(f"{escaped(trial.name)}: {escaped(words)}", err=True)
     if answered is None or not answered.ok:
         raise typer.Exit(1)
 
@@ -183,10 +199,11 @@ def _tell(
 # --- commands of runs -------------------------------------------------------------------------------------------------
 
 
-def _become(command: RelaunchCommand, dry_run: bool) -> None:
+def _become(command: RelaunchCommand, dry_run: bool, as_json: bool) -> None:
     if command.remark:
         typer.echo(escaped(command.remark), err=True)
-    typer.echo(escaped(str(command)), err=not dry_run)
+    # What it prints itself is on the standard output.
+    typer.echo(json.dumps(dataclasses.asdict(command)) if as_json else escaped(str(command)), err=not dry_run)
     if dry_run:
         return
     try:
