@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 import ropewalk as rw
+from tests.patience import PATIENCE_S
 from tests.scenarios.launchers import kill, suspend
 from tests.scenarios.services import (
     MODES,
@@ -274,7 +275,7 @@ def test_nodes_that_go_with_their_agent_are_started_again_by_a_new_one() -> None
         counter = running.client("counter")
         pid, _ = counter.whoami()
         kill(_agent_of(pid))
-        with rw.deadline(5):
+        with rw.deadline(PATIENCE_S):
             wait_until(lambda: counter.whoami()[1] == 1)
         assert "went with its host" in status_of(running, "counter").last_cause
 
