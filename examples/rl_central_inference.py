@@ -24,7 +24,14 @@ def main(
     steps: int = 140_000, actors: int = 2, inference: int = 1, seed: int = 0, picture: str = "central_inference.png"
 ) -> rl.ExperimentResult:
     experiment = rl.Experiment(
-        rl.IMPALA(unroll=20, envs=8, batch_size=1, optimizer=rl.TorchAdam(2e-3), reward_scale=0.1),
+        rl.IMPALA(
+            unroll=20,
+            envs=8,
+            batch_size=1,
+            optimizer=rl.TorchAdam(4e-3),
+            anneal_learning_rate=True,  # with a constant one, what is learned comes and goes to the end
+            reward_scale=0.1,
+        ),
         rl.Gymnasium("CartPole-v1"),
         rl.LSTM(rl.MLP((32,)), 32),
         steps=steps,

@@ -219,3 +219,24 @@ def test_an_impostor_at_the_door_hears_a_ticket_and_a_name_and_is_not_believed(
     for words in heard:
         assert words.startswith(b"ropewalk-switchboard " + agent.launcher_ticket.encode()) and b"launcher" in words
         assert len(words) < 500 and not [secret for secret in secrets if secret.encode() in words]
+
+
+def test_the_folder_of_a_killed_keeper_goes_with_the_next_agent_of_its_host(own_ssh_hosts: SshHosts) -> None:
+    machine = own_ssh_hosts.hosts[0]
+
+    def folders() -> set[str]:
+        return {path.name for path in machine.path("/tmp").glob("ropewalk-*")}
+
+    machine.path("/tmp/ropewalk-mine").mkdir(mode=0o700)  # ours, but nothing says that an agent made it
+    options = {**own_ssh_hosts.options, "hosts": [machine.ip]}
+    with Session("ssh", hosts=1, engine_options=options) as session:
+        start(session, Listener(), "echo")
+        wait_until(lambda: session.hosts(), "the agent to be up")
+        (left,) = folders() - {"ropewalk-mine"}
+        machine.run(["pkill", "-9", "-f", "ropewalk-keeper"])
+        wait_until(lambda: not session.hosts(), "the agent to be lost")
+    with Session("ssh", hosts=1, engine_options=options) as session:
+        start(session, Listener(), "echo")
+        wait_until(lambda: session.hosts(), "the next agent to be up")
+        assert left not in folders()
+    wait_until(lambda: folders() == {"ropewalk-mine"}, "the folder of the next agent to go with it")

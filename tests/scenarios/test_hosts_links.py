@@ -229,3 +229,33 @@ def test_a_large_project_goes_from_host_to_host(lab: Lab, tmp_path: Path) -> Non
         assert cluster.head.bytes_sent() - before < 3.5 * 3_000_000, "the launcher sent it to each host"
         code, _, errors = script.end()
         assert code == 0, errors
+
+
+def test_a_network_that_loses_large_packets_is_named_as_a_cause(lab: Lab, tmp_path: Path) -> None:
+    # Connections come up and stay silent: nothing says so but the size of what is lost.
+    def lose_large(_head: Machine, hosts: list[Machine]) -> None:
+        rules = "".join(
+            f"add chain inet mtu {hook} {{ type filter hook {hook} priority 0; }}\n"
+            f"add rule inet mtu {hook} meta oifname != lo meta length > 600 drop\n"
+            for hook in ("input", "output")
+        )
+        for machine in hosts:
+            machine.run(
+                ["nft", "-f", "-"], input=f"add table inet mtu\n{rules}".replace("input meta oif", "input meta iif")
+            )
+
+    with cluster_of(lab, tmp_path, 1, prepare=lose_large) as cluster:
+        script = cluster.launch(
+            """
+            with session(hosts=1) as here:
+                with rw.Pool(2, session=here) as pool:
+                    try:
+                        pool.map(where, range(4))
+                    except rw.StartFailed as error:
+                        say(str(error).replace(chr(10), " "))
+            """
+        )
+        words = script.line()
+        assert "this agent on n1 cannot run" in words and "the network loses large packets" in words and "MTU" in words
+        code, _, errors = script.end()
+        assert code == 0, errors

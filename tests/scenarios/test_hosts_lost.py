@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.lab import Lab, wires
+from tests.lab import Lab, Machine, wires
 from tests.scenarios.hosts import Cluster, cluster_of, processes_on, wait_until_empty
 from tests.scenarios.tasks import wait_until
 
@@ -117,3 +119,80 @@ def test_a_wire_that_carries_in_one_direction_only_is_noticed_at_both_ends(lab: 
         assert script.line().startswith("the agent on n1 (pid ")
         code, _, errors = script.end()
         assert code == 0, errors
+
+
+def test_clocks_that_jump_by_days_lose_nobody(lab: Lab, tmp_path: Path) -> None:
+    """As after a late synchronization. Only `time.time` jumps, in every process: the clock of the system is everyone's.
+
+    In the launcher two days forward, then two days back; in agents and workers the same, at other moments.
+    """
+    jump = (
+        "import time; real, born, days = time.time, time.monotonic(), (0, 2, -2);"
+        "time.time = lambda: real() + 86400 * days[int((time.monotonic() - born) / 2) % 3]"
+    )
+    run_agent = "import runpy; runpy.run_module('ropewalk.processes.agent_main', run_name='__main__')"
+    python = tmp_path / "jumping-python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{jump}; {run_agent}"\n')
+    python.chmod(0o700)
+    with cluster_of(lab, tmp_path, 2) as cluster:
+        script = cluster.launch(
+            """
+            class Total:
+                def __init__(self): self.total = 0
+                def add(self, number): self.total += number; return self.total
+
+            def clock(_):
+                time.sleep(0.01)
+                return round(time.time() / 86400)
+
+            real = time.time
+            with session(hosts=2) as here:
+                with rw.Pool(3, session=here) as pool:
+                    pool.wait_until_ready(120)
+                    program = rw.Program("sum")
+                    total = program.add(rw.Service(Total), name="total")
+                    with program.launch(session=here) as running:
+                        running.wait_ready(120)
+                        client, days = running.client(total), set()
+                        for shift in (0, 2, -2, 0):
+                            time.time = lambda shift=shift: real() + 86400 * shift
+                            days |= set(pool.map(clock, range(900)))  # longer than the lease of 2.5 s
+                            client.add(1)
+                        say(client.add(0), len(days), pool.status().num_deaths, pool.status().retried)
+                        say("gone" in str([*pool.status().events, *running.status().events]))
+            """,
+            python=str(python),
+        )
+        total, num_days, num_deaths, retried = script.numbers()
+        assert (total, num_deaths, retried) == (4, 0, 0)
+        assert num_days >= 3, "the clocks of workers have jumped"
+        assert script.line() == "False"
+        code, _, errors = script.end()
+        assert code == 0, errors
+
+
+def test_a_host_with_a_full_disk_is_passed_over_and_named(lab: Lab, tmp_path: Path) -> None:
+    # Its agent joined, could not unpack the project, and so each start there failed at once: the pool gave up in 0.4 s.
+    def fill(_head: Machine, hosts: list[Machine]) -> None:
+        for folder in ("/tmp", "/run"):
+            hosts[0].run(["mount", "-o", "remount,size=256k", folder])
+            hosts[0].run(["dd", "if=/dev/zero", f"of={folder}/all", "bs=4k"], check=False)
+
+    with cluster_of(lab, tmp_path, 2, prepare=fill) as cluster:
+        script = cluster.launch(
+            """
+            with session(hosts=2) as here:
+                with rw.Pool(4, session=here) as pool:
+                    pool.wait_until_ready(120)
+                    say(*sorted({host for _, host, _ in pool.map(where, range(200))}))
+                    say(pool.status().num_deaths)
+                    say(*pool.status().events)
+            """
+        )
+        assert script.line() == "n2"
+        assert script.numbers() == [0]
+        events = script.line()
+        assert "this agent on n1 cannot run: the disk of /run/ropewalk-" in events and "make room there" in events
+        code, _, errors = script.end()
+        assert code == 0, errors
+        assert not list(cluster.hosts[0].path("/run").glob("ropewalk-*"))

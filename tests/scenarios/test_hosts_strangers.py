@@ -25,6 +25,7 @@ from ropewalk.transport.credentials import Credentials, ProcessCertificate
 from ropewalk.transport.passport import Passport
 from ropewalk.transport.tokens import token_of
 from tests.lab import Lab, Machine
+from tests.other_users import MALLORY, needs_root
 from tests.scenarios.hosts import Cluster, cluster_of, processes_on
 
 #: A run with everything that listens: pool, services, and relays between n1 and n2. It tells all of its secrets.
@@ -351,3 +352,40 @@ def test_clocks_of_hosts_may_differ_by_an_hour(lab: Lab, tmp_path: Path, hours: 
         assert script.numbers() == [0]
         code, _, errors = script.end()
         assert code == 0, errors
+
+
+@needs_root
+def test_a_folder_that_a_stranger_fills_is_neither_sent_to_hosts_nor_imported_there(lab: Lab, tmp_path: Path) -> None:
+    """The launcher's working folder is everyone's, and another user has put modules and a project's marker there."""
+    shared, ran = tmp_path / "everybodys", tmp_path / "ran"
+    shared.mkdir()
+    code = f"import sys\nopen({str(ran)!r}, 'a').write(__name__ + ' in ' + ' '.join(sys.orig_argv))\n"
+    for name in ("psutil", "msgspec", "cloudpickle", "json", "logging", "ropewalk", "planted"):
+        (shared / f"{name}.py").write_text(code)
+    (shared / "pyproject.toml").write_text("")
+    for path in (shared, *shared.iterdir()):
+        os.chown(path, MALLORY, MALLORY)
+    shared.chmod(0o1777)
+    with cluster_of(lab, tmp_path, 1) as cluster:
+        script = cluster.launch(
+            """
+            def look(_):
+                try:
+                    import planted
+                except ImportError:
+                    found = "not found"
+                else:
+                    found = "imported"
+                sent = [folder for folder in sys.path if os.path.exists(os.path.join(folder, "planted.py"))]
+                return socket.gethostname(), found, len(sent)
+
+            os.chdir(os.path.join(FOLDER, "everybodys"))
+            with session(hosts=1) as here:
+                with rw.Pool(1, session=here) as pool:
+                    say(*pool.map(look, range(1))[0])
+            """
+        )
+        assert script.line() == "n1 not found 0"
+        code, _, errors = script.end()
+        assert code == 0, errors
+    assert not ran.exists(), ran.read_text()

@@ -358,3 +358,35 @@ def test_units_on_other_hosts_are_seen_logged_scaled_and_restarted(lab: Lab, tmp
             assert "standing still on" in line
         code, _, errors = script.end()
         assert code == 0, errors
+
+
+@pytest.mark.parametrize("chosen", ["", "lo"], ids=["nothing set", "set by the user"])
+def test_ranks_of_hosts_whose_names_lead_to_loopback_reach_each_other(lab: Lab, tmp_path: Path, chosen: str) -> None:
+    # The default of Debian and Ubuntu, where gloo listened at 127.0.1.1 and other hosts were refused.
+    def name_loopback(head: Machine, hosts: list[Machine]) -> None:
+        for machine in (head, *hosts):
+            machine.path("/run/hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {machine.name}\n")
+
+    source = """
+        def rank():
+            if not CHOSEN:
+                import torch
+                import torch.distributed as dist
+                dist.init_process_group("gloo")
+                total = torch.ones(1)
+                dist.all_reduce(total)
+                note("totals", total.item())
+            note("interfaces", os.environ.get("GLOO_SOCKET_IFNAME"))
+
+        with session(hosts=2) as here:
+            program = rw.Program("ranks")
+            environment = {"GLOO_SOCKET_IFNAME": CHOSEN} if CHOSEN else {}
+            program.add(rw.RankGroup(rank, 2), environment=environment)
+            assert program.launch(session=here).wait(300)
+    """
+    with cluster_of(lab, tmp_path, 2, prepare=name_loopback) as cluster:
+        script = cluster.launch(source.replace("CHOSEN", repr(chosen)), slots=1)
+        code, _, errors = script.end()
+        assert code == 0, errors
+        assert cluster.notes("interfaces") == [chosen or "eth0"] * 2
+        assert cluster.notes("totals") == ([] if chosen else ["2.0", "2.0"])

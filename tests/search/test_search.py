@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -516,6 +517,10 @@ def test_the_same_command_goes_on_after_sigkill_and_after_ctrl_c(
         searches = store.runs(kind="search")
         assert [each.state for each in searches] == ["done"]  # one search, whoever ran it
         trials = {each.name: store.points(each.id, "score").steps for each in store.children(searches[0].id)}
+        attempts = [each for trial in store.children(searches[0].id) for each in store.attempts(trial.id)]
+    lost = [each.cause for each in attempts if each.outcome == "lost"]
+    assert 1 <= len(lost) <= 2 and all(re.fullmatch(r"process \d+ on .+ ended without a word", cause) for cause in lost)
+    assert {each.outcome for each in attempts} == {"lost", "paused", "done"}, "of none it is said that it goes on"
     # Two attempts were under way at the kill, each in a step after its last checkpoint; nothing is lost by Ctrl-C.
     assert before < 6 * 8 <= steps_in(tmp_path) <= 6 * 8 + 2
     for steps in trials.values():  # of the last 100 ms before the kill, metrics are lost

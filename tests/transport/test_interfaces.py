@@ -107,6 +107,24 @@ def test_one_network_needs_no_choice_and_none_says_so(lab: Lab) -> None:
     assert "this host is on no network" in choose(machine, None, [])
 
 
+_MISLEADING = """
+import sys
+from ropewalk.transport.interfaces import interface_where_name_misleads
+print(interface_where_name_misleads(sys.argv[1]), end="")
+"""
+
+
+def test_a_name_that_leads_to_loopback_is_replaced_by_the_interface_of_the_address(machine: Machine) -> None:
+    def interface(address_of_name: str, ip: str) -> str:
+        machine.path("/run/hosts").write_text(f"127.0.0.1 localhost\n{address_of_name} {machine.name}\n")
+        return machine.run([sys.executable, "-c", _MISLEADING, ip]).stdout
+
+    assert interface("127.0.1.1", machine.ip) == "eth0", "as on Debian and Ubuntu"
+    assert interface("127.0.1.1", "10.99.0.1") == "ib0", "the network on which the hosts reach each other"
+    assert interface("127.0.1.1", "10.99.0.77") == "", "the address of another host"
+    assert interface(machine.ip, "10.99.0.1") == "", "the name is good, and who set it up may have had a reason"
+
+
 def test_local_addresses_are_those_that_can_be_listened_on() -> None:
     ips = local_ips()
     assert "127.0.0.1" in ips

@@ -86,25 +86,26 @@ class CallBatch(Turn):
                 arguments = [_with_defaults(self._way.method, each) for each in arguments]
             fitting, odd = self._merging.split_compatible(arguments)
             replies += [(calls[at], calls[at].failed(error), None) for at, error in odd.items()]
-            self._run_merged([(calls[at], arguments[at]) for at in fitting], replies)
+            self._run_merged([(calls[at], arguments[at], size) for at, size in fitting.items()], replies)
         finally:
             current.reset(token)
             forget_watchers(self)
         return replies
 
-    def _run_merged(self, calls: Sequence[tuple[Incoming, Arguments]], replies: list[Reply]) -> None:
-        """Run the method for calls that can be merged: once, unless there are too many for one batch."""
+    def _run_merged(self, calls: Sequence[tuple[Incoming, Arguments, int]], replies: list[Reply]) -> None:
+        """Run the method for calls that can be merged, each with its size: once, unless a batch cannot hold them."""
         merging = self._merging
-        groups = merging.groups([arguments for _, arguments in calls], self._way.facts.batch_size)
+        all_arguments, all_sizes = [arguments for _, arguments, _ in calls], [size for _, _, size in calls]
+        groups = merging.groups(all_arguments, all_sizes, self._way.facts.batch_size)
         for group in ([calls[at] for at in each] for each in groups):
             try:
-                sizes = [merging.size(arguments) for _, arguments in group]
-                args, kwargs = merging.merge([arguments for _, arguments in group])
+                sizes = [size for _, _, size in group]
+                args, kwargs = merging.merge([arguments for _, arguments, _ in group])
                 values = merging.divide(self._way.method(*args, **kwargs), sizes)
-                replies += [call.reply(value, Answer) for (call, _), value in zip(group, values, strict=True)]
+                replies += [call.reply(value, Answer) for (call, _, _), value in zip(group, values, strict=True)]
                 self.size_of_call = sum(sizes) / len(sizes)
             except BaseException as error:
-                replies += [(call, call.failed(error), None) for call, _ in group]
+                replies += [(call, call.failed(error), None) for call, _, _ in group]
 
 
 class Gathering:

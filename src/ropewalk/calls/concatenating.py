@@ -28,9 +28,12 @@ class Concatenating(Merging):
 
     def form(self, value: Any) -> Hashable:
         """See `Merging`."""
+        if type(value) is tuple:  # as arguments are: without the dict that `parts_of` makes
+            return tuple, tuple(map(self.form, cast("tuple[Any, ...]", value)))
         library = library_of(value)
         if library is not None:
-            return library.__name__, tuple(value.shape[1:]), value.dtype, str(getattr(value, "device", ""))
+            device = "" if library.__name__ == "numpy" else str(getattr(value, "device", ""))
+            return library.__name__, tuple(value.shape[1:]), value.dtype, device
         parts = parts_of(value)
         if parts is None:
             return "other"
@@ -38,15 +41,19 @@ class Concatenating(Merging):
             return dict, frozenset((key, self.form(part)) for key, part in parts.items())
         return kind_of(value), tuple(self.form(part) for part in parts.values())
 
-    def groups(self, calls: Sequence[Arguments], most: int) -> list[list[int]]:
+    def groups(self, calls: Sequence[Arguments], sizes: Sequence[int], most: int) -> list[list[int]]:
         """See `Merging`. Only calls with equal values beside their arrays are merged."""
+        if len(calls) == 1:
+            return [[0]]
         alike: dict[Hashable, list[int]] = {}
         for index, call in enumerate(calls):
             alike.setdefault(_other_values(call), []).append(index)
         return [
             [indices[at] for at in group]
             for indices in alike.values()
-            for group in super(Concatenating, self).groups([calls[index] for index in indices], most)
+            for group in super(Concatenating, self).groups(
+                [calls[index] for index in indices], [sizes[index] for index in indices], most
+            )
         ]
 
     def size(self, call: Arguments) -> int:
@@ -119,6 +126,8 @@ def _other_values(value: Any) -> Hashable:
     """A key that two values of one form share if they differ in arrays only."""
     if library_of(value) is not None:
         return None
+    if type(value) is tuple:
+        return tuple(map(_other_values, cast("tuple[Any, ...]", value)))
     parts = parts_of(value)
     if parts is not None:
         return frozenset((key, _other_values(part)) for key, part in parts.items())

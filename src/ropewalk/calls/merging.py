@@ -9,13 +9,20 @@ from __future__ import annotations
 import abc
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from ropewalk.calls.trees import inner_path, kind_of, library_of, parts_of, rebuilt, words_of
 from ropewalk.quantities import counted
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
+
+
+class _Step(NamedTuple):
+    """A step on the way to a part of a result, by which an error names the part."""
+
+    container: Any
+    key: Any
 
 
 class Merging(abc.ABC):
@@ -56,10 +63,15 @@ class Merging(abc.ABC):
         columns = [parts_of(value) or {} for value in values]
         return rebuilt(values[0], {key: self.merge_values([column[key] for column in columns]) for key in parts})
 
-    def divide(self, result: Any, sizes: Sequence[int], path: str = "its result") -> list[Any]:
+    def divide(self, result: Any, sizes: Sequence[int], path: tuple[_Step, ...] = ()) -> list[Any]:
         """The share of each call in the result of their batch: None is given to all of them.
 
         Arrays and lists are divided by their entries, and dicts, tuples and dataclasses part by part.
+
+        Args:
+            result: what the batch returned.
+            sizes: of its calls.
+            path: where this result is a part of another one: the containers and their keys, outermost first.
 
         Raises:
             ValueError: a part of the result has another length than the batch.
@@ -84,26 +96,32 @@ class Merging(abc.ABC):
                 f"{self._needs(result, sizes, path)}return an array or a list with one entry per {self.unit}, or a "
                 "dict, tuple or dataclass of such"
             )
-        columns = {key: self.divide(part, sizes, inner_path(path, result, key)) for key, part in parts.items()}
+        columns = {key: self.divide(part, sizes, (*path, _Step(result, key))) for key, part in parts.items()}
         return [rebuilt(result, {key: column[at] for key, column in columns.items()}) for at in range(len(sizes))]
 
-    def _needs(self, result: Any, sizes: Sequence[int], path: str) -> str:
-        return f"a batch of {sum(sizes)} {self.unit}s needs a result for each, but {path} is {words_of(result)}; "
+    def _needs(self, result: Any, sizes: Sequence[int], path: tuple[_Step, ...]) -> str:
+        place = "its result"
+        for step in path:
+            place = inner_path(place, step.container, step.key)
+        return f"a batch of {sum(sizes)} {self.unit}s needs a result for each, but {place} is {words_of(result)}; "
 
-    def split_compatible(self, calls: Sequence[Arguments]) -> tuple[list[int], dict[int, ValueError]]:
-        """Return the calls that can form one batch, and for each other call an error that says why it cannot join.
+    def split_compatible(self, calls: Sequence[Arguments]) -> tuple[dict[int, int], dict[int, ValueError]]:
+        """Return the sizes of the calls that can form one batch, and why each other call cannot join; both by index.
 
         The batch has the form of most calls; if two forms are equally frequent, the one that came first.
         """
+        sizes: dict[int, int] = {}
         odd: dict[int, ValueError] = {}
         for index, call in enumerate(calls):
             try:
-                self.size(call)
+                sizes[index] = self.size(call)
             except ValueError as error:
                 odd[index] = error
-        forms = {index: self.form(call) for index, call in enumerate(calls) if index not in odd}
+        if len(sizes) <= 1:
+            return sizes, odd
+        forms = {index: self.form(calls[index]) for index in sizes}
         if len(set(forms.values())) <= 1:
-            return list(forms), odd
+            return sizes, odd
         chosen = Counter(forms.values()).most_common(1)[0][0]  # the first, if several are equally frequent
         fitting = [index for index, form in forms.items() if form == chosen]
         model = calls[fitting[0]]
@@ -113,14 +131,19 @@ class Merging(abc.ABC):
                     f"this call does not fit into a batch with {counted(len(fitting), 'other')}: "
                     f"{self._difference(calls[index], model)}; {self.advice}"
                 )
-        return fitting, odd
+        return {index: sizes[index] for index in fitting}, odd
 
-    def groups(self, calls: Sequence[Arguments], most: int) -> list[list[int]]:
-        """The calls to merge, by index and in order, in groups of at most `most`; a larger call runs alone."""
+    def groups(self, calls: Sequence[Arguments], sizes: Sequence[int], most: int) -> list[list[int]]:
+        """The calls to merge, by index and in order, in groups of at most `most`; a larger call runs alone.
+
+        Args:
+            calls: that can form one batch.
+            sizes: of each.
+            most: maximum size of a group.
+        """
         groups: list[list[int]] = []
         left = 0
-        for index, call in enumerate(calls):
-            size = self.size(call)
+        for index, size in enumerate(sizes):
             if not groups or size > left:
                 groups.append([])
                 left = most

@@ -32,10 +32,10 @@ class Stacking(Merging):
     )
     unit = "call"
 
-    def split_compatible(self, calls: Sequence[Arguments]) -> tuple[list[int], dict[int, ValueError]]:
+    def split_compatible(self, calls: Sequence[Arguments]) -> tuple[dict[int, int], dict[int, ValueError]]:
         """See `Merging`."""
         if _each_is_one_array_of_one_kind(calls):  # most batches; forms take longer than a small product
-            return list(range(len(calls))), {}
+            return dict.fromkeys(range(len(calls)), 1), {}
         return super().split_compatible(calls)
 
     def form(self, value: Any) -> Hashable:

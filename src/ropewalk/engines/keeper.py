@@ -134,9 +134,9 @@ class Keeper:
 
     def _start(self, order: dict[str, Any]) -> str:
         """Start a job; the answer is the path of its door, or empty if it has none."""
-        free = shutil.disk_usage(FOLDER).free
-        if free < _ROOM_BYTES:
-            raise OSError(f"the disk of {FOLDER} is full ({free >> 10} KiB free); make room there")
+        disk = shutil.disk_usage(FOLDER)
+        if disk.total and disk.free < _ROOM_BYTES:  # a file system in memory without a limit says 0 for both
+            raise OSError(f"the disk of {FOLDER} is full ({disk.free >> 10} KiB free); make room there")
         job = self._jobs[order["job"]] = _KeptJob(order)  # if the job cannot start, it is not added
         assert job.process.stdin and job.process.stdout
         output = job.process.stdout.fileno()

@@ -108,6 +108,8 @@ if TYPE_CHECKING:
 
 DRAIN_S = 25.0
 """Time that processes get on a host that is about to be taken away, in seconds; Slurm and Kubernetes give 30 s."""
+_ROOM_BYTES = 1 << 20
+"""Free space that an agent needs on another host than the launcher's, for the project's files and its output."""
 _END_S = 1.0
 """Timeout within which an agent that ends waits for its last descendants to end, in seconds."""
 
@@ -513,12 +515,18 @@ def _claim(folder: str) -> FolderClaim:
 
     And remove what agents before it have left. Both before it joins: removing large projects takes a while, in which
     its loop would answer nobody.
+
+    Raises:
+        TransportRefused: there is no room for the project's files, without which every start here would fail.
     """
     from ropewalk.processes.left_folders import FolderClaim, sweep  # an agent on the launcher's host needs neither
 
-    claim = FolderClaim(Path(folder))
     sweep([Path(folder).parent])
-    return claim
+    disk = shutil.disk_usage(folder)
+    if disk.total and disk.free < _ROOM_BYTES:  # a file system in memory without a limit says 0 for both
+        shutil.rmtree(folder, ignore_errors=True)
+        raise TransportRefused(f"the disk of {folder} is full ({disk.free >> 10} KiB free); make room there")
+    return FolderClaim(Path(folder))
 
 
 def main() -> None:

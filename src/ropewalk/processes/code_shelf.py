@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -77,7 +78,7 @@ class CodeShelf:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             root = str(unpack(data, self._folder, stopped=self._closed.is_set))
         except (OSError, RopewalkError) as error:
-            problem = f"the project's files could not be unpacked in {self._folder}: {error}"
+            problem = f"the project's files could not be unpacked in {self._folder} on {platform.node()}: {error}"
         self._call_soon(lambda: self._there(id, root, problem))
 
     def _there(self, id: str, root: str, problem: str) -> None:

@@ -21,6 +21,8 @@ _REPLIES = msgspec.msgpack.Decoder(ForkReply)
 _MAX_DEATHS = 5
 """A fork server that dies more often than this within `_WINDOW_S` is not replaced any more."""
 _WINDOW_S = 10.0
+_FULL_S = 0.005
+"""After this time a full channel is tried again, in seconds; a fork server with a full channel is busy for longer."""
 _LAST_WORDS_S = 0.5
 """How long the intermediate process between a dead fork server and a worker may take to report its fork, in seconds."""
 
@@ -43,6 +45,8 @@ class ForkChannel:
         self._on_event = on_event
         self._asked: dict[str, tuple[ForkRequest, Sequence[int]]] = {}
         self._unsent: deque[str] = deque()
+        self._full = False
+        """Whether the channel took no more, and a timer runs after which it is tried again."""
         self._ready = False
         self._cannot_import = False
         """Whether it has reported that it cannot import `preload`, and ends."""
@@ -99,16 +103,21 @@ class ForkChannel:
         self._loop.watch(ours.fileno(), self._read)
 
     def _send(self) -> None:
-        while self._ready and self._unsent:
+        while self._ready and self._unsent and not self._full:
             request, fds = self._asked[self._unsent[0]]
             try:
                 self._channel.send(msgspec.msgpack.encode(request), fds)
             except BlockingIOError:
-                self._loop.call_later(0.005, self._send)
+                self._full = True  # one timer for all that wait
+                self._loop.call_later(_FULL_S, self._send_again)
                 return
             except LinkClosed:
                 return  # it died; `ended` asks again
             self._unsent.popleft()
+
+    def _send_again(self) -> None:
+        self._full = False
+        self._send()
 
     def _read(self) -> None:
         while self.pid:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_GLOO = "GLOO_SOCKET_IFNAME"
+"""The interface of torch's gloo; without it gloo takes the one of the address that the host's name has."""
+
 
 class NodeContext:
     """One replica of a node, seen from inside.
@@ -156,31 +159,46 @@ class NodeContext:
         """Wait for all ranks; return the environment variables that `torchrun` would set.
 
         They are those of "Environment Variables" in the documentation of `torchrun` and those that its agent adds
-        (`LocalElasticAgent`), and CUDA_VISIBLE_DEVICES where each rank was given one GPU; see `rank_places`.
+        (`LocalElasticAgent`), CUDA_VISIBLE_DEVICES where each rank was given one GPU (see `rank_places`), and, if the
+        ranks are on several hosts and the name of this one leads to loopback, GLOO_SOCKET_IFNAME unless it is set.
 
         Raises:
             ProgramStopped: the node is being ended, perhaps because another rank has failed.
             StartFailed: the ranks are on several hosts, and these have no addresses.
         """
         at, size = self._host.rendezvous(self.unit), self.replicas
-        return {
-            "RANK": str(at.rank),
-            "WORLD_SIZE": str(size),
-            "LOCAL_RANK": str(at.local_rank),
-            "LOCAL_WORLD_SIZE": str(at.local_size),
-            "GROUP_RANK": str(at.group_rank),
-            "GROUP_WORLD_SIZE": str(at.num_groups),
-            "ROLE_NAME": self.name,
-            "ROLE_RANK": str(at.rank),
-            "ROLE_WORLD_SIZE": str(size),
-            "MASTER_ADDR": at.address,
-            "MASTER_PORT": str(at.port),
-            "TORCHELASTIC_RESTART_COUNT": str(self.generation),
-            "TORCHELASTIC_MAX_RESTARTS": str(at.max_restarts),
-            "TORCHELASTIC_RUN_ID": self._host.run_id,
-            "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 opens the store, as MASTER_ADDR and MASTER_PORT say
-            "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
-        } | ({VISIBLE: at.visible_gpus} if at.visible_gpus else {})
+        return (
+            {
+                "RANK": str(at.rank),
+                "WORLD_SIZE": str(size),
+                "LOCAL_RANK": str(at.local_rank),
+                "LOCAL_WORLD_SIZE": str(at.local_size),
+                "GROUP_RANK": str(at.group_rank),
+                "GROUP_WORLD_SIZE": str(at.num_groups),
+                "ROLE_NAME": self.name,
+                "ROLE_RANK": str(at.rank),
+                "ROLE_WORLD_SIZE": str(size),
+                "MASTER_ADDR": at.address,
+                "MASTER_PORT": str(at.port),
+                "TORCHELASTIC_RESTART_COUNT": str(self.generation),
+                "TORCHELASTIC_MAX_RESTARTS": str(at.max_restarts),
+                "TORCHELASTIC_RUN_ID": self._host.run_id,
+                "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 opens the store, as MASTER_ADDR and MASTER_PORT say
+                "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+            }
+            | ({VISIBLE: at.visible_gpus} if at.visible_gpus else {})
+            | self._interface(at.num_groups)
+        )
+
+    def _interface(self, num_hosts: int) -> dict[str, str]:
+        """Return the variable that names the interface for gloo, if it would take one that others do not reach."""
+        ip = self._host.ip if num_hosts > 1 and _GLOO not in os.environ else ""
+        if not ip:
+            return {}
+        from ropewalk.transport.interfaces import interface_where_name_misleads  # only ranks on several hosts need it
+
+        name = interface_where_name_misleads(ip)
+        return {_GLOO: name} if name else {}
 
     def ask_to_stop(self) -> None:
         """Handle the launcher's request to end; may be called twice."""

@@ -229,6 +229,11 @@ class NodeHost:
         self._settle(unit)
         return True
 
+    @property
+    def ip(self) -> str:
+        """The address at which other hosts reach this one; empty if there are none, or they do not reach it."""
+        return self._passport.ip if self._passport else ""
+
     def rendezvous(self, unit: UnitName) -> RendezvousAt:
         """Wait for all ranks of a unit; return the rendezvous address, which the first rank chooses.
 
@@ -236,10 +241,10 @@ class NodeHost:
             ProgramStopped: the unit is being ended, perhaps because another rank has failed.
             StartFailed: the ranks are on several hosts, and these have no addresses.
         """
-        here, ip = (self._passport.host, self._passport.ip) if self._passport else ("", "")
+        here = self._passport.host if self._passport else ""
         with contextlib.ExitStack() as until_met:
             if unit.replica == 0:
-                ip = ip or _LOOPBACK
+                ip = self.ip or _LOOPBACK
                 port = until_met.enter_context(held_port(ip))
                 self.say(OfferRendezvous(RendezvousAt(unit.unit, unit.generation, here, ip, port)))
             running, met = self._units[unit], (unit.unit, unit.generation)

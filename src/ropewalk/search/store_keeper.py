@@ -97,8 +97,14 @@ class StoreKeeper:
         self._put(StateIs(records.RUNNING, time.time()))
 
     def go_on(self, trials: Sequence[TrialFacts]) -> None:
-        """Take requests for trials of an earlier launcher, which have not ended."""
+        """Take over trials of an earlier launcher that have not ended: requests for them, and attempts that it lost."""
         self._open |= {run_of_trial(self.run, each.number): each.number for each in trials if not each.state.is_final}
+        for trial in trials:
+            if trial.state is TrialState.WAITING:
+                run = run_of_trial(self.run, trial.number)
+                for attempt in self._store.attempts(run):
+                    if not attempt.outcome:
+                        self._sink.put(run, attempt.ended_unseen())
 
     def heartbeat(self) -> None:
         """Say that the search still runs."""

@@ -16,7 +16,7 @@ from ropewalk.tracking.begun_runs import RunPlace, begun_runs
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy
 from ropewalk.tracking.current import current_run
 from ropewalk.tracking.detached_run import DetachedRun, TakesRequest
-from ropewalk.tracking.records import RUNNING, AttemptEnded, RunCreated
+from ropewalk.tracking.records import RUNNING, RunCreated
 from ropewalk.tracking.relaunch import Relaunch, take_relaunch
 from ropewalk.tracking.run import Run
 from ropewalk.tracking.run_config import to_plain
@@ -24,7 +24,7 @@ from ropewalk.tracking.run_identity import RunIdentity
 from ropewalk.tracking.sinks import make_sink
 from ropewalk.tracking.sinks.sink import CopiedRun, RunSink
 from ropewalk.tracking.store.opening import open_store
-from ropewalk.tracking.store.rows import AttemptRow, RunRow
+from ropewalk.tracking.store.rows import RunRow
 from ropewalk.tracking.store.store import RunStore
 from ropewalk.trusted_files import make_private_folder
 
@@ -155,8 +155,10 @@ def begin_run(
     detached = DetachedRun(identity, opened, made, take, owns_store=opened is not store)
     if earlier is None:
         detached.put(identity.id, _created(kind, identity, settings, known, labels, parent))
-    elif lost := [one for one in opened.attempts(earlier.id) if not one.outcome]:
-        _end_lost(lost, identity.id, detached)
+    else:
+        for lost in opened.attempts(earlier.id):
+            if not lost.outcome:
+                detached.put(identity.id, lost.ended_unseen())
     run = (make_run or _make_run)(identity, settings, detached, checkpoints)
     detached.start(run, system=system)
     _tell(run, known, earlier, settings, labels, notes)
@@ -178,12 +180,6 @@ def _after(store: RunStore, before: str, relaunch: Relaunch) -> Relaunch:
         with contextlib.suppress(RunNotFound):  # it was deleted
             return Relaunch(continues=store.run(before).id, settings=relaunch.settings)
     return relaunch
-
-
-def _end_lost(attempts: Sequence[AttemptRow], run: str, detached: DetachedRun) -> None:
-    for lost in attempts:
-        cause = f"process {lost.pid} on {lost.host} ended without a word"
-        detached.put(run, AttemptEnded(lost.number, "lost", time.time(), cause))
 
 
 def _make_run(

@@ -48,6 +48,24 @@ def local_ips() -> list[str]:
     return [str(ip) for ip in sorted(found, key=lambda ip: (ip.is_loopback, ip.version))]
 
 
+def interface_where_name_misleads(ip: str) -> str:
+    """Return the interface that has an address of this host if the host's own name leads others elsewhere; else "".
+
+    Debian and Ubuntu give a host's name the address 127.0.1.1 in /etc/hosts. Programs that look up their host's name to
+    learn where others reach them, as gloo does, then listen on loopback.
+
+    Args:
+        ip: the address at which other hosts reach this one.
+    """
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    except OSError:  # the name has no address at all
+        found = []
+    if found and not _is_loopback(str(found[0][4][0]).partition("%")[0]):
+        return ""
+    return next((name for name, ips in _by_interface().items() if ip in ips), "")
+
+
 def choose_advertised(advertise: str | None, towards: Sequence[str]) -> str:
     """The address of this host at which other hosts of a run reach it; loopback only if they are all this host.
 

@@ -47,6 +47,8 @@ def test_advantages_can_be_normalised() -> None:
 
 
 @pytest.mark.soak
-def test_cartpole_is_balanced() -> None:
-    agent = A2C(optimizer=TorchAdam(2e-3), reward_scale=0.1)
-    assert score_of(train(agent, CARTPOLE, steps=150_000, enough=reaches(480.0)), CARTPOLE) >= 400
+@pytest.mark.parametrize("seed", range(3))
+def test_cartpole_is_balanced(seed: int) -> None:
+    """500 with each seed; with a learning rate that stays as it is, seed 0 falls from 500 to 180."""
+    agent = A2C(optimizer=TorchAdam(2e-3), anneal_learning_rate=True, reward_scale=0.1)
+    assert score_of(train(agent, CARTPOLE, steps=150_000, seed=seed, enough=reaches(480.0)), CARTPOLE) >= 400

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ropewalk import rl
 from ropewalk.rl.environments.spec import ArraySpec, ContinuousAction, DiscreteAction, EnvironmentSpec
-from ropewalk.rl.inference.caller_rows import packed, set_words
+from ropewalk.rl.inference.caller_rows import Rows, packed, set_words
 from ropewalk.rl.inference.server import InferenceAnswer, InferenceServer
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.actor_critic import ActorCritic
@@ -107,12 +107,21 @@ class Group:
         return rng.standard_normal((self.num_envs, 4), np.float32), first | (step == 0)
 
 
+def answered(
+    server: InferenceServer, rows: Rows, observation: NDArray[np.float32], first: NDArray[np.bool_]
+) -> InferenceAnswer:
+    return InferenceAnswer.of(server.act(rows, observation, first), server.extra_names() or ())
+
+
 def served(server: InferenceServer, groups: list[Group], step: int) -> list[tuple[Any, Any]]:
     """Answers of one merged call, group by group, beside what a policy of their own chooses."""
     seen = [group.seen(step) for group in groups]
     rows = [packed(group.number, group.run, group.step, group.num_envs, group.rng) for group in groups]
-    answer = server.act(
-        np.concatenate(rows), np.concatenate([each for each, _ in seen]), np.concatenate([each for _, each in seen])
+    answer = answered(
+        server,
+        np.concatenate(rows),
+        np.concatenate([each for each, _ in seen]),
+        np.concatenate([each for _, each in seen]),
     )
     ends = list(itertools.accumulate(group.num_envs for group in groups))
     found: list[tuple[Any, Any]] = []
@@ -187,11 +196,11 @@ def test_memory_is_reset_for_another_run_and_that_is_said() -> None:
     server = InferenceServer(without_load(POLICIES["remembering"]), Weights())
     rng, observation = np.random.default_rng(0), np.ones((2, 4), np.float32)
     never = np.zeros(2, np.bool_)
-    begun = server.act(packed(0, 1, 0, 2, rng), observation, np.array([True, False]))
+    begun = answered(server, packed(0, 1, 0, 2, rng), observation, np.array([True, False]))
     assert begun.forgot.tolist() == [False, True]  # the second one says that it is in the middle of an episode
-    later = server.act(packed(0, 1, 1, 2, rng), observation, never)
+    later = answered(server, packed(0, 1, 1, 2, rng), observation, never)
     assert (later.extras["steps"].tolist(), later.forgot.tolist()) == ([2, 2], [False, False])
-    other = server.act(packed(0, 2, 2, 2, rng), observation, never)
+    other = answered(server, packed(0, 2, 2, 2, rng), observation, never)
     assert (other.extras["steps"].tolist(), other.forgot.tolist()) == ([1, 1], [True, True])
 
 
@@ -199,7 +208,7 @@ def test_a_repeated_call_gets_the_same_answer() -> None:
     server = InferenceServer(without_load(POLICIES["remembering"]), Weights())
     rng, observation = np.random.default_rng(0), np.ones((2, 4), np.float32)
     server.act(packed(0, 1, 0, 2, rng), observation, np.ones(2, np.bool_))
-    answers = [server.act(packed(0, 1, 1, 2, rng), observation, np.zeros(2, np.bool_)) for _ in range(3)]
+    answers = [answered(server, packed(0, 1, 1, 2, rng), observation, np.zeros(2, np.bool_)) for _ in range(3)]
     assert [answer.extras["steps"].tolist() for answer in answers] == [[2, 2]] * 3
     assert np.array_equal(answers[0].action, answers[2].action)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array, Observation
-from ropewalk.rl.inference.caller_rows import packed, run_number, set_words
+from ropewalk.rl.inference.caller_rows import Rows, packed, run_number, set_words
 from ropewalk.rl.inference.recurrent_memory import StateArrays
 from ropewalk.rl.inference.server import InferenceAnswer, InferenceServer
 from ropewalk.rl.policies.policy import ActionChoice, Policy
@@ -69,6 +69,7 @@ class RemotePolicy(Policy):
         self._run = run_number(uuid.uuid4().hex if run_id is None else run_id)
         self._step = 0
         self._names: tuple[str, ...] | None = None
+        self._extra_names: dict[bool, tuple[str, ...]] = {}
         self._kept_to: tuple[int, InferenceServer] | None = None
         self._oldest: int | None = None
         self.num_forgotten: int = 0
@@ -97,7 +98,7 @@ class RemotePolicy(Policy):
         if names and not first.all() and not self._is_there(state):
             server.set_state(self._group, self._run, self._step, {name: np.array(state[name]) for name in names})
         rows = packed(self._group, self._run, self._step, num_envs, rng)
-        answer = server.act(rows, observation, first, greedy)
+        answer = self._asked(server, rows, observation, first, greedy=greedy)
         set_words(rng, answer.words[0].tolist())
         self._step += 1
         self._note(answer)
@@ -128,6 +129,18 @@ class RemotePolicy(Policy):
                 "server keeps the newest one only; look at it before the next step"
             )
         return self._replica().state_before(self._group, self._run, step, num_envs)
+
+    def _asked(
+        self, server: InferenceServer, rows: Rows, observation: Observation, first: NDArray[np.bool_], *, greedy: bool
+    ) -> InferenceAnswer:
+        while True:
+            # Arrays alone travel without being pickled anew for each call; most calls are not greedy.
+            arrays = server.act(rows, observation, first, True) if greedy else server.act(rows, observation, first)
+            if greedy not in self._extra_names and (names := server.extra_names(greedy)) is not None:
+                self._extra_names[greedy] = names
+            if greedy in self._extra_names:
+                return InferenceAnswer.of(arrays, self._extra_names[greedy])
+            # It was another replica, or has died since: the call is repeated, with the same numbers.
 
     def _is_there(self, state: Mapping[str, Array]) -> bool:
         """Whether the server has this state, as far as this process can know."""

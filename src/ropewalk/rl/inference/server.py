@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from ropewalk.rl.variables import Variables
 
 MAX_ROWS = 1024
 """Rows of a batch at most."""
-MAX_WAIT_S = 0.005
+MAX_WAIT_S = 0.001
 """Seconds for which a call waits for callers of the last batch, which are expected to call again."""
 
 
@@ -54,6 +54,17 @@ class InferenceAnswer:
     action: Array
     extras: Mapping[str, Array]
     facts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, arrays: Sequence[Array], extra_names: Sequence[str]) -> InferenceAnswer:
+        """Return the answer that `arrays` is of."""
+        action, facts, *extras = arrays
+        return cls(action, dict(zip(extra_names, extras, strict=True)), cast("NDArray[np.int64]", facts))
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The answer as it travels: a tuple of a few arrays is sent without being pickled anew each time."""
+        return self.action, self.facts, *self.extras.values()
 
     @property
     def version(self) -> NDArray[np.int64]:
@@ -105,6 +116,7 @@ class InferenceServer:
         self._group_parts: dict[int, object] = {0: self._policy.group_part}
         self._memory = RecurrentMemory(self._policy.initial_state)
         self._generators: list[np.random.Generator] = []
+        self._extra_names: dict[bool, tuple[str, ...]] = {}
         self._version = -1
         self._num_batches = self._num_rows = 0
         self._lock = threading.Lock()
@@ -120,7 +132,7 @@ class InferenceServer:
     @rw.idempotent
     def act(
         self, rows: Rows, observation: Observation, first: NDArray[np.bool_], greedy: bool = False
-    ) -> InferenceAnswer:
+    ) -> tuple[Array, ...]:
         """Choose an action for each row.
 
         Args:
@@ -128,6 +140,9 @@ class InferenceServer:
             observation: shape (rows, ...).
             first: shape (rows,); where True, the recurrent state is reset before it is used.
             greedy: act as an evaluator does, without exploration.
+
+        Returns:
+            `InferenceAnswer.arrays`; the names of the extras are `extra_names`.
         """
         calls = unpacked(rows)
         with self._lock:
@@ -142,7 +157,15 @@ class InferenceServer:
             ]
             self._num_batches += 1
             self._num_rows += len(rows)
-        return answers[0] if len(answers) == 1 else _joined_answers(answers)
+            answer = answers[0] if len(answers) == 1 else _joined_answers(answers)
+            self._extra_names[greedy] = tuple(answer.extras)
+        return answer.arrays
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def extra_names(self, greedy: bool = False) -> tuple[str, ...] | None:
+        """Return the names of the extras of all answers; None if this server, in this life, has given none yet."""
+        return self._extra_names.get(greedy)
 
     @rw.concurrent(64)
     @rw.idempotent

@@ -70,12 +70,19 @@ class LearnerGroup:
 
     def tell(self, report: RankReport) -> list[RankReport]:
         """Tell the others about this learner, and return the reports of all by rank; the same on every member."""
-        counts = (report.steps, report.episodes, report.stale_steps, report.updates, report.epoch)
+        facts = (
+            report.steps,
+            report.episodes,
+            report.stale_steps,
+            report.updates,
+            report.epoch,
+            int(report.stopping),
+        )
         scores = memoryview(np.array(report.scores, np.float64).tobytes())
         return [
-            RankReport(*counts, bool(stopping), tuple(np.frombuffer(theirs).tolist()))
-            for theirs, (*counts, stopping) in self._group.all_gather(
-                scores, (*counts, int(report.stopping)), "progress"
+            RankReport(steps, episodes, stale, updates, epoch, bool(stopping), tuple(np.frombuffer(theirs).tolist()))
+            for theirs, (steps, episodes, stale, updates, epoch, stopping) in self._group.all_gather(
+                scores, facts, "progress"
             )
         ]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ropewalk.html_table import StateCell, html_box, html_failure, html_headline, html_table
 from ropewalk.quantities import counted, shown_moment
-from ropewalk.tracking.records import QUEUED, RUNNING, OwnerIs
+from ropewalk.tracking.records import QUEUED, RUNNING, AttemptEnded, OwnerIs
 
 LOST = "lost"
 """The state that is shown of a running run whose owner is gone without a word; it is not stored."""
@@ -122,6 +123,11 @@ class AttemptRow:
     cause: str
     failure_class: str
     at_step: float | None
+
+    def ended_unseen(self) -> AttemptEnded:
+        """Return the end of an attempt that goes on in the store, although its process and its writer are gone."""
+        cause = f"process {self.pid} on {self.host} ended without a word"
+        return AttemptEnded(self.number, LOST, time.time(), cause)
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,8 @@ class TlsStream(Stream):
         except TimeoutError as error:
             raise TransportRefused(
                 f"{self._peer} did not finish the TLS handshake within {deadline_s:.2g} s; "
-                "it is overloaded, or it is not a Ropewalk process"
+                "it is overloaded, it is not a Ropewalk process, or the network loses large packets (is the MTU of "
+                "both hosts and of the way between them the same?)"
             ) from error
         except LinkClosed:
             if self._closed:
