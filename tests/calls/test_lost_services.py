@@ -657,6 +657,6 @@ def test_interrupts_at_any_moment_leave_the_client_usable(
             thread.join(PATIENCE_S)
             assert not thread.is_alive(), "a call hangs"
         assert not failures
-        with call_context.deadline(5):
+        with call_context.deadline(PATIENCE_S):
             assert client.echo("after") == "after"
             assert [one.result() for one in [client.echo.future(at) for at in range(40)]] == list(range(40))

@@ -165,11 +165,11 @@ def test_a_deadline_ends_a_call_and_the_client_goes_on(client: Any, target: Targ
 
 
 def test_a_deadline_does_not_shorten_the_life_of_a_call_that_is_in_time(client: Any) -> None:
-    with call_context.deadline(30):
+    with call_context.deadline(600):
         assert client.add(1) == 1 and client.add.future(1).result() == 2
         assert list(client.items(5)) == list(range(5))
         left_s = client.time_left()
-    assert 20 < left_s <= 30 and client.time_left() is None
+    assert 480 < left_s <= 600 and client.time_left() is None
 
 
 def test_deadlines_travel_with_the_calls_that_a_call_makes(relays: Any) -> None:
@@ -177,8 +177,8 @@ def test_deadlines_travel_with_the_calls_that_a_call_makes(relays: Any) -> None:
     last = Target()
     a.serve(last, "c")
     relays[2].other = end.client("c", Target)
-    with call_context.deadline(20):
-        assert 10 < client.time_left() <= 20  # the client calls a, a calls b, b calls c
+    with call_context.deadline(600):
+        assert 480 < client.time_left() <= 600  # the client calls a, a calls b, b calls c
     with pytest.raises(DeadlineExceeded), call_context.deadline(0.1):
         client.sleep(1.0)
     assert client.time_left() is None
@@ -342,12 +342,12 @@ def test_the_calls_that_a_batch_makes_have_the_latest_of_its_deadlines(relays: A
     client, first, _second, (end, a, _b) = relays
     a.serve(Target(), "c")
     first.other = end.client("c", Target)
-    with call_context.deadline(5):
+    with call_context.deadline(60):
         sooner = client.batch_time_left.future(1)
-    with call_context.deadline(15):
+    with call_context.deadline(180):
         later = client.batch_time_left.future(1)
     lefts = {sooner.result(), later.result()}
-    assert max(lefts) <= 15 and (len(lefts) > 1 or lefts.pop() > 5)
+    assert max(lefts) <= 180 and (len(lefts) > 1 or lefts.pop() > 60)
     assert client.batch_time_left(1) is None
 
 

@@ -20,6 +20,12 @@ from ropewalk.compat.process import Process, active_children
 def say(text, seconds=0.0):
     time.sleep(seconds)
     print(text)
+def stay():
+    open("stays", "w").close()
+    time.sleep(60)
+def wait_for(file):
+    while not os.path.exists(file):
+        time.sleep(0.01)
 """
 
 
@@ -28,7 +34,7 @@ def program(tmp_path: Path, text: str) -> subprocess.Popen[str]:
     script.write_text(PROLOGUE + textwrap.dedent(text))
     command = [sys.executable, str(script)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, cwd=tmp_path)
 
 
 def run(tmp_path: Path, text: str) -> tuple[int, str, str]:
@@ -134,9 +140,9 @@ def test_who_catches_ctrl_c_in_join_finds_the_children_interrupted(tmp_path: Pat
     process = program(
         tmp_path,
         """
-        process = Process(target=time.sleep, args=(60,))
+        process = Process(target=stay)
         process.start()
-        process.pid
+        wait_for("stays")
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()  # when `join` has begun
         try:
             process.join()
@@ -163,9 +169,9 @@ def test_who_catches_ctrl_c_anywhere_finds_the_children_interrupted(
     process = program(
         tmp_path,
         f"""
-        process = Process(target=time.sleep, args=(60,))
+        process = Process(target=stay)
         process.start()
-        process.pid
+        wait_for("stays")
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
             time.sleep(60)
@@ -184,13 +190,13 @@ def test_children_hear_of_a_ctrl_c_once(tmp_path: Path) -> None:
         """
         def save():
             try:
-                time.sleep(60)
+                stay()
             except KeyboardInterrupt:
                 time.sleep(0.5)
                 print("saved")
         process = Process(target=save)
         process.start()
-        process.pid
+        wait_for("stays")  # one that is interrupted before has nothing to save
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         process.join()
         """,

@@ -13,6 +13,7 @@ import pytest
 
 from ropewalk.errors import TaskCancelled
 from ropewalk.pool.imap_results import IMapIterator, ImapJob
+from tests.patience import PATIENCE_S
 from tests.pool.batches import batch_of
 
 
@@ -105,7 +106,7 @@ def test_a_result_that_is_late_times_out_and_is_not_lost() -> None:
 def test_a_consumer_that_waits_is_woken_by_a_result_and_by_the_end(executor: ThreadPoolExecutor) -> None:
     job, iterator = imap()
     job.sent(1)
-    future = executor.submit(iterator.next, 10)
+    future = executor.submit(iterator.next, PATIENCE_S)
     job.accept(0, 1, batch_of("there"), 0)
     assert future.result() == "there"
     future = executor.submit(lambda: next(iterator, "end"))

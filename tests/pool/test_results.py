@@ -17,6 +17,7 @@ from ropewalk.errors import TaskCancelled
 from ropewalk.pool.result_batch import ResultBatch
 from ropewalk.pool.results import AsyncResult, MapResult
 from ropewalk.processes.page import PICKLED
+from tests.patience import PATIENCE_S
 from tests.pool.batches import CountsLoads, batch_of
 
 
@@ -79,7 +80,7 @@ def test_an_abandoned_call_raises_why_and_an_answered_one_stays_answered() -> No
 
 def test_all_who_wait_are_woken(executor: ThreadPoolExecutor) -> None:
     result = single()
-    waiting = [executor.submit(result.get, 10) for _ in range(6)]
+    waiting = [executor.submit(result.get, PATIENCE_S) for _ in range(6)]
     result.accept(0, 1, batch_of("there"), 0)
     assert [future.result() for future in waiting] == ["there"] * 6
 

@@ -40,7 +40,7 @@ def noted(path: str) -> list[str]:
 
 def wait_for_file(path: str) -> None:
     """Wait for a gate that the test opens by making a file."""
-    wait_until(lambda: os.path.exists(path), 30.0, what=path)
+    wait_until(lambda: os.path.exists(path), what=path)
 
 
 def square(number: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
+from tests.patience import PATIENCE_S
 
 
 class Held:
@@ -71,7 +72,7 @@ def test_arguments_and_results_are_the_very_objects_in_every_way_of_calling() ->
         assert [item is given for item in keeper.each([given] * 40)] == [True] * 40
         keeper.keep.send(own)
         assert keeper.keep(given) is given
-        with rw.deadline(5):
+        with rw.deadline(PATIENCE_S):
             assert keeper.keep(given) is given
         # What was answered is forgotten; only the answer to the one that was sent is left, as nobody looks at it.
         assert list(running._hosting.handover._objects.values()) == [own]

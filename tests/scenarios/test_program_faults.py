@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from pathlib import Path
@@ -16,6 +15,7 @@ import psutil
 import pytest
 
 import ropewalk as rw
+from tests.patience import PATIENCE_S
 from tests.scenarios.launchers import kill, suspend
 from tests.scenarios.services import (
     MODES,
@@ -275,7 +275,7 @@ def test_nodes_that_go_with_their_agent_are_started_again_by_a_new_one() -> None
         counter = running.client("counter")
         pid, _ = counter.whoami()
         kill(_agent_of(pid))
-        with rw.deadline(5):
+        with rw.deadline(PATIENCE_S):
             wait_until(lambda: counter.whoami()[1] == 1)
         assert "went with its host" in status_of(running, "counter").last_cause
 
@@ -394,8 +394,12 @@ def test_stopping_a_program_with_a_service_that_was_stopped_by_a_signal_kills_it
 
 def call_with_deadline(counter: Counter, path: str) -> None:
     wait_for_file(path)
-    with rw.deadline(0.2):
-        counter.add(1)
+    try:
+        with rw.deadline(0.2):
+            counter.add(1)
+    except rw.DeadlineExceeded:
+        Path(f"{path}.exceeded").touch()
+        raise
 
 
 def test_a_deadline_that_a_worker_does_not_handle_fails_the_program_with_its_name(tmp_path: Path) -> None:
@@ -409,7 +413,8 @@ def test_a_deadline_that_a_worker_does_not_handle_fails_the_program_with_its_nam
     suspend(pid)
     path.touch()
     try:
-        threading.Timer(0.6, os.kill, (pid, signal.SIGCONT)).start()
+        wait_for_file(f"{path}.exceeded")
+        os.kill(pid, signal.SIGCONT)
         with pytest.raises(rw.ProgramFailed, match=r"node hasty raised .*DeadlineExceeded") as caught:
             running.wait(120)
     finally:

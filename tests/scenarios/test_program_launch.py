@@ -18,6 +18,7 @@ from typing import Any, Literal
 import pytest
 
 import ropewalk as rw
+from tests.patience import PATIENCE_S
 from tests.scenarios.launchers import is_alive, kill, launcher
 from tests.scenarios.services import MODES, Counter, Gate, add_many, pid_of, serve_until_stopped, status_of
 from tests.scenarios.tasks import note, noted, square, wait_for_file, wait_until
@@ -641,7 +642,7 @@ def test_a_call_that_comes_back_to_its_own_chain_is_admitted(mode: Mode) -> None
     right = program.declare("right")
     left = program.add(rw.Service(Asked, right, "l"), name="left")
     program.add(rw.Service(Asked, left, "r"), name="right")
-    with program.launch(mode) as running, rw.deadline(5):
+    with program.launch(mode) as running, rw.deadline(PATIENCE_S):
         assert running.client("left").ask(4) == "lrlrl"
 
 

@@ -165,7 +165,7 @@ def test_partners_that_restart_at_once_answer_each_other() -> None:
         assert [client.partners()[1] for client in clients.values()] == [0, 0]
         for pid in [pid_of(running, name) for name in clients]:
             kill(pid)
-        with rw.deadline(5):
+        with rw.deadline(PATIENCE_S):
             for client in clients.values():
                 wait_until(lambda client=client: client.partners()[1] == 1)
 
@@ -482,7 +482,7 @@ def test_a_restart_of_a_hung_service_kills_it_after_its_grace(tmp_path: Path) ->
         wait_until(lambda: noted(path))
         suspend(pid_of(running, "counter"))
         running.restart("counter")
-        with rw.deadline(5):
+        with rw.deadline(PATIENCE_S):
             wait_until(lambda: counter.whoami()[1] == 1)
         thread.join(120)
         assert isinstance(outcome[0], rw.ServiceLost)

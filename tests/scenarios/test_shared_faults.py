@@ -237,7 +237,7 @@ def test_a_reader_that_stands_still_holds_up_nobody_else(session: Session, proce
     items.put("its own")
     for number in range(1000):
         items.put(number)
-        assert items.get(timeout=1) == number
+        assert items.get(timeout=PATIENCE_S) == number
     os.kill(pid, signal.SIGCONT)
     assert taken.get(timeout=PATIENCE_S) == "its own"
 
@@ -294,7 +294,7 @@ def test_ctrl_c_while_waiting_loses_nothing(session: Session, what: str) -> None
     left = 0
     if what == "get":
         left = items.qsize()
-        got += [items.get(timeout=1) for _ in range(left)]
+        got += [items.get(timeout=PATIENCE_S) for _ in range(left)]
     elif what == "recv":
         while other.poll(0.1):
             got.append(other.recv())
@@ -385,7 +385,7 @@ def test_a_forked_child_uses_its_parents_queue(session: Session) -> None:
     pid = os.fork()
     if pid == 0:
         try:
-            answers.put(("child", items.get(timeout=5), lock.holder(), lock.acquire(timeout=0)))
+            answers.put(("child", items.get(timeout=PATIENCE_S), lock.holder(), lock.acquire(timeout=0)))
             answers.close()
             answers.join_thread()
         finally:
@@ -397,7 +397,7 @@ def test_a_forked_child_uses_its_parents_queue(session: Session) -> None:
     assert lock.locked(), "the lock is still the parent's"
     lock.release()
     items.put(1)
-    assert items.get(timeout=1) == 1
+    assert items.get(timeout=PATIENCE_S) == 1
 
 
 def test_a_handle_that_outlived_its_object_says_so(session: Session) -> None:

@@ -21,6 +21,7 @@ from ropewalk.pool.pool import Pool
 from ropewalk.sharing.host_lock import HostLock
 from ropewalk.sharing.locks import RLock
 from ropewalk.sharing.memory import Array, RawValue, Value
+from tests.patience import PATIENCE_S
 from tests.scenarios.tasks import wait_until
 
 
@@ -252,7 +253,7 @@ def test_a_forked_child_does_not_own_what_its_parent_owns(session: rw.Session) -
     with held_by_thread(value):
         assert in_forked_child(own_nothing)
     assert in_forked_child(lambda: value.acquire(False))
-    assert other.acquire(timeout=1)
+    assert other.acquire(timeout=PATIENCE_S)
     other.release()
 
 
@@ -268,7 +269,7 @@ def test_a_forked_child_does_not_keep_what_its_dead_parent_owned(session: rw.Ses
 
     in_forked_child(acquire_and_fork)
     try:
-        assert value.acquire(timeout=1)
+        assert value.acquire(timeout=PATIENCE_S)
         value.release()
     finally:
         os.kill(grandchild.value, signal.SIGKILL)
@@ -289,7 +290,7 @@ def test_a_wait_that_ctrl_c_ends_leaves_it_usable(
             press.join()
             with pytest.raises(AssertionError, match="not owned"):
                 value.release()
-        assert in_threads(lambda: (value.acquire(timeout=1), value.release())) == [(True, None)]
+        assert in_threads(lambda: (value.acquire(timeout=PATIENCE_S), value.release())) == [(True, None)]
         assert pool.apply(try_it, (value,)) is True
 
 
@@ -341,7 +342,7 @@ def test_a_lock_that_goes_while_it_is_owned_is_free(
     value, other = Value("i", session=session), Value("i", session=session)
     pool.apply(acquire_only, (value, other))
     gc.collect()
-    assert value.acquire(timeout=5)
+    assert value.acquire(timeout=PATIENCE_S)
     value.release()
     assert "which is gone" in caplog.text
 

@@ -20,6 +20,7 @@ import pytest
 from ropewalk.compat.process import Process
 from ropewalk.managers import Manager
 from ropewalk.pool.pool import Pool
+from tests.patience import PATIENCE_S
 from tests.scenarios.tasks import wait_until
 from tests.sharing import managed_types as types
 
@@ -134,7 +135,7 @@ def test_proxies_inside_proxies_stay_proxies(manager: Any) -> None:
 def test_queues_and_locks_of_the_manager_can_be_kept_in_it(manager: Any) -> None:
     shelf = manager.list([manager.Queue(), manager.Lock()])
     shelf[0].put("x")
-    assert shelf[0].get(timeout=5) == "x"
+    assert shelf[0].get(timeout=PATIENCE_S) == "x"
     with shelf[1]:
         assert not shelf[1].acquire(False)
 
@@ -283,7 +284,7 @@ def test_queues_of_a_manager_are_those_of_the_standard_library(manager: Any) -> 
 
 def test_locks_of_a_manager_have_the_manners_of_threading(manager: Any) -> None:
     for lock in (manager.Lock(), manager.RLock(), manager.Condition()):
-        assert lock.acquire(blocking=True, timeout=5)
+        assert lock.acquire(blocking=True, timeout=PATIENCE_S)
         lock.release()
         with pytest.raises(RuntimeError):
             lock.release()

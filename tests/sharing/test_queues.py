@@ -476,7 +476,7 @@ def test_what_a_child_that_multiprocessing_forked_has_put_is_not_lost_at_its_end
     child.start()
     child.join(timeout=120)
     assert child.exitcode == 0
-    assert [items.get(timeout=5) for _ in range(20)] == list(range(20))
+    assert [items.get(timeout=PATIENCE_S) for _ in range(20)] == list(range(20))
 
 
 def use_it(pickled: bytes, answers: Any) -> None:

@@ -24,6 +24,7 @@ from ropewalk.pool.pool import Pool
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import Queue
 from ropewalk.sharing.synchronize import Barrier, BoundedSemaphore, Condition, Event, Lock, RLock, Semaphore
+from tests.patience import PATIENCE_S
 from tests.scenarios.tasks import wait_until
 
 
@@ -251,7 +252,7 @@ def test_semaphores_carry_signals_between_processes(session: rw.Session, pool: P
 
 def test_semaphores_count(session: rw.Session) -> None:
     semaphore = Semaphore(2, session=session)
-    assert semaphore.acquire() and semaphore.acquire(timeout=1)
+    assert semaphore.acquire() and semaphore.acquire(timeout=PATIENCE_S)
     assert not semaphore.acquire(False)
     for _ in range(3):
         semaphore.release()
