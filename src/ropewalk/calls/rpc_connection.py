@@ -370,7 +370,7 @@ class RpcConnection:
         """Send the held calls and the gathered items."""
         if self.batcher.has_some:
             self.batcher.send()
-        if self.link.num_held:
+        if self.link.held:
             with interrupts_deferred:
                 self.link.flush()
 
@@ -392,7 +392,8 @@ class RpcConnection:
         self._release()
 
     def _release(self) -> None:
-        self._read_at = time.monotonic()
+        if self._alone:  # for which alone it is asked
+            self._read_at = time.monotonic()
         self._reading_thread = 0
         self._role.release()
         if self._settled:
@@ -417,7 +418,7 @@ class RpcConnection:
     def _read_for(self, pending: PendingCall, due: float | None) -> bool:
         """With the role: read until `pending` is answered, or others are; False if `due` comes first."""
         while not (pending.answered or pending.arrived or self._settled or self.closed):
-            if not self.link.may_hold_more:
+            if not self.link.reader.may_hold_more:
                 left_s = _LOOK_UP_S if due is None else max(0.0, min(due - time.monotonic(), _LOOK_UP_S))
                 with interrupts_allowed:
                     ready = self.link.wait(left_s)
@@ -456,7 +457,7 @@ class RpcConnection:
                 self._end("the peer closed the link")
                 return
             self._hear(received)
-            if not self.link.may_hold_more:
+            if not self.link.reader.may_hold_more:
                 return
 
     def _read_until(self, number: int, *, wait: bool) -> Received | None:
@@ -481,7 +482,7 @@ class RpcConnection:
                         self._hear(received)
                 else:
                     found = received
-                if not link.may_hold_more:  # nothing reports what the link has read already: leave nothing there
+                if not link.reader.may_hold_more:  # nothing reports what the link has read already: leave nothing there
                     return found
         except BlockingIOError:
             return found
