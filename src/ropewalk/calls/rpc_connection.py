@@ -148,7 +148,7 @@ class RpcConnection:
         if self._pending or self._armed or role._is_owned():
             raise Busy
         number = message.number = next(self._numbers)
-        sent = torn = False
+        num_read, sent, torn = -1, False, False
         # Ctrl-C is not deferred here, because that takes longer than everything else. The handler at the end completes
         # any step that it interrupts, and only calls that began after this one can be torn.
         try:
@@ -166,7 +166,7 @@ class RpcConnection:
                         link.wait(_LOOK_UP_S)  # most interrupts arrive here
                 if self._read_on:
                     break
-                torn = True
+                torn, num_read = True, link.reader.num_bytes
                 received = self._read_until(number, wait=blocks)
                 torn = False
             if received is None:  # futures of others can be settled, which must not wait for this answer
@@ -179,7 +179,9 @@ class RpcConnection:
                 if isinstance(error, LinkClosed):
                     torn_by = str(error)
                 else:
-                    torn_by = "a call was interrupted" if torn and not (sent and blocks and not link.has_begun) else ""
+                    # Any bytes that were taken may be an answer that another thread waits for.
+                    took_none = blocks and not link.has_begun and link.reader.num_bytes == num_read
+                    torn_by = "a call was interrupted" if torn and not took_none else ""
                 self._abandon(number, sent, torn_by)
             if isinstance(error, LinkClosed):
                 raise Lost(self.closed or str(error), sent) from None
