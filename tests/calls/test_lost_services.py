@@ -552,6 +552,39 @@ def test_an_interrupt_ends_the_call_that_waits_and_no_other(tmp_path: Path) -> N
         assert end.caller._connections[process.place.address] is connection, "the link was given up"
 
 
+def test_an_interrupt_of_a_thread_that_has_read_the_answer_of_another_lets_neither_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It was once lost, because whole answers left no bytes of a next one, by which interrupts are found to have torn.
+    monkeypatch.setattr("ropewalk.calls.resolver._NEWS_S", 0.0)
+    with far(tmp_path) as (process, end, client):
+        client.empty()
+        connection = end.caller._connections[process.place.address]
+        receive, outcome = connection.link.receive, list[Any]()
+
+        def interrupted_after_receiving(*, wait: bool = True) -> Any:
+            received = receive(wait=wait)
+            if threading.current_thread() is threading.main_thread():
+                raise KeyboardInterrupt
+            return received
+
+        def beside() -> None:
+            until(lambda: connection._reading_thread == threading.main_thread().ident, "no thread reads")
+            try:
+                outcome.append(client.wait_until_entered())
+            except ServiceLost as error:
+                outcome.append(error)
+
+        monkeypatch.setattr(connection.link, "receive", interrupted_after_receiving)
+        thread = threading.Thread(target=beside, daemon=True)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            client.wait()
+        thread.join(PATIENCE_S)
+        assert len(outcome) == 1
+        client.open()
+
+
 # An interrupt in the middle of dialling leaves the socket to the collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")

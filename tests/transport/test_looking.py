@@ -107,7 +107,26 @@ def test_where_threads_wait_for_cores_no_look_is_long() -> None:
     for _ in range(10):
         assert waits.wait(30e-6) == ("woken", SHORT_S)
     waits.is_crowded = False
-    assert [waits.wait(30e-6)[0] for _ in range(2)] == ["seen", "seen"]
+    while waits.wait(30e-6) != ("seen", 30e-6):
+        pass
+    assert waits.wait(30e-6) == ("seen", 30e-6), "the first look that was not in vain makes them usual again"
+
+
+def test_whether_threads_wait_for_cores_is_asked_ever_less_often_while_they_do() -> None:
+    num_sleeps = 0
+    asked_after: list[int] = []
+
+    def is_crowded() -> bool:
+        asked_after.append(num_sleeps)
+        return True
+
+    looking = Looking(is_crowded=is_crowded)
+    for num_sleeps in range(500):  # noqa: B007  # `is_crowded` reads it
+        if looking.pays:
+            assert looking.look(lambda: pytest.fail("it looked")) is None
+        looking.slept(30e-6)
+    between = [later - earlier for earlier, later in itertools.pairwise(asked_after)]
+    assert between == [2, 4, 8, 16, 32, 64, 64, 64, 64, 64, 64]
 
 
 def test_a_link_is_not_looked_at_before_the_first_short_sleep() -> None:

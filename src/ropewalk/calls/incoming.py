@@ -177,7 +177,7 @@ class Incoming(Turn):
                 value = self.way.method(*unpack(received, message.shared))  # type: ignore[arg-type]
             else:
                 value = self.way.method()
-            return self.reply(value, Answer)
+            return (self, Answer(self.number, ()), None) if value is None else self.reply(value, Answer)
         except BaseException as error:
             return self, self.failed(error), None
         finally:

@@ -16,9 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+import msgspec
+
 from ropewalk.calls.frozen import Frozen
 from ropewalk.transport.array_pickles import learn, loads_arrays
-from ropewalk.transport.blobs import SHARED_MIN_BYTES, descriptors_are_scarce, open_parts, pack, total_bytes
+from ropewalk.transport.blobs import SHARED_MIN_BYTES, descriptors_are_scarce, open_parts, pack
 from ropewalk.transport.descriptors import Descriptors
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
@@ -45,16 +47,13 @@ _BYTES_OF_BUFFER = pickle.dumps(_Bytes(b""), 5, buffer_callback=lambda _buffer: 
 """The pickle of any bytes object whose content is its only buffer."""
 
 
-class PackedValue:
+class PackedValue(msgspec.Struct, eq=False):  # made without a step of the interpreter, as it is made for each call
     """A value that is ready to be sent, any number of times."""
 
-    __slots__ = ("fds", "parts", "shared")
-
-    def __init__(self, parts: Sequence[Part], shared: tuple[int, ...] = (), fds: Descriptors | None = None) -> None:
-        self.parts: Sequence[Part] = parts
-        self.shared: tuple[int, ...] = shared
-        self.fds: Descriptors | None = fds
-        """A memory file that holds the value, in place of the parts."""
+    parts: Sequence[Part]
+    shared: tuple[int, ...] = ()
+    fds: Descriptors | None = None
+    """A memory file that holds the value, in place of the parts."""
 
     def close(self) -> None:
         """Close the memory file, if there is one; may be called twice."""
@@ -271,8 +270,7 @@ def _packed(link: Link | None, payload: Payload, keep: bool) -> PackedValue:
     if not payload.buffers and len(payload.pickle) < SHARED_MIN_BYTES:
         return PackedValue((payload.pickle,))
     parts: list[Part] = [payload.pickle, *payload.buffers]
-    size = total_bytes(parts)
-    if size >= SHARED_MIN_BYTES and (link is None or link.stream.carries_fds):
+    if payload.size_bytes >= SHARED_MIN_BYTES and (link is None or link.stream.carries_fds):
         with contextlib.suppress(OSError):  # no descriptors or memory for it: the value stays inside the frame
             file = Descriptors([pack(parts, "ropewalk-call")])
             return PackedValue((), tuple(memoryview(part).nbytes for part in parts), file)

@@ -139,7 +139,9 @@ class ReplicaClient:
     def call(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call and wait for the answer."""
         self._count.num += 1
-        route = self._route(facts)
+        route = self._where.route
+        if route is None or route.connection.closed:
+            route = self._route(facts)
         # The fast path for most calls: outside of any call or deadline, without anything to remember.
         packed = error = None
         if not kwargs and not self._retries and call_context.current.get() is None:

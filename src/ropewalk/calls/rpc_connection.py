@@ -148,7 +148,7 @@ class RpcConnection:
         if self._pending or self._armed or role._is_owned():
             raise Busy
         number = message.number = next(self._numbers)
-        sent = torn = False
+        num_read, sent, torn = -1, False, False
         # Ctrl-C is not deferred here, because that takes longer than everything else. The handler at the end completes
         # any step that it interrupts, and only calls that began after this one can be torn.
         try:
@@ -166,7 +166,7 @@ class RpcConnection:
                         link.wait(_LOOK_UP_S)  # most interrupts arrive here
                 if self._read_on:
                     break
-                torn = True
+                torn, num_read = True, link.reader.num_bytes
                 received = self._read_until(number, wait=blocks)
                 torn = False
             if received is None:  # futures of others can be settled, which must not wait for this answer
@@ -179,7 +179,9 @@ class RpcConnection:
                 if isinstance(error, LinkClosed):
                     torn_by = str(error)
                 else:
-                    torn_by = "a call was interrupted" if torn and not (sent and blocks and not link.has_begun) else ""
+                    # Any bytes that were taken may be an answer that another thread waits for.
+                    took_none = blocks and not link.has_begun and link.reader.num_bytes == num_read
+                    torn_by = "a call was interrupted" if torn and not took_none else ""
                 self._abandon(number, sent, torn_by)
             if isinstance(error, LinkClosed):
                 raise Lost(self.closed or str(error), sent) from None
@@ -370,7 +372,7 @@ class RpcConnection:
         """Send the held calls and the gathered items."""
         if self.batcher.has_some:
             self.batcher.send()
-        if self.link.num_held:
+        if self.link.held:
             with interrupts_deferred:
                 self.link.flush()
 
@@ -392,7 +394,8 @@ class RpcConnection:
         self._release()
 
     def _release(self) -> None:
-        self._read_at = time.monotonic()
+        if self._alone:  # for which alone it is asked
+            self._read_at = time.monotonic()
         self._reading_thread = 0
         self._role.release()
         if self._settled:
@@ -417,7 +420,7 @@ class RpcConnection:
     def _read_for(self, pending: PendingCall, due: float | None) -> bool:
         """With the role: read until `pending` is answered, or others are; False if `due` comes first."""
         while not (pending.answered or pending.arrived or self._settled or self.closed):
-            if not self.link.may_hold_more:
+            if not self.link.reader.may_hold_more:
                 left_s = _LOOK_UP_S if due is None else max(0.0, min(due - time.monotonic(), _LOOK_UP_S))
                 with interrupts_allowed:
                     ready = self.link.wait(left_s)
@@ -456,7 +459,7 @@ class RpcConnection:
                 self._end("the peer closed the link")
                 return
             self._hear(received)
-            if not self.link.may_hold_more:
+            if not self.link.reader.may_hold_more:
                 return
 
     def _read_until(self, number: int, *, wait: bool) -> Received | None:
@@ -481,7 +484,7 @@ class RpcConnection:
                         self._hear(received)
                 else:
                     found = received
-                if not link.may_hold_more:  # nothing reports what the link has read already: leave nothing there
+                if not link.reader.may_hold_more:  # nothing reports what the link has read already: leave nothing there
                     return found
         except BlockingIOError:
             return found

@@ -140,7 +140,7 @@ class TurnRunner:
         Raises:
             LinkClosed: the caller is gone.
         """
-        if not (link.may_hold_more and self._loop.is_reading(link)):
+        if not (link.reader.may_hold_more and self._loop.is_reading(link)):
             link.send(answer, parts, copies=True)
         elif link.hold(answer, parts, copies=True) >= _MOST_HELD:
             link.flush()

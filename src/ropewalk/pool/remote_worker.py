@@ -108,7 +108,7 @@ class RemoteWorker:
     def forget(self, constants: Sequence[Constant]) -> None:
         """Let the worker forget constants, of those that it has."""
         mine = [self.known.pop(constant.id) for constant in constants if constant.id in self.known]
-        if mine and self.link and self.link.num_held < _MOST_HELD:
+        if mine and self.link and len(self.link.held) < _MOST_HELD:
             self._hold(Forget(mine))  # not urgent: sent with its next tasks
         elif mine:
             self.send(Forget(mine))

@@ -133,7 +133,7 @@ class PoolWorker:
     def _next(self) -> Received | None:
         """Return the next message; results are sent before this waits."""
         if self._results:
-            if self._link.may_hold_more:
+            if self._link.reader.may_hold_more:
                 try:
                     return self._link.read_ready()
                 except BlockingIOError:

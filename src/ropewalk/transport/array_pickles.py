@@ -41,8 +41,9 @@ def dumps_arrays(value: Any) -> tuple[bytes, list[memoryview]] | None:
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return None
+    given = value  # a type checker narrows the other name to a tuple of unknown types
     is_tuple = type(value) is tuple
-    arrays = cast("tuple[Any, ...]", value if is_tuple else (value,))
+    arrays: tuple[Any, ...] = given if is_tuple else (value,)
     ndarray = getattr(numpy, "ndarray", None)  # it may be half imported
     if not arrays or len(arrays) > _MOST_ARRAYS or type(arrays[0]) is not ndarray:
         return None

@@ -75,10 +75,12 @@ class Link:
         self.codec: Codec = codec
         self.limits: Limits = limits
         self.closed: bool = False
-        self._reader = FrameReader(stream, limits)
+        self.reader: FrameReader = FrameReader(stream, limits)
+        """Holds what was received and not taken yet."""
         self._sending = threading.Lock()
         self._room = threading.Condition(self._sending)
-        self._held: list[bytes] = []
+        self.held: list[bytes] = []
+        """Messages that wait for the next one."""
         self._held_fds: list[int] = []
         self._unsent: deque[tuple[memoryview, tuple[int, ...]]] = deque()
         self._unsent_bytes = 0
@@ -93,12 +95,12 @@ class Link:
     @property
     def received_bytes(self) -> int:
         """Number of bytes received so far, those of an incomplete frame included."""
-        return self._reader.num_bytes
+        return self.reader.num_bytes
 
     def relabel(self, codec: Codec, limits: Limits) -> None:
         """Change protocol and limits, after the handshake."""
         self.codec = codec
-        self.limits = self._reader.limits = limits
+        self.limits = self.reader.limits = limits
 
     def send(
         self,
@@ -139,10 +141,10 @@ class Link:
             if patient and self.want_write:
                 while self._unsent_bytes > HIGH_WATER_BYTES and not self.closed:
                     self._room.wait()
-            if self._held:
-                buffers.insert(0, memoryview(b"".join(self._held)))
+            if self.held:
+                buffers.insert(0, memoryview(b"".join(self.held)))
                 fds = (*self._held_fds, *fds)
-                self._held, self._held_fds = [], []
+                self.held, self._held_fds = [], []
             sent = 0 if self._unsent else self.stream.send(buffers, fds)
             self._keep_rest(buffers, sent, fds, copies=copies)
             if self.want_write is None:
@@ -175,20 +177,15 @@ class Link:
         with self._sending:
             if self.closed:
                 raise LinkClosed(f"the link to {self.peer} is closed")
-            self._held.append(head)
+            self.held.append(head)
             self._held_fds += fds
-            return len(self._held)
-
-    @property
-    def num_held(self) -> int:
-        """Number of messages that wait for the next one."""
-        return len(self._held)
+            return len(self.held)
 
     def flush(self) -> None:
         """Send the held messages; does nothing if there are none, or the link is closed."""
-        if self._held:
+        if self.held:
             with self._sending:
-                if self._held and not self.closed:
+                if self.held and not self.closed:
                     with contextlib.suppress(LinkClosed):  # the thread that reads the link finds out by itself
                         self._send_held()
                         if self.want_write is None:
@@ -197,8 +194,8 @@ class Link:
                             self.want_write()
 
     def _send_held(self) -> None:
-        joined, fds = memoryview(b"".join(self._held)), self._held_fds
-        self._held, self._held_fds = [], []
+        joined, fds = memoryview(b"".join(self.held)), self._held_fds
+        self.held, self._held_fds = [], []
         if self._unsent:
             self._keep([joined], fds)
         else:
@@ -224,9 +221,9 @@ class Link:
         with self._sending:
             if self._unsent or self.closed or self._held_fds:
                 return False
-            if self._held:
-                head = b"".join((*self._held, head))
-                self._held = []
+            if self.held:
+                head = b"".join((*self.held, head))
+                self.held = []
             stream = self.stream
             sent = stream.send_bytes(head)
             if sent == len(head) and (not stream.keeps_bytes or stream.flush()):
@@ -242,7 +239,7 @@ class Link:
         Args:
             wait: False to return only what has arrived, as `read_ready` does.
         """
-        reader = self._reader
+        reader = self.reader
         if not wait or reader.may_hold_more or self.look():
             frame = reader.next(wait=wait)
         else:
@@ -296,14 +293,9 @@ class Link:
         return poller
 
     @property
-    def may_hold_more(self) -> bool:
-        """Return whether `read_ready` may find another message that the kernel will not announce."""
-        return self._reader.may_hold_more
-
-    @property
     def has_begun(self) -> bool:
         """Return whether an interrupted `receive` may have taken bytes that are lost to the next one."""
-        return self._reader.has_begun
+        return self.reader.has_begun
 
     def write_ready(self) -> bool:
         """Send waiting bytes until the kernel takes no more or other links must get their turn.
@@ -337,12 +329,12 @@ class Link:
                 for fd in fds:
                     os.close(fd)
             self._unsent.clear()
-            self._held.clear()
+            self.held.clear()
             self._held_fds.clear()
             self._unsent_bytes = 0
             self._room.notify_all()
         self.stream.close()
-        for fd in self._reader.take_fds():
+        for fd in self.reader.take_fds():
             os.close(fd)
         if self.want_write:
             self.want_write()  # the loop that serves this link must stop watching it

@@ -101,15 +101,22 @@ class Looking:
 
     def _next_s(self) -> float:
         """How many seconds the next look takes at most."""
-        return self._short_s if self._num_short < self._patience or self._is_crowded() else self._long_s
+        if self._num_short < self._patience:
+            return self._short_s
+        if self._is_crowded():  # which is not asked again before each sleep
+            self._postpone()
+            return self._short_s
+        return self._long_s
 
     def _postpone(self) -> None:
         """Look for long again only after 2, 4, 8, ... short sleeps.
 
-        Long looks that are in vain although sleeps are short say that the other side needs this very core.
+        Long looks that are in vain although sleeps are short say that the other side needs this very core. Where
+        threads wait for cores, none is made.
         """
         self._patience = min(2 * self._patience, _MOST_PATIENCE)
         self._num_short = 0
+        self.pays = self._short_s > 0
 
 
 class Crowding:

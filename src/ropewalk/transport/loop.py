@@ -144,7 +144,7 @@ class Loop:
             self._guard(lambda: on_closed("the link was closed here"))
             return
         try:
-            self._register(fd, functools.partial(self._read, link))
+            self._register(fd, functools.partial(self._read if role else self._read_turn, link))
         except OSError:  # or is just closing it
             self._guard(lambda: on_closed("the link was closed here"))
             return
@@ -225,7 +225,7 @@ class Loop:
 
         Held messages are sent afterwards.
         """
-        return link.may_hold_more and self._reading is link and self._owner == threading.get_ident()
+        return link.reader.may_hold_more and self._reading is link and self._owner == threading.get_ident()
 
     def _serve(self, tenure: int) -> None:
         """Run the loop in this thread for one tenure."""
@@ -374,15 +374,15 @@ class Loop:
         finally:
             role.release()
 
-    def _read_turn(self, link: Link, everything: bool) -> bool:
+    def _read_turn(self, link: Link, everything: bool = False) -> bool:
         tenure = self._tenure
-        if link.num_held:
+        if link.held:
             link.flush()  # messages held by a predecessor that lost the loop while it read
         self._reading = link
         more = self._read_messages(link, everything, tenure)
         if self._tenure == tenure:
             self._reading = None
-            if link.num_held:
+            if link.held:
                 link.flush()
         return more
 
@@ -390,7 +390,8 @@ class Loop:
         served = self._links.get(link)
         if served is None:
             return False
-        enough = link.received_bytes + TURN_BYTES
+        reader = link.reader
+        enough = reader.num_bytes + TURN_BYTES
         for _ in range(_TURN):
             try:
                 received = link.receive(wait=False)
@@ -409,9 +410,9 @@ class Loop:
             if self._tenure != tenure or self._links.get(link) is not served:
                 return False  # a deputy goes on where this thread stopped
             # A read ends early where descriptors travel, so that only the kernel knows whether more is there.
-            if not (everything or link.may_hold_more):
+            if not (everything or reader.may_hold_more):
                 return False
-            if received.parts and link.received_bytes > enough:
+            if received.parts and reader.num_bytes > enough:
                 break
         self._busy[link] = None
         return True
