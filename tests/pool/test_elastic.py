@@ -37,6 +37,7 @@ def test_a_pool_grows_while_work_waits_and_shrinks_when_it_is_done(tmp_path: Pat
         assert pool.map(abs, [-1, 2]) == [1, 2]
 
 
+@pytest.mark.timing  # on a host where a hundred short tasks take long, a pool does grow
 def test_short_work_does_not_make_a_pool_grow() -> None:
     with ropewalk.Pool(1, max_processes=4) as pool:
         pool.wait_until_ready()

@@ -34,19 +34,25 @@ class Neighbours(LocalEngine):
 
 
 @contextlib.contextmanager
-def session_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> Generator[rw.Session]:
-    """Open a session of two hosts, whose files go with it: those of a host that is lost stay, as after any SIGKILL.
+def files_of_hosts(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """Remove the files of hosts after the block: those of a host that is lost stay, as after any SIGKILL.
 
-    Also those of an agent that is to replace a lost one, and is killed while it starts because the session has ended.
+    Also those of an agent that is killed while it starts because its session has ended.
     """
+    with tempfile.TemporaryDirectory(prefix="hosts-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield
+
+
+@contextlib.contextmanager
+def session_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> Generator[rw.Session]:
+    """Open a session of two hosts, whose files go with it."""
     monkeypatch.setitem(ENGINES, "neighbours", f"{__name__}:Neighbours")
     # These hosts are lost by a signal, which is heard at once, and never by silence, which may be a busy machine's.
     monkeypatch.setenv("ROPEWALK_LEASE_S", "30")
     monkeypatch.setenv("ROPEWALK_CODE", "shared")  # what is under test is here: no bundle of it for each agent
-    with tempfile.TemporaryDirectory(prefix="hosts-") as folder:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-        with rw.Session("neighbours", hosts=2) as session:
-            yield session
+    with files_of_hosts(monkeypatch), rw.Session("neighbours", hosts=2) as session:
+        yield session
 
 
 def lose_host(agent: psutil.Process) -> None:

@@ -16,7 +16,7 @@ import ropewalk as rw
 from ropewalk.engines import ENGINES
 from ropewalk.engines.engine import HostSlots, JobSpec
 from ropewalk.engines.resources import HostCapacity, Resources
-from tests.population.neighbours import Neighbours
+from tests.population.neighbours import Neighbours, files_of_hosts
 
 ROOMS = {"n1": HostCapacity(3), "n2": HostCapacity(1)}
 
@@ -43,7 +43,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[rw.Session]:
     monkeypatch.setattr(Uneven, "asked", [], raising=False)
     monkeypatch.setenv("ROPEWALK_LEASE_S", "60")  # a busy machine is no lost host
     monkeypatch.setenv("ROPEWALK_CODE", "shared")  # what is under test is here: no bundle of it for each agent
-    with rw.Session("uneven") as session:
+    with files_of_hosts(monkeypatch), rw.Session("uneven") as session:
         yield session
 
 
