@@ -32,7 +32,10 @@ GUIDES = (
 )
 EXPLANATION = ("theory.md", "glossary.md", "stability.md")
 PROJECT = ("ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
-_MEASURED = "README pool calls processes planner profiler pipeline exchange gd_sec population rl tracking search page engines scale"
+_MEASURED = (
+    "README pool calls processes planner profiler pipeline exchange gd_sec population rl tracking search page engines "
+    "scale"
+)
 BENCHMARKS = tuple(f"benchmarks/{name}.md" for name in _MEASURED.split())
 ABOUT = {
     "Tutorials": "Learn by doing, a step at a time.",
