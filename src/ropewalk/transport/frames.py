@@ -145,7 +145,7 @@ class FrameReader:
         """Whether the last frame was large: then only the head of the next one is read into the buffer."""
         self.may_hold_more: bool = not stream.carries_fds
         """Whether there may be another frame that the kernel will not announce."""
-        self.num_bytes = 0
+        self.num_bytes: int = 0
         """Number of bytes received so far; a large frame in transit counts as a sign of life."""
 
     def next(self, *, wait: bool) -> Frame | None:
