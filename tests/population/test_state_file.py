@@ -89,6 +89,8 @@ def container(body: bytes | bytearray, manifest_bytes: int) -> bytes:
     return struct.pack(">8sHI32s", b"RWCHKPT\n", 1, manifest_bytes, hashlib.sha256(body).digest()) + body
 
 
+# numpy takes some headers for those of Python 2, warns, and reads them.
+@pytest.mark.filterwarnings("ignore:Reading .*npy.* required additional header parsing:UserWarning")
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_forged_file_is_a_damaged_one_whatever_is_in_it(data: st.DataObject) -> None:
