@@ -219,6 +219,8 @@ def test_a_worker_and_its_keeper_who_die_at_once_are_lost_and_the_training_says_
     with job.trainer(session, snapshots=Snapshots(2, copy=None)) as trainer:
         for step in range(5):
             trainer.step(*batch(step)).metrics()
+        fleet = trainer._run._controller._fleet  # pyright: ignore
+        wait_until(lambda: all(map(fleet.kept().get, (0, 1))))  # without any, training begins again with step 0
         for pid in pids(trainer):
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(
