@@ -9,22 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ropewalk.tracking.records import (
-    ArtifactKept,
-    AttemptBegan,
-    AttemptEnded,
-    CheckpointKept,
-    CheckpointRemoved,
-    ConfigIs,
-    EventHappened,
-    LabelsAre,
-    Metrics,
-    NoteAdded,
-    OwnerIs,
-    RunCreated,
-    RunRecord,
-    StateIs,
-)
+from ropewalk.tracking.records import Metrics, OtherRecord, RunRecord
 
 _MOST_LISTS = 256
 _MOST_BYTES = 64 * 1024
@@ -41,22 +26,7 @@ class _MetricsAsSent(msgspec.Struct, tag=4, array_like=True, frozen=True, gc=Fal
     time: float
 
 
-_Sent = (
-    RunCreated
-    | OwnerIs
-    | StateIs
-    | _MetricsAsSent
-    | ConfigIs
-    | NoteAdded
-    | LabelsAre
-    | ArtifactKept
-    | CheckpointKept
-    | CheckpointRemoved
-    | AttemptBegan
-    | AttemptEnded
-    | EventHappened
-)
-_decode = msgspec.msgpack.Decoder(tuple[str, _Sent]).decode
+_decode = msgspec.msgpack.Decoder(tuple[str, OtherRecord | _MetricsAsSent]).decode
 _decode_names = msgspec.msgpack.Decoder(list[str]).decode
 
 

@@ -172,11 +172,10 @@ class EventHappened(msgspec.Struct, tag=13, array_like=True, frozen=True):
         return cls("death", text, time.time(), msgspec.to_builtins(record))
 
 
-Record = (
+OtherRecord = (
     RunCreated
     | OwnerIs
     | StateIs
-    | Metrics
     | ConfigIs
     | NoteAdded
     | LabelsAre
@@ -187,6 +186,8 @@ Record = (
     | AttemptEnded
     | EventHappened
 )
+"""All but `Metrics`, which come by the thousand and have a decoder of their own."""
+Record = Metrics | OtherRecord
 
 
 class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
