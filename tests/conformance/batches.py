@@ -26,14 +26,14 @@ from typing import Any
 import pytest
 
 from tests.conformance.runner import FAILED, PASSED
+from tests.patience import PATIENCE_S
 
 FOLDER = Path(__file__).parent
 #: In the environment of all that a batch starts, so that what is left of it can be found.
 MARK = "CONFORMANCE_BATCH"
-LIMIT_S = 60.0  # of one test
+LIMIT_S = PATIENCE_S  # of one test
 MAX_ENDS = 3  # processes for one batch: what ends more than these shows nothing new
 MIN_TESTS = 20  # of a batch: classes are put together until there are so many
-GRACE_S = 5.0  # for the last processes of a batch to be gone
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def surroundings() -> Generator[tuple[Path, dict[str, str]]]:
 
 
 def wait_until_gone(mark: str) -> dict[int, str]:
-    deadline = time.monotonic() + GRACE_S
+    deadline = time.monotonic() + PATIENCE_S
     while (left := marked_processes(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return left

@@ -26,6 +26,7 @@ import argparse
 import concurrent.futures
 import faulthandler
 import importlib
+import itertools
 import pathlib
 import pkgutil
 import sys
@@ -37,6 +38,11 @@ ROOT = pathlib.Path(__file__).parents[2]
 TESTS = "test.test_concurrent_futures"
 # Ropewalk's processes start like those of "spawn": from nothing, and without what was inherited.
 MIXIN = "ProcessPoolSpawnMixin"
+#: Seconds in place of those of a body: for workers to start, and to let go of an argument.
+LONGER: dict[tuple[str, str], dict[object, object]] = {
+    ("ExecutorTest", "test_map_timeout"): {5: 20, (0, 0, 6): (0, 0, 25)},
+    ("ProcessPoolExecutorTest", "test_ressources_gced_in_workers"): {1: 60},
+}
 
 
 def main() -> int:
@@ -49,8 +55,12 @@ def main() -> int:
     options = parser.parse_args()
     sys.path.append(str(ROOT))
     runner: Any = importlib.import_module("tests.conformance.runner")
+    turning: Any = importlib.import_module("tests.conformance.turning")
     faulthandler.dump_traceback_later(options.limit, exit=True)
     modules = test_modules()
+    for module, ((case, body), seconds) in itertools.product(modules, LONGER.items()):
+        if body in vars(getattr(module, case, object)):
+            turning.lengthen(getattr(module, case), body, seconds)
     cases = {name: case for module in modules for name, case in vars(module).items() if is_for_processes(case)}
     everything = [f"{name}.{method}" for name, case in sorted(cases.items()) for method in methods(case)]
     if options.list:
