@@ -128,6 +128,7 @@ def test_labs_with_the_same_addresses_do_not_meet(lab: Lab) -> None:
             here.connect(there.ip, server.getsockname()[1])
 
 
+@pytest.mark.timing
 def test_a_machine_starts_in_a_moment(lab: Lab) -> None:
     took_s: list[float] = []
     for number in range(5):

