@@ -143,8 +143,8 @@ def test_who_catches_ctrl_c_in_join_finds_the_children_interrupted(tmp_path: Pat
         process = Process(target=stay)
         process.start()
         wait_for("stays")
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()  # when `join` has begun
         try:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()  # when `join` has begun
             process.join()
         except KeyboardInterrupt:
             process.join()
@@ -172,8 +172,8 @@ def test_who_catches_ctrl_c_anywhere_finds_the_children_interrupted(
         process = Process(target=stay)
         process.start()
         wait_for("stays")
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             time.sleep(60)
         except KeyboardInterrupt:
             {then}

@@ -457,25 +457,26 @@ def test_a_depot_may_end_long_before_its_launcher_hears_of_that(session: Session
 @pytest.mark.soak
 def test_a_depot_without_objects_and_callers_ends_by_itself() -> None:
     script = """
-        import psutil, time
+        import os, psutil, sys, time
         import ropewalk as rw
 
-        def names():
-            return [child.name() for child in psutil.Process().children(recursive=True)]
+        def depots(pid):
+            children = psutil.Process(pid).children(recursive=True)
+            return [child.pid for child in children if "depot" in child.name()]
 
-        def make_one():
+        def make_one(pid):
             queue = rw.Queue()
             queue.put(1)
-            return queue.get()
+            sys.exit(queue.get() + len(depots(pid)))
 
         with rw.Session() as session:
-            process = rw.get_context().Process(target=make_one)
+            process = rw.get_context().Process(target=make_one, args=(os.getpid(),))
             process.start()
             process.join()
-            time.sleep(15)
-            print([name for name in names() if "depot" in name])
+            print(process.exitcode)
+            while depots(os.getpid()):
+                time.sleep(0.1)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=200, check=False
-    )
-    assert done.stdout == "[]\n", done.stderr
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.stdout == "2\n", done.stderr
