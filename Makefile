@@ -99,13 +99,13 @@ bench: $(STAMPS)/bench
 	@$(BIN)/python benchmarks/pool.py; first=$$?; $(BIN)/python benchmarks/calls.py && exit $$first
 
 soak: $(STAMPS)/test
-	@$(RUN_TESTS) soak -n 2 -m soak --timeout 3600
+	@$(RUN_TESTS) soak -n 2 -m soak
 
 # The number of the day of the week, from 1 on.
 DAY := $(shell date +%u)
 soak-slice: $(STAMPS)/test
 	@echo "==> part $(DAY) of 7 of \`make soak\`; DAY=1 to DAY=7 run the others"
-	@$(RUN_TESTS) soak-slice -n 3 -v -m soak --slice $$(($(DAY) - 1))/7 --timeout 3600
+	@$(RUN_TESTS) soak-slice -n 3 -v -m soak --slice $$(($(DAY) - 1))/7
 
 # Programs with a handler of SIGALRM take another path through calls (see CONTRIBUTING.md).
 handler-slice: $(STAMPS)/test

@@ -43,6 +43,8 @@ pytest_plugins = [
 #: Where the fixtures are that make machines and clusters: tests that use one of them are of the lab.
 LAB = "tests.lab."
 TESTS = Path(__file__).parent
+SOAK_TIMEOUT_S = 3600
+"""What takes minutes on an idle host takes many of them on a busy one: only what hangs is ended."""
 
 _scan = Scan()
 
@@ -130,6 +132,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _is_of_the_lab(item):
             item.add_marker("lab")
+        if item.get_closest_marker("soak"):
+            item.add_marker(pytest.mark.timeout(SOAK_TIMEOUT_S), append=False)
         for name, when in (("soak", "runs for minutes"), ("timing", "measures time, alone on the machine")):
             if item.get_closest_marker(name) and name not in asked_for:
                 item.add_marker(pytest.mark.skip(reason=f"{when}; `make {name}` runs it"))

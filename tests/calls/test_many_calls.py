@@ -49,7 +49,6 @@ def test_twenty_thousand_calls_leave_nothing_in_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 def test_a_million_calls_leave_nothing_in_memory(tmp_path: Path) -> None:
     # The heap of a process that has run other tests settles only after some hundred thousand.
     assert max(grown_bytes(tmp_path, 300_000, 700_000)) < 4_000_000

@@ -414,7 +414,6 @@ def test_a_random_move_is_rejected_or_stays_within_every_bound(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 @settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(SCHEDULES)), _REPLICAS, st.integers(1, 24), st.data())
 def test_thousands_of_random_moves_are_rejected_or_stay_within_every_bound(

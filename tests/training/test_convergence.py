@@ -77,7 +77,6 @@ def test_the_digits_are_learnt_on_two_processes(digits_graph: ModelGraph) -> Non
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("workers", [2, 4])
 def test_the_digits_are_learnt_under_every_schedule(digits_graph: ModelGraph, workers: int) -> None:
     found = accuracies(list(SCHEDULES), workers, digits_graph)
@@ -85,7 +84,6 @@ def test_the_digits_are_learnt_under_every_schedule(digits_graph: ModelGraph, wo
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 def test_a_language_model_learns_as_much_from_weights_that_lag_behind() -> None:
     text = corpus.load()
 

@@ -116,7 +116,6 @@ def test_processes_equal_the_player_under_every_schedule(trainings: rw.Session) 
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("optimizer", "recompute"), [("sgd", "every_other"), ("adam", "never"), ("adam", "always")])
 @pytest.mark.parametrize("subject", SUBJECTS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -134,7 +133,6 @@ def test_processes_equal_the_player_in_every_combination(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("schedule", ["gpipe", "one_f_one_b", "pipedream"])
 def test_processes_equal_the_player_with_replicas_of_unequal_width(schedule: str, trainings: rw.Session) -> None:
     compare_all(
@@ -149,7 +147,6 @@ def test_processes_equal_the_player_with_replicas_of_unequal_width(schedule: str
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("schedule", [name for name, kind in SCHEDULES.items() if not kind.refuses_norm])
 def test_processes_equal_the_player_when_norms_are_clipped_and_updates_skipped(
     schedule: str, trainings: rw.Session
@@ -165,13 +162,11 @@ def test_processes_equal_the_player_when_norms_are_clipped_and_updates_skipped(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
 def test_snapshots_change_nothing(trainings: rw.Session) -> None:
     compare_all([Case(schedule, 2, 1, "trees", "adam", snapshot_every=2) for schedule in SCHEDULES], trainings)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
 def test_states_checkpoints_and_new_widths_go_on_as_in_the_player(tmp_path: Path) -> None:
     """Under another plan and schedule, from memory and from files, evaluated in between, and in half precision."""
     graph, subject = graph_of("trees"), SUBJECTS["trees"]

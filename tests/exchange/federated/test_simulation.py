@@ -76,7 +76,6 @@ def test_gd_sec_takes_a_few_percent_of_the_bytes_of_gradient_descent_and_its_rou
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 def test_it_holds_for_softmax_too_and_for_workers_that_are_quite_unlike() -> None:
     for unlike, share in ((0.0, 0.02), (1.0, 0.05)):
         problem = digits_softmax(unlike=unlike)

@@ -134,7 +134,6 @@ def test_a_chain_has_the_cuts_of_a_formula_that_is_written_for_it_alone(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
 @settings(max_examples=3000, deadline=None)
 @given(ONE_LEVEL | TWO_LEVELS | TWO_KINDS)
 def test_on_any_devices_it_is_as_good_as_brute_force(request: PlanRequest) -> None:
@@ -224,7 +223,6 @@ def test_a_wide_model_is_planned_within_five_percent(planned: tuple[PlanRequest,
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("model", WIDE_MODELS)
 @pytest.mark.parametrize("schedule", ["pipedream", "one_f_one_b"])
 @pytest.mark.parametrize(
@@ -284,7 +282,6 @@ def test_no_cut_of_a_wide_model_along_a_random_order_is_better(planned: tuple[Pl
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("model", WIDE_MODELS)
 @pytest.mark.parametrize("schedule", ["pipedream", "one_f_one_b"])
 @pytest.mark.parametrize("devices", [(Level(4, 12e9),), (Level(8, 30e9),), SERVERS], ids=["4", "8", "4x4"])

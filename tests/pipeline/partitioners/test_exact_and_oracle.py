@@ -51,7 +51,6 @@ def test_only_stages_that_share_parameters_need_equally_many_replicas(seed: int)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
 def test_of_a_thousand_requests_none_has_a_better_plan() -> None:
     for seed in range(1000):
         check(seed)
@@ -125,7 +124,6 @@ def test_what_is_chosen_is_not_slower_than_a_simple_plan() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
 def test_what_is_chosen_for_five_hundred_requests_is_not_slower_than_a_simple_plan() -> None:
     for seed in range(5000, 5500):
         check_simple(seed)

@@ -252,7 +252,6 @@ def test_admission_in_any_portions_computes_the_same_and_cannot_deadlock(
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 @settings(max_examples=5000, deadline=None)
 @given(_STREAMED, st.lists(st.integers(1, 4), min_size=1, max_size=5).map(tuple), _PORTIONS)
 def test_thousands_of_portions_compute_the_same_and_cannot_deadlock(
