@@ -42,14 +42,13 @@ def check_nothing(self: object, condition: object) -> None:
     """In place of `check_invariant`, which looks at the semaphores that multiprocessing's Condition is made of."""
 
 
-def patient_reaches_eventually(self: unittest.TestCase, ask: Callable[[], int], value: int) -> None:
+def patient_reaches_eventually(_: unittest.TestCase, ask: Callable[[], int], value: int) -> None:
     """In place of `assertReachesEventually`, which waits 1.1 s: beside busy processes, six threads need longer."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := ask()) != value and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(bodies.DELTA)
-    self.assertEqual(found, ask())
-    self.assertEqual(value, found)
+    assert found == value == ask(), f"{found} in place of {value}"
 
 
 bodies._TestCondition.assertReachesEventually = patient_reaches_eventually
