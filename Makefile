@@ -74,8 +74,10 @@ test-gpu: $(STAMPS)/test
 	@$(RUN_TESTS) test-gpu -m gpu tests/gpu
 
 RUN := test
+# Options of pytest that the run had, if its tests mean something else without them.
+WITH :=
 retest: $(STAMPS)/test
-	@$(RUN_TESTS) --again $(RUN)
+	@$(RUN_TESTS) --again $(RUN) $(WITH)
 
 lab: $(STAMPS)/lab
 	tests/lab/install.sh

@@ -1,7 +1,7 @@
 """Runs the tests, keeps what became of them, and reruns failures only where that is honest.
 
     python tests/run_tests.py test -n 2 -m "not soak"     run pytest with these arguments; results go to build/tests
-    python tests/run_tests.py --again test                rerun what failed in it
+    python tests/run_tests.py --again test                rerun what failed in it; further arguments go to pytest
 
 A rerun answers one question: was it the test, or what else went on? It is allowed to turn a run green only if
 
@@ -132,8 +132,8 @@ def run(name: str, arguments: Sequence[str]) -> int:
     return code
 
 
-def run_again(name: str) -> int:
-    """Rerun what failed; 0 if all of it were flakes."""
+def run_again(name: str, arguments: Sequence[str]) -> int:
+    """Rerun what failed, with these further arguments of pytest; 0 if all of it were flakes."""
     folder, ledger = RESULTS / name, read_ledger()
     record = read_record(folder)
     if reason := why_not_again(record, ledger, datetime.date.today()):
@@ -144,7 +144,8 @@ def run_again(name: str) -> int:
     print(f"==> rerun {RERUNS} times beside {BUSY} busy processes:", flush=True)
     with busy(BUSY):
         for number in range(RERUNS):
-            code = pytest(["-p", "no:cacheprovider", f"--junitxml={folder / f'again-{number}.xml'}", *record.failed])
+            kept = f"--junitxml={folder / f'again-{number}.xml'}"
+            code = pytest(["-p", "no:cacheprovider", kept, *arguments, *record.failed])
             if code:
                 print(f"==> red: failed again, in rerun {number + 1} of {RERUNS}", flush=True)
                 return 1
@@ -204,7 +205,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("name", help="of the run, such as test or test-lab")
     options, arguments = parser.parse_known_args(argv)
     if options.again:
-        return run_again(options.name)
+        return run_again(options.name, arguments)
     code = run(options.name, arguments)
     return code if code >= 0 else 128 - code
 

@@ -133,6 +133,14 @@ def test_a_test_that_fails_once_is_a_flake_and_one_that_fails_again_is_red(
     assert "failed again" in capfd.readouterr().out
 
 
+def test_a_rerun_gets_the_options_that_are_said(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(project, "def test_bad(tmp_path):\n    assert os.environ.get('AGAIN') and 'there' in str(tmp_path)")
+    assert run_tests.main(["some", "-q"]) == 1
+    monkeypatch.setenv("AGAIN", "yes")
+    assert run_tests.main(["--again", "some"]) == 1
+    assert run_tests.main(["--again", "some", f"--basetemp={project / 'there'}"]) == 0
+
+
 @pytest.mark.parametrize(
     ("body", "code", "reason"),
     [

@@ -27,3 +27,8 @@ def arena() -> Iterator[Any]:
     yield lent
     lent.arena = None
     gc.collect()
+
+
+@pytest.fixture(scope="module")
+def shared_session() -> None:
+    """In place of the one in `tests/conftest.py` where this module is a plugin: what it lends needs none."""

@@ -1,4 +1,4 @@
-"""Holds what workers did against what the schedule says they do, and finds when several computed at once."""
+"""Holds what workers did against what the schedule says they do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.actions import Action, ActionKind
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules import Schedule, make_schedule
-from ropewalk.pipeline.simulation.spans import COMPUTING
 from ropewalk.pipeline.verifier import verify
 from ropewalk.training.recorder import WorkerRecord
 
@@ -48,27 +47,6 @@ def executed_matches(
         executed = () if record is None else record.actions
         start = 0 if record is None else record.num_forgotten
         _compare(worker, executed, expected[worker], start, whole)
-
-
-def overlap(records: Mapping[PlanWorker, WorkerRecord], offsets: Mapping[PlanWorker, int] | None = None) -> float:
-    """Seconds in which at least two workers computed at the same time.
-
-    Args:
-        records: what each worker did.
-        offsets: nanoseconds to add to a worker's times to have them by the common clock; who is missing has it.
-    """
-    changes: list[tuple[int, int]] = []
-    for worker, record in records.items():
-        offset = (offsets or {}).get(worker, 0)
-        for action, start, end in zip(record.actions, record.start_ns, record.end_ns, strict=True):
-            if action.kind in COMPUTING:
-                changes += [(start + offset, 1), (end + offset, -1)]
-    total = computing = since = 0
-    for time_ns, change in sorted(changes):  # of one instant, ends come first
-        if computing >= 2:
-            total += time_ns - since
-        computing, since = computing + change, time_ns
-    return total / 1e9
 
 
 def _shown(plan: Plan, schedule: Schedule, records: Mapping[PlanWorker, WorkerRecord]) -> Admitted:

@@ -311,6 +311,39 @@ class InForward(nn.Module):
         return x
 
 
+class Meeting(nn.Module):
+    """Computes only while the one in another process does: two can go on only if both compute at once."""
+
+    def __init__(self, folder: Path, me: int, at_call: int) -> None:
+        super().__init__()
+        self.folder, self.me, self.at_call = folder, me, at_call
+        self.num_calls, self.traced_by = 0, os.getpid()
+
+    @classmethod
+    def layers(cls, folder: Path, num_stages: int) -> nn.Sequential:
+        """Two layers a stage: the first stage at its second micro-batch meets the second stage at its first."""
+        made: list[nn.Module] = []
+        for stage in range(num_stages):
+            made.append(cls(folder, stage, 1 - stage) if stage < 2 else nn.Identity())
+            made.append(nn.Linear(6 if stage else WIDTH, 6))
+        return nn.Sequential(*made)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if os.getpid() != self.traced_by:
+            if self.num_calls == self.at_call:
+                self._meet()
+            self.num_calls += 1
+        return x
+
+    def _meet(self) -> None:
+        (self.folder / str(self.me)).touch()
+        deadline = time.monotonic() + PATIENCE_S
+        while not (self.folder / str(1 - self.me)).exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"stage {1 - self.me} did not compute while stage {self.me} did")
+            time.sleep(0.005)
+
+
 class _Passing(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, once: Callable[[], None]) -> Tensor:

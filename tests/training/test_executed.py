@@ -9,8 +9,8 @@ from ropewalk.pipeline.actions import Action, ActionKind
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules import SCHEDULES
 from ropewalk.pipeline.schedules.one_f_one_b import OneFOneB
-from ropewalk.training.recorder import Recorder, WorkerRecord, records_of
-from tests.training.executed import executed_matches, overlap
+from ropewalk.training.recorder import Recorder, records_of
+from tests.training.executed import executed_matches
 from tests.training.played_records import as_if_real, player_of, simulated, train
 
 
@@ -20,7 +20,6 @@ def test_a_player_does_what_the_schedule_says(name: str, replicas: int) -> None:
     player = player_of(name, replicas=replicas, micro_batches=4 * replicas)
     train(player, 3)
     executed_matches(player.plan, player.schedule, records_of(player.recorded))
-    assert overlap(records_of(player.recorded)) == 0, "there is one thread"
 
 
 @pytest.mark.parametrize("name", ["gpipe", "pipedream", "pipedream_2bw"])
@@ -106,28 +105,3 @@ def test_a_schedule_that_breaks_a_law_is_not_taken_as_the_measure() -> None:
         recorder.record(action, 0, 1)
     with pytest.raises(ScheduleInvalid):
         executed_matches(plan, Hasty(), {plan.workers[0]: recorder.take()})
-
-
-def test_computing_at_once_is_added_up_by_one_clock() -> None:
-    player = player_of("gpipe", num_groups=3)
-    computing, other = (
-        next(action for action in player.schedule.actions(player.plan)[PlanWorker(0, 0)] if action.kind is kind)
-        for kind in (ActionKind.FORWARD, ActionKind.SEND)
-    )
-
-    def record(group: int, *spans: tuple[int, int]) -> WorkerRecord:
-        recorder = Recorder(PlanWorker(group, 0))
-        for start, end in spans:
-            recorder.record(computing, start, end)
-        recorder.record(other, 0, 10**9)
-        return recorder.take()
-
-    records = {
-        PlanWorker(0, 0): record(0, (0, 100), (200, 300)),
-        PlanWorker(1, 0): record(1, (50, 150), (150, 200)),
-        PlanWorker(2, 0): record(2, (90, 260)),
-    }
-    # 50 to 100: 0 and 1, with 2 since 90; 100 to 200: 1 and 2; 200 to 260: 0 and 2
-    assert overlap(records) == pytest.approx(210e-9)
-    assert overlap(records, {PlanWorker(0, 0): 10**6, PlanWorker(1, 0): 2 * 10**6}) == 0
-    assert overlap({}) == 0
