@@ -6,13 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any, cast
 
 import psutil
 import pytest
 
+from ropewalk.descendants import descendants, own_children
 from ropewalk.processes.agent_children import AgentChildren
 from ropewalk.processes.hosted_process import HostedProcess
+from ropewalk.transport import kernel
 
 SLEEPS = [sys.executable, "-S", "-c", "import time; print(flush=True); time.sleep(600)"]
 
@@ -126,3 +129,41 @@ def test_all_children_are_ended(children: Children) -> None:
     children.table.started(children.forking("1"), pids[0])
     children.table.end_all(10.0)
     assert not any(map(psutil.pid_exists, pids))
+
+
+@pytest.fixture
+def adopting() -> Iterator[None]:
+    kernel.adopt_orphans()  # as an agent does
+    yield
+    kernel._prctl(kernel._PR_SET_CHILD_SUBREAPER, 0)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.usefixtures("adopting")
+def test_all_descendants_are_ended_also_those_that_left_their_session(children: Children) -> None:
+    nests = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen(sys.argv[1:], start_new_session=True, stdout=subprocess.PIPE)\n"
+        "child.stdout.readline(); print(child.pid, flush=True); time.sleep(600)"
+    )
+    child = subprocess.Popen([sys.executable, "-S", "-c", nests, *SLEEPS], stdout=subprocess.PIPE)
+    children.started.append(child)
+    assert child.stdout
+    grandchild = int(child.stdout.readline())
+    child.stdout.close()
+    assert grandchild in descendants(os.getpid())
+    assert own_children() == [child.pid]
+    children.table.end_all(60.0)
+    assert not any(map(psutil.pid_exists, (child.pid, grandchild)))
+
+
+def test_children_are_found_where_the_kernel_does_not_list_them(
+    children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = children.popen()
+
+    def refuse(*_args: object, **_more: object) -> str:
+        raise FileNotFoundError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ropewalk.descendants.Path", lambda _path: type("file", (), {"read_text": refuse}))
+        assert own_children() == [pid]

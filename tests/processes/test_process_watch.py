@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import psutil
 import pytest
 
 from ropewalk.processes.agent_children import AgentChildren
@@ -31,7 +30,7 @@ class Watched:
         start = msgspec.structs.replace(START, id="1", task_limit_s=limit_s)
         self.process = HostedProcess(start, self.owner, None)
         self.process.page.words[CURRENT] = IDLE
-        self.state = psutil.STATUS_RUNNING
+        self.state = "S"
         monkeypatch.setattr(self.process, "sample", lambda: Sample("1", 0, 0.0, self.state))
         self.children = AgentChildren({"1": self.process}, [])
         self.children.started(self.process, 1 << 22)  # more than any process id
@@ -92,7 +91,7 @@ def test_without_a_limit_nothing_is_checked(watched: Watched) -> None:
 
 def test_a_process_that_stays_stopped_is_ended(watched: Watched) -> None:
     now = time.monotonic()
-    watched.state = psutil.STATUS_STOPPED
+    watched.state = "T"
     for at_s in (1, 2, 3):
         assert [sample.id for sample in watched.watch.sample(now + at_s)[watched.owner]] == ["1"]
     assert watched.signals == []
@@ -103,10 +102,10 @@ def test_a_process_that_stays_stopped_is_ended(watched: Watched) -> None:
 
 def test_time_in_which_the_agent_itself_was_stopped_does_not_count(watched: Watched) -> None:
     now = time.monotonic()
-    watched.state = psutil.STATUS_STOPPED
+    watched.state = "T"
     watched.watch.sample(now + 1)
     watched.watch.sample(now + 60)  # all of the machine was suspended
     assert watched.signals == []
-    watched.state = psutil.STATUS_RUNNING
+    watched.state = "S"
     watched.watch.sample(now + 61)
     assert watched.process.stopped_since is None
