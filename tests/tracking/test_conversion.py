@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ropewalk.tracking.conversion import add_numbers, numbers_of, to_number
+from ropewalk.tracking.records import packed
 
 
 @pytest.mark.parametrize(
@@ -50,9 +51,9 @@ def test_names_are_strings() -> None:
 def test_names_that_are_logged_again_are_the_same_list() -> None:
     names, numbers = numbers_of({"a": 1.0, "b": 2.0}, [])
     again, others = numbers_of({"a": 3.0, "b": 4.0}, names)
-    assert again is names and (numbers, others) == ([1.0, 2.0], [3.0, 4.0])
-    assert numbers_of({"b": 1.0, "a": 2.0}, names) == (["b", "a"], [1.0, 2.0])
-    assert numbers_of({"a": 1, "b": {"c": 2.0}}, names) == (["a", "b/c"], [1.0, 2.0])
-    assert numbers_of({}, names) == ([], [])
+    assert again is names and (numbers, others) == (packed([1.0, 2.0]), packed([3.0, 4.0]))
+    assert numbers_of({"b": 1.0, "a": 2.0}, names) == (["b", "a"], packed([1.0, 2.0]))
+    assert numbers_of({"a": 1, "b": {"c": 2.0}}, names) == (["a", "b/c"], packed([1.0, 2.0]))
+    assert numbers_of({}, names) == ([], b"")
     with pytest.raises(TypeError, match="name of a metric"):
         numbers_of({3: 1.0}, [])  # type: ignore[dict-item]

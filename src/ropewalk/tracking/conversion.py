@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from ropewalk.tracking.records import packed
+
 _FLOAT, _STR = {float}, {str}
 
 
-def numbers_of(values: Mapping[str, Any], names_before: list[str]) -> tuple[list[str], list[float]]:
-    """Return flat names and numbers.
+def numbers_of(values: Mapping[str, Any], names_before: list[str]) -> tuple[list[str], bytes]:
+    """Return flat names, and the numbers `packed`.
 
     Args:
         values: numbers by name, or mappings of them.
@@ -21,13 +23,13 @@ def numbers_of(values: Mapping[str, Any], names_before: list[str]) -> tuple[list
     if set(map(type, values.values())) == _FLOAT:  # the usual case, without a loop in Python
         names = list(values)
         if names == names_before:
-            return names_before, list(values.values())
+            return names_before, packed(values.values())
         if set(map(type, names)) == _STR:
-            return names, list(values.values())
+            return names, packed(values.values())
     flat: list[str] = []
     numbers: list[float] = []
     add_numbers(values, flat, numbers)
-    return flat, numbers
+    return flat, packed(numbers)
 
 
 def to_number(value: Any, name: str) -> float:

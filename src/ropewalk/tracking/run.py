@@ -164,9 +164,10 @@ class Run:
                 step = self._counted[group] = self._counted.get(group, int(self._restored_step)) + 1
         elif type(step) is not int and type(step) is not float:
             step = to_number(step, "step")
-        self._put_record(self._id, Metrics(group, names, numbers, step, time.time()))
+        metrics = Metrics(group, names, numbers, step, time.time())
+        self._put_record(self._id, metrics)
         if self._scores:
-            self._checkpoints.see(group, names, numbers)
+            self._checkpoints.see(metrics)
 
     def note(self, text: str) -> None:
         """Add a remark."""
