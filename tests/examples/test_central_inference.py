@@ -31,7 +31,6 @@ def test_every_observation_is_answered_once_and_batches_form(load_example: LoadE
     example = load_example("central_inference")
     result = example.main(mode=mode)
     assert sum(result["sizes"]) == example.ACTORS * example.STEPS
-    assert max(result["sizes"]) <= example.ACTORS
-    assert result["mean_batch"] > 2
+    assert 1 < max(result["sizes"]) <= example.ACTORS
     # `main` compares with what each actor reaches alone; they also differ from one another.
     assert len({state.tobytes() for state in result["states"]}) == example.ACTORS

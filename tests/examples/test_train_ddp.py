@@ -54,10 +54,14 @@ def test_a_killed_rank_starts_the_group_again_from_its_checkpoint_and_training_e
         "run", "--ranks", "2", "--max-restarts", "1", str(EXAMPLE), "--", "--epochs", str(EPOCHS), folder=tmp_path
     )
     assert process.stdout
+    launcher, rank = psutil.Process(process.pid), None
+    while rank is None:  # before the first line: at the last one it would be too late
+        assert process.poll() is None
+        for each in launcher.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                rank = each if each.name() == "rw:train_ddp.1" else rank
     first = process.stdout.readline()
-    ranks = [each for each in psutil.Process(process.pid).children(recursive=True) if each.name() == "rw:train_ddp.1"]
-    assert len(ranks) == 1
-    ranks[0].send_signal(signal.SIGKILL)
+    rank.send_signal(signal.SIGKILL)
     output, errors = rest_of(process, 240)
     assert process.returncode == 0, errors
     assert re.search(

@@ -115,7 +115,7 @@ def test_labs_of_several_test_runs_work_side_by_side(tmp_path: Path) -> None:
     for folder in folders:
         folder.mkdir()
     runs = [start_tests(folder, CARRYING, str(folder)) for folder in folders]
-    outputs = [run.communicate(timeout=50)[0] for run in runs]
+    outputs = [run.communicate(timeout=PATIENCE_S)[0] for run in runs]
     assert all("1 passed" in out for out in outputs), outputs
 
 

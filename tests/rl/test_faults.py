@@ -213,7 +213,7 @@ def test_an_isolated_environment_that_is_lost_costs_one_episode(
     fault: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     fatal = (derived_seed(3, "episode", 0, 0, 1),)
-    environment = rl.Isolated(MakesHostile(fault, fatal), step_timeout_s=1.0 if fault is hostile.sleep else 60.0)
+    environment = rl.Isolated(MakesHostile(fault, fatal), step_timeout_s=5.0 if fault is hostile.sleep else 60.0)
     agent = dataclasses.replace(IMPALA, batch_size=1)
     result = dataclasses.replace(SMALL, agent=agent, environment=environment, steps=40).run(log="silent")
     assert result.counters.steps >= 40 and result.counters.episodes >= 8

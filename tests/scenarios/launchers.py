@@ -156,6 +156,21 @@ def suspend(pid: int) -> None:
     wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED, what=f"{pid} stands still")
 
 
+def wait_until_asleep(pid: int) -> None:
+    """Until the main thread of a process has slept for 0.1 s without a break: it waits, and not for its turn alone."""
+    status = Path(f"/proc/{pid}/task/{pid}/status")
+
+    def looked() -> list[str]:
+        return [line for line in status.read_text().splitlines() if line.startswith("State") or "ctxt_switches" in line]
+
+    def sleeps() -> bool:
+        before = looked()
+        time.sleep(0.1)
+        return "S (sleeping)" in before[0] and looked() == before
+
+    wait_until(sleeps, what=f"{pid} waits")
+
+
 def kill(pid: int) -> None:
     """SIGKILL, to whoever is still there."""
     assert pid > 0

@@ -349,7 +349,7 @@ def test_a_worker_that_the_kernel_kills_for_memory_is_said_to_have_run_out_of_it
         (memory_group / "cgroup.procs").write_text(str(os.getpid()))
 
     with launcher(source, tmp_path, prepare=join) as script:
-        code, out, errors = script.end(30)
+        code, out, errors = script.end()
     assert code == 0, errors
     lines = out.splitlines()
     assert lines[0] == "1 2"

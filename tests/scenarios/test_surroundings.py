@@ -24,7 +24,16 @@ import pytest
 import ropewalk
 from ropewalk.errors import PoolClosed, ProcessLimit
 from ropewalk.processes.open_sessions import close_all
-from tests.scenarios.launchers import agent_of, fork_server_of, is_alive, kill, launcher, pids_of, wait_until_gone
+from tests.scenarios.launchers import (
+    agent_of,
+    fork_server_of,
+    is_alive,
+    kill,
+    launcher,
+    pids_of,
+    wait_until_asleep,
+    wait_until_gone,
+)
 from tests.scenarios.tasks import note, noted, pid, square, wait_for_file, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -387,7 +396,7 @@ def test_ctrl_c_in_a_script_is_a_keyboard_interrupt_and_leaves_nothing(
     with launcher(INTERRUPTED.format(wait=wait, stubborn=stubborn), tmp_path) as script:
         folder, pids = Path(script.line()), script.numbers()
         assert len(pids) >= 4
-        time.sleep(0.1)  # into the wait
+        wait_until_asleep(script.pid)
         script.signal(signal.SIGINT)
         code, out, errors = script.end()
     assert code == -signal.SIGINT and out == ""

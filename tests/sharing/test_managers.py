@@ -20,6 +20,7 @@ from ropewalk.compat.process import Process
 from ropewalk.errors import InitializerFailed, NotPicklable, PeerLost
 from ropewalk.managers import BaseManager, Manager, RemoteError, SyncManager
 from ropewalk.pool.pool import Pool
+from tests.patience import PATIENCE_S
 from tests.scenarios.tasks import wait_until
 from tests.sharing import managed_types as types
 
@@ -213,7 +214,7 @@ def test_a_queue_keeps_its_manager() -> None:
     items = Manager().Queue()
     gc.collect()
     items.put("x")
-    assert items.get(timeout=5) == "x"
+    assert items.get(timeout=PATIENCE_S) == "x"
 
 
 @pytest.mark.cold  # leaves threads of the session, which idle for a while

@@ -262,7 +262,7 @@ def test_a_stopped_reader_keeps_nobody_waiting(session: rw.Session, pool: Pool) 
     pool.apply_async(take_one_and_wait, (items, taken))
     pid, _ = taken.get()
     os.kill(pid, signal.SIGSTOP)
-    assert [items.get(timeout=2) for _ in range(8)] == list(range(2, 10))
+    assert [items.get(timeout=PATIENCE_S) for _ in range(8)] == list(range(2, 10))
     os.kill(pid, signal.SIGKILL)
 
 
@@ -279,13 +279,13 @@ def test_each_item_is_taken_once_while_readers_are_killed(session: rw.Session) -
             if first % 1000 == 0:
                 os.kill(seen[-1][0], signal.SIGKILL)
         num_killed = num // 1000
-        with contextlib.suppress(queue.Empty):
-            while len(seen) < num:
-                seen.append(taken.get(timeout=3))
         for _ in readers:
             items.put(None)
         for reader in readers:
             reader.get(120)
+        with contextlib.suppress(queue.Empty):
+            while len(seen) < num:
+                seen.append(taken.get(timeout=3))
     numbers = [number for _, number in seen]
     assert len(set(numbers)) == len(numbers), "an item was taken twice"
     # A killed reader may have taken an item and not said so, or said so in words that it had not yet sent.

@@ -14,6 +14,7 @@ from ropewalk.errors import LinkClosed, TransportRefused
 from ropewalk.transport.authority import RunAuthority
 from ropewalk.transport.probe import Obstacle, Unreached, is_answered, probe, unreached
 from tests.lab import Lab, Machine, require
+from tests.patience import PATIENCE_S
 from tests.transport.ends import certificate, serving
 
 TABLE = "table ip guard {{ chain {hook} {{ type filter hook {hook} priority 0; tcp dport {port} {verdict}; }}; }}"
@@ -197,7 +198,7 @@ def test_a_probe_leaves_no_connection_behind() -> None:
         assert probe(*listener.getsockname()) is None
         sock, _ = listener.accept()
         with sock:
-            sock.settimeout(5)
+            sock.settimeout(PATIENCE_S)
             assert sock.recv(1) == b""
 
 
