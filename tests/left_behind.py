@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-GRACE_S = 20.0  # ends of processes and threads take a moment, more on a busy machine
+GRACE_S = 60.0  # ends of processes and threads take a moment, more on a busy machine
 
 _WALL = 0x40000000
 """Of waitid(2): children of every kind."""

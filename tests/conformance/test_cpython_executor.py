@@ -23,12 +23,12 @@ import pytest
 from tests.conformance import batches
 from tests.conformance.futures_runner import TESTS
 from tests.conformance.runner import PASSED
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.soak
 
 ROOT = Path(__file__).parents[2]
 RUNNER = Path(__file__).with_name("futures_runner.py")
-LIMIT_S = 60.0
 AT_ONCE = 3  # most of them wait for something
 
 _DEADLOCK, _POOL = "ProcessPoolSpawnExecutorDeadlockTest.", "ProcessPoolSpawnProcessPoolExecutorTest."
@@ -89,7 +89,7 @@ def find_interpreter() -> str | None:
     question = f"import sys, importlib.util as i; sys.exit(sys.version_info < (3, 11) or not i.find_spec({TESTS!r}))"
     for python in [sys.executable, *versions, *installed]:
         try:
-            if subprocess.run([python, "-c", question], capture_output=True, timeout=LIMIT_S).returncode == 0:
+            if subprocess.run([python, "-c", question], capture_output=True, timeout=PATIENCE_S).returncode == 0:
                 return python
         except OSError:
             continue  # there is none of this name
@@ -102,7 +102,7 @@ def all_tests() -> list[str]:
     python = find_interpreter()
     if python is None:
         return []
-    listing = subprocess.run([python, RUNNER, "--list"], capture_output=True, text=True, timeout=LIMIT_S)
+    listing = subprocess.run([python, RUNNER, "--list"], capture_output=True, text=True, timeout=PATIENCE_S)
     assert listing.returncode == PASSED, listing.stderr
     return listing.stdout.split()
 

@@ -22,11 +22,12 @@ from tests.conformance import batches
 from tests.conformance.left_out import LEFT_OUT, LEFT_OUT_OF_NEWER
 from tests.conformance.runner import NO_TESTS, PASSED
 from tests.conformance.turning import MODULE, ORIGINAL
+from tests.patience import PATIENCE_S
 
 AT_ONCE = 3  # most of them wait for something
 RUNNER = [sys.executable, str(Path(__file__).with_name("runner.py"))]
 
-listing = subprocess.run([*RUNNER, "--list"], capture_output=True, text=True, timeout=60)
+listing = subprocess.run([*RUNNER, "--list"], capture_output=True, text=True, timeout=PATIENCE_S)
 if listing.returncode == NO_TESTS:
     pytest.skip(listing.stdout.strip(), allow_module_level=True)
 assert listing.returncode == PASSED, listing.stderr

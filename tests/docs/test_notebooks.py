@@ -24,7 +24,7 @@ EXECUTE = """
 import sys
 import nbclient, nbformat
 notebook = nbformat.read(sys.argv[1], 4)
-nbclient.NotebookClient(notebook, timeout=200).execute()
+nbclient.NotebookClient(notebook, timeout=None).execute()
 nbformat.write(notebook, sys.argv[2])
 """
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
+from tests.patience import PROGRAM_S
 
 pytest.importorskip("gymnasium")
 pytest.importorskip("matplotlib")
@@ -30,7 +31,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "evolve_cartpole.py"
 def evolve(folder: Path, *arguments: str) -> tuple[int, list[str], dict[str, Any]]:
     """Run the example in a process of its own; its exit code, its lines, and its summary."""
     done = subprocess.run(
-        [sys.executable, EXAMPLE, "--json", *arguments], cwd=folder, capture_output=True, text=True, timeout=200
+        [sys.executable, EXAMPLE, "--json", *arguments], cwd=folder, capture_output=True, text=True, timeout=PROGRAM_S
     )
     assert done.stderr == ""
     *lines, last = done.stdout.splitlines()
@@ -73,7 +74,6 @@ def test_one_seed_gives_one_result_for_any_number_of_workers_and_whoever_is_kill
 
 
 @pytest.mark.soak  # 90 seconds of two cores
-@pytest.mark.timeout(400)
 def test_cartpole_is_solved_with_the_same_result_while_workers_are_killed(tmp_path: Path) -> None:
     code, lines, calm = evolve(tmp_path, "--workers", "2", "--picture", "")
     picture = tmp_path / "drawn" / "killed.png"

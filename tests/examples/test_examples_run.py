@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PROGRAM_S
+
 FOLDER = Path(__file__).parents[2] / "examples"
 TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.py"))}
 
@@ -48,7 +50,7 @@ def check(name: str, command: list[str], tmp_path: Path) -> None:
             pytest.importorskip(needed)
     # In a folder of its own: a node must not find the example's classes by chance.
     arguments = [part.format(file=FOLDER / f"{name}.py") for part in command] + SMALLER.get(name, [])
-    done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=PROGRAM_S)
     said = [line for line in done.stderr.splitlines() if "times vary by" not in line]  # others may be at work here
     assert (done.returncode, said) == (0, []), done.stdout
     assert 1 < len(done.stdout.splitlines()) < 20

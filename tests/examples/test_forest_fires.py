@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PROGRAM_S
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "forest_fires.py"
 THEIRS, OURS = "import multiprocessing as mp", "import ropewalk as mp"
 PARTS = ("survey", "questions", "inspection", "extremes", "stations", "ends")
@@ -25,7 +27,7 @@ def output(folder: Path, line: str, *parts: str) -> str:
     script = folder / f"{line.split()[1]}_fires.py"
     script.write_text(text.replace(f"\n{THEIRS} ", f"\n{line} "), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, str(script), *parts], cwd=folder, capture_output=True, text=True, timeout=200
+        [sys.executable, str(script), *parts], cwd=folder, capture_output=True, text=True, timeout=PROGRAM_S
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     return done.stdout

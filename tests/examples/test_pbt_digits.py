@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.needed_packages import needs
+from tests.patience import PROGRAM_S
 
 needs("sklearn", "matplotlib")
 
@@ -21,7 +22,7 @@ def discover(folder: Path, *arguments: str) -> tuple[list[str], dict[str, Any]]:
     """Run the example in a process of its own; its lines, and its summary."""
     small = ["--workers", "1", "--population", "4", "--interval", "1"]
     command = [sys.executable, EXAMPLE, *small, *arguments, "--json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PROGRAM_S)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     *lines, last = done.stdout.splitlines()
     return lines, json.loads(last)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PROGRAM_S
+
 pytest.importorskip("gymnasium", reason="environments: pip install 'ropewalk[rl]'")
 pytest.importorskip("torch", reason="agents: pip install 'ropewalk[rl]'")
 pytest.importorskip("matplotlib", reason="draws the pictures; pip install matplotlib")
@@ -29,7 +31,7 @@ def _draws_its_picture(tmp_path: Path) -> Iterator[None]:  # pyright: ignore[rep
 def run(name: str, folder: Path, *arguments: str) -> list[str]:
     """The lines that an example prints as a program of its own."""
     command = [sys.executable, FOLDER / f"rl_{name}.py", *arguments, *PICTURE]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PROGRAM_S)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -22,7 +22,7 @@ EXECUTE = """
 import sys
 import nbclient, nbformat
 notebook = nbformat.read(sys.argv[1], 4)
-nbclient.NotebookClient(notebook, timeout=100).execute()
+nbclient.NotebookClient(notebook, timeout=None).execute()
 nbformat.write(notebook, sys.argv[2])
 """
 

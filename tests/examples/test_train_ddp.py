@@ -16,6 +16,7 @@ import pytest
 
 from tests.cli.command import environment, start_ropewalk
 from tests.forked_process import ForkedProcess
+from tests.patience import PROGRAM_S
 from tests.rest_of import rest_of
 
 pytest.importorskip("torch")
@@ -62,7 +63,7 @@ def test_a_killed_rank_starts_the_group_again_from_its_checkpoint_and_training_e
                 rank = each if each.name() == "rw:train_ddp.1" else rank
     first = process.stdout.readline()
     rank.send_signal(signal.SIGKILL)
-    output, errors = rest_of(process, 240)
+    output, errors = rest_of(process, PROGRAM_S)
     assert process.returncode == 0, errors
     assert re.search(
         r"^train_ddp\.1 on host .* was killed by SIGKILL .*; all 2 ranks start again", errors, re.MULTILINE
@@ -85,10 +86,10 @@ def test_torchrun_launches_the_same_file_to_the_same_losses(tmp_path: Path) -> N
         env=environment(OMP_NUM_THREADS="1", TMPDIR=str(tmp_path)),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PROGRAM_S,
         check=True,
     )
     ours = start_ropewalk("run", "--ranks", "2", str(EXAMPLE), "--", "--checkpoint", "ours.pt", folder=tmp_path)
-    output, errors = ours.communicate(timeout=240)
+    output, errors = ours.communicate(timeout=PROGRAM_S)
     assert ours.returncode == 0, errors
     assert losses(output) == losses(theirs.stdout) and len(losses(output)) == 4

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from ropewalk.program.forked_work import ForkedWork, ForkedWorkFailed
+from tests.patience import PATIENCE_S
 from tests.scenarios.tasks import wait_until
-
-PATIENCE_S = 60.0
 
 
 def test_a_child_sees_memory_as_it_was_when_it_was_made() -> None:

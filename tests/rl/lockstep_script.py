@@ -1,4 +1,4 @@
-"""A run in lock-step, whose actors are killed every two seconds: prints the digests of its weights as JSON.
+"""A run in lock-step, whose actors are killed every two seconds of progress: prints the digests of its weights as JSON.
 
 python -m tests.rl.lockstep_script ACTORS UPDATES
 """
@@ -34,15 +34,16 @@ def run(actors: int, updates: int, *, kill: bool = True) -> dict[str, Any]:
     program = build_program(
         Assembly(experiment(updates), 4), ProcessCounts(actors, "lockstep"), hold=True, restart=often
     )
-    deaths, hosts = 0, set[str]()
+    deaths, updates, hosts = 0, 0, set[str]()
     with program.launch() as running:
         learner = running.client("learner", on_lost="retry")
         pause = threading.Event()
         while not (status := learner.status()).done:
             hosts |= {node.host for node in running.status().nodes if node.host}
-            if kill and status.counters.updates:
+            # Where an actor takes longer to come back, one that is killed again before an update would never end.
+            if kill and status.counters.updates > updates:
                 running.kill("actors", deaths % actors)
-                deaths += 1
+                deaths, updates = deaths + 1, status.counters.updates
             pause.wait(KILL_S)
         outcome = learner.outcome()
     digests = list(outcome.digests)

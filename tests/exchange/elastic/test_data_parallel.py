@@ -25,8 +25,8 @@ from ropewalk.program.restart_rule import Restart
 from ropewalk.program.running import RunningProgram
 from tests.exchange.elastic import training
 from tests.exchange.elastic.training import Mischief, log_of
-
-PATIENCE_S = 60.0  # of the test, with a machine that is busy
+from tests.patience import PATIENCE_S
+from tests.scenarios.launchers import is_alive
 
 
 def wait_until(running: RunningProgram, is_so: Callable[[], bool]) -> None:
@@ -114,19 +114,17 @@ def test_whoever_is_killed_for_a_minute_the_weights_are_those_of_one_process(tmp
     program = data_parallel(training.train, 4, args=(str(tmp_path),), restart=patient)
     with program.launch("processes") as running:
         due, num_kills = time.monotonic() + 60.0, 0
-        while time.monotonic() < due:
+        while time.monotonic() < due or num_kills < 6:
             assert not running.wait(chance.uniform(0.0, 1.0))
-            now = time.time()
             # One who has the weights must be left: the first.
             logs = [log_of(tmp_path, file.stem) for file in sorted(tmp_path.glob("workers.[123]*.log"))]
-            alive = [lines[-1].pid for lines in logs if lines and now - lines[-1].at < 0.5]
+            alive = [lines[-1].pid for lines in logs if lines and is_alive(lines[-1].pid)]
             if alive:
                 with contextlib.suppress(ProcessLookupError):  # it was killed a moment ago
                     os.kill(chance.choice(alive), signal.SIGKILL)
                     num_kills += 1
         (tmp_path / "enough").touch()
         assert running.wait(PATIENCE_S)
-    assert num_kills > 5
     for file in tmp_path.glob("*.pt"):
         check_result(tmp_path, file.stem)
 

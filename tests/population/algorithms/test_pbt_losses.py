@@ -19,6 +19,7 @@ from ropewalk.population.algorithms.pbt_member import PBTMember
 from ropewalk.population.evaluating import RunResult, evaluate
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.trial import Trial
+from tests.patience import PROGRAM_S
 from tests.population.algorithms.surrogate import SPACE, train_with_noise
 from tests.population.neighbours import lose_host, session_of_neighbours
 
@@ -132,7 +133,7 @@ def test_a_run_goes_on_from_its_checkpoint_after_the_launcher_was_killed(tmp_pat
 
     (tmp_path / "run.py").write_text(RUN)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
-    killed = subprocess.run([sys.executable, tmp_path / "run.py", tmp_path], env=environment, timeout=200)
+    killed = subprocess.run([sys.executable, tmp_path / "run.py", tmp_path], env=environment, timeout=PROGRAM_S)
     assert killed.returncode == -signal.SIGKILL
     run = evaluate(make("members"), train_with_noise, generations=8, checkpoint=tmp_path, progress=False)
     assert run.evaluations == 8 * 5 and len(run.table) == 8
