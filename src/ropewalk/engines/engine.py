@@ -21,9 +21,6 @@ from typing import Any, Self
 from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.errors import EngineError
 
-DOOR_VARIABLE = "ROPEWALK_DOOR"
-"""The environment variable with the path of the socket at which a job listens."""
-
 
 class Reach(enum.Enum):
     """How the launcher and the jobs of an engine connect."""
@@ -87,7 +84,7 @@ class JobSpec:
     """For `Reach.CARRIED`: whether the job listens at a unix socket that `Engine.door` leads to.
 
     The engine makes a folder on the job's host that only this user may enter, before any other process learns its name,
-    and gives the job the path of the socket to make there in the variable `DOOR_VARIABLE`."""
+    and gives the job the path of the socket to make there in the variable `surroundings.DOOR_VARIABLE`."""
 
 
 @dataclass(frozen=True, slots=True)

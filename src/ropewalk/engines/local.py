@@ -78,8 +78,10 @@ class LocalEngine(Engine):
 
     def find(self, run_id: str) -> list[str]:
         with self._lock:
-            mine = [id for id, job in self._jobs.items() if job.run_id == run_id and job.exit_code() is None]
-            return mine + [id for id, run in self._others().items() if run == run_id]
+            mine = [id for id, job in self._jobs.items() if job.run_id == run_id]
+            if mine:  # this is its launcher, and has started all of its jobs: no look at the processes of the host
+                return [id for id in mine if self._jobs[id].exit_code() is None]
+            return [id for id, run in self._others().items() if run == run_id]
 
     def runs(self) -> dict[str, list[str]]:
         with self._lock:
