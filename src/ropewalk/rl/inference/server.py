@@ -61,6 +61,11 @@ class InferenceAnswer:
         action, facts, *extras = arrays
         return cls(action, dict(zip(extra_names, extras, strict=True)), cast("NDArray[np.int64]", facts))
 
+    def part(self, rows: slice) -> InferenceAnswer:
+        """Return the answer for some of the rows."""
+        extras = {name: array[rows] for name, array in self.extras.items()}
+        return InferenceAnswer(self.action[rows], extras, self.facts[rows])
+
     @property
     def arrays(self) -> tuple[Array, ...]:
         """The answer as it travels: a tuple of a few arrays is sent without being pickled anew each time."""
