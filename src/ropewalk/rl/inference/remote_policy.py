@@ -198,7 +198,7 @@ class RemotePolicy(Policy):
     def _note(self, answer: InferenceAnswer) -> None:
         version = int(answer.version[0])
         self._oldest = version if self._oldest is None else min(self._oldest, version)
-        if num := int(answer.forgot.sum()):
+        if self._names and (num := int(answer.forgot.sum())):
             self.num_forgotten += num
             _logger.warning(
                 "the inference server had no memory of group %d: %d of %d environments began anew in the middle of an "
