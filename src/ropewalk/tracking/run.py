@@ -23,7 +23,7 @@ from typing import Any, Self
 from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.tracking.artifacts import keep_file, keep_files
 from ropewalk.tracking.checkpoints import CheckpointPolicy, Restored, shown_step
-from ropewalk.tracking.conversion import numbers_of, to_number
+from ropewalk.tracking.conversion import NO_NAMES, LoggedNames, numbers_of, to_number
 from ropewalk.tracking.images import image_file
 from ropewalk.tracking.interruptions import (
     PAUSE,
@@ -50,7 +50,6 @@ from ropewalk.tracking.run_identity import RunIdentity
 
 _log = logging.getLogger(__name__)
 _FLUSH_S = 10.0
-_NO_NAMES: list[str] = []
 
 
 class Run:
@@ -89,7 +88,7 @@ class Run:
         self._step: float | None = None  # of `steps`
         self._total: float | None = None
         self._counted: dict[str, int] = {}  # logs without a step, by group
-        self._names: dict[str, list[str]] = {}  # those that were logged last, by group
+        self._names: dict[str, LoggedNames] = {}  # those that were logged last, by group
         self._restored_step = 0.0
         self._warned: set[str] = set()
         self.interrupted: RunInterrupted | None = None
@@ -156,15 +155,15 @@ class Run:
             TypeError: a value is not one number.
         """
         given = {**values, **named} if values and named else values or named
-        names, numbers = numbers_of(given, self._names.get(group, _NO_NAMES))
-        self._names[group] = names
+        logged, numbers = numbers_of(given, self._names.get(group, NO_NAMES))
+        self._names[group] = logged
         if step is None:
             step = self._step
             if step is None:
                 step = self._counted[group] = self._counted.get(group, int(self._restored_step)) + 1
         elif type(step) is not int and type(step) is not float:
             step = to_number(step, "step")
-        metrics = Metrics(group, names, numbers, step, time.time())
+        metrics = Metrics(group, logged.names, numbers, step, time.time())
         self._put_record(self._id, metrics)
         if self._scores:
             self._checkpoints.see(metrics)
