@@ -122,6 +122,8 @@ class Pool:
     ) -> None:
         self._state = TERMINATE  # until it runs
         check_worker_arguments(initializer, maxtasksperchild, max_deaths, task_timeout_s, preload)
+        if resources is not None:
+            parts.check_resources(resources)
         size = PoolSize.of(processes, min_processes, max_processes, idle_s)
         if session is None and context is None:
             interpreter_ahead.begin(engine)

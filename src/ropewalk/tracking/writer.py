@@ -36,7 +36,7 @@ _MOST_NUMBERS = 2_000_000
 """Metrics that wait while the store cannot be written: about 200 MB."""
 _END_S = 10.0
 _MOST_APART_S = 2.0
-_MOST_SHARE = 0.01
+_MOST_SHARE = 0.005
 """Share of a core that transactions may take, until they are `_MOST_APART_S` apart."""
 _MOST_AT_ONCE = 5000
 """Records in one transaction, so that another launcher waits only briefly for the same store."""

@@ -8,6 +8,8 @@ A transaction costs a few statements, whatever the number of points is, and one 
 
 from __future__ import annotations
 
+import builtins
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, RowMapping, bindparam, delete, select, update
 
 from ropewalk.tracking.records import MetricColumns, Metrics, packed
-from ropewalk.tracking.store.blocks import FULL, Points, num_small, num_to_merge, pack, pieces, unpack
+from ropewalk.tracking.store.blocks import FULL, Points, cuts, num_small, num_to_merge, pack, pack_axes, unpack
 from ropewalk.tracking.store.column_values import from_number, to_name, to_number
 from ropewalk.tracking.store.databases import insert
 from ropewalk.tracking.store.schema import BLOCKS, SERIES
@@ -140,12 +142,17 @@ def add_points(connection: Connection, series: Mapping[SeriesKey, Points], cache
     tails = _tails(connection, {id: facts[id]["count"] for id in points}, cache)
     connection.execute(_UPDATE, [_totals(facts[id], added) for id, added in points.items()])
     blocks: list[dict[str, Any]] = []
+    heads: dict[tuple[int, int], bytes] = {}  # by the steps, which the series of the same records share
     for id, added in points.items():
         tail = tails[id]
-        for piece in pieces(added):
-            blocks.append({"series": id, "start": tail.num_points, "count": len(piece), "data": pack(piece)})
-            tail.num_points += len(piece)
-            tail.counts.append(len(piece))
+        for begin, end in cuts(len(added)):
+            if (head := heads.get((builtins.id(added.steps), begin))) is None:
+                head = pack_axes(added.steps[begin:end], added.times[begin:end])
+                heads[builtins.id(added.steps), begin] = head
+            data = head + added.values[begin:end].tobytes()
+            blocks.append({"series": id, "start": tail.num_points, "count": end - begin, "data": data})
+            tail.num_points += end - begin
+            tail.counts.append(end - begin)
         tail.counts = tail.counts[len(tail.counts) - num_small(tail.counts) :]
     connection.execute(BLOCKS.insert(), blocks)
     _merge(connection, {id: (tails[id], num) for id in points if (num := num_to_merge(tails[id].counts))})
@@ -201,7 +208,9 @@ def _tails(connection: Connection, num_points: Mapping[int, int], cache: SeriesC
 def _totals(facts: RowMapping, added: Points) -> dict[str, Any]:
     """Return the new columns of a series."""
     values = added.values
-    known = values[~np.isnan(values)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(values.sum())
+    known = values if math.isfinite(total) else values[~np.isnan(values)]
     totals: dict[str, Any] = {
         "series_id": facts["id"],
         "count": facts["count"] + len(values),
@@ -210,7 +219,9 @@ def _totals(facts: RowMapping, added: Points) -> dict[str, Any]:
         "least": facts["least"],
         "greatest": facts["greatest"],
     }
-    newest = len(values) - 1 - int(np.argmax(added.times[::-1]))
+    newest = len(values) - 1
+    if added.times[newest] != added.times.max():
+        newest -= int(np.argmax(added.times[::-1]))
     # Of two processes that write a run one after the other, the records of the first may come last.
     if facts["last_time"] is None or not added.times[newest] < from_number(facts["last_time"]):
         totals["last"] = to_number(float(values[newest]))
