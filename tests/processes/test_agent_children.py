@@ -23,10 +23,22 @@ SLEEPS = [sys.executable, "-S", "-c", "import time; print(flush=True); time.slee
 class Process:
     """What these tests need of a `HostedProcess`."""
 
-    def __init__(self) -> None:
-        self.pid: int | None = None
+    num_looks = 0
+    """How often the process id of any was asked for."""
+
+    def __init__(self, id: str) -> None:
+        self._pid: int | None = None
         self.ended_by = ""
-        self.start: Any = type("start", (), {"name": "pool-1.0"})
+        self.start: Any = type("start", (), {"name": "pool-1.0", "id": id})
+
+    @property
+    def pid(self) -> int | None:
+        Process.num_looks += 1
+        return self._pid
+
+    @pid.setter
+    def pid(self, pid: int) -> None:
+        self._pid = pid
 
 
 class Children:
@@ -39,7 +51,7 @@ class Children:
         self.started: list[subprocess.Popen[bytes]] = []
 
     def forking(self, id: str) -> HostedProcess:
-        process = self.processes[id] = cast(HostedProcess, Process())
+        process = self.processes[id] = cast(HostedProcess, Process(id))
         return process
 
     def popen(self, *, leads: bool = True) -> int:
@@ -167,3 +179,26 @@ def test_children_are_found_where_the_kernel_does_not_list_them(
     with monkeypatch.context() as patched:
         patched.setattr("ropewalk.descendants.Path", lambda _path: type("file", (), {"read_text": refuse}))
         assert own_children() == [pid]
+
+
+def test_what_the_start_of_many_costs_is_not_the_square_of_their_number(children: Children) -> None:
+    # Each answer of the fork server made the agent look at all processes that it had answered before.
+    num = 500
+    requested = [children.forking(str(number)) for number in range(num)]
+    before = Process.num_looks
+    for number, process in enumerate(requested):
+        children.table.started(process, 1 << 22 | number)  # more than any process id
+        children.table.forks_answered()
+    assert Process.num_looks - before <= 5 * num
+
+
+def test_a_fork_is_awaited_until_the_last_is_answered_or_given_up(children: Children) -> None:
+    first, second, third = (children.forking(id) for id in "abc")
+    children.table.started(third, 1 << 22)
+    assert children.table._forks_awaited
+    children.processes.pop("b")
+    assert children.table._forks_awaited, "the first is"
+    children.table.started(first, 1 << 22 | 1)
+    assert not children.table._forks_awaited and second.pid is None
+    children.forking("d")
+    assert children.table._forks_awaited

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 from ropewalk.processes.agent_children import AgentChildren
@@ -17,6 +20,14 @@ from ropewalk.processes.messages import Sample
 from ropewalk.processes.page import CURRENT, IDLE, STARTED_NS
 from ropewalk.processes.process_watch import ProcessWatch
 from tests.processes.pretend_loop import START, PretendLink, PretendLoop
+
+
+@pytest.fixture
+def own_process() -> Iterator[HostedProcess]:
+    owner: Any = PretendLink("owner")
+    process = HostedProcess(START, owner, None)
+    yield process
+    process.close()
 
 
 class Watched:
@@ -109,3 +120,29 @@ def test_time_in_which_the_agent_itself_was_stopped_does_not_count(watched: Watc
     watched.state = "S"
     watched.watch.sample(now + 61)
     assert watched.process.stopped_since is None
+
+
+def test_a_sample_says_what_psutil_says_and_nothing_of_who_has_ended(own_process: HostedProcess) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", "sum(range(3_000_000)); print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout and child.stdout.readline()
+        own_process.pid = child.pid
+        waiting = psutil.Process(child.pid)
+        while waiting.status() != psutil.STATUS_SLEEPING:
+            time.sleep(0.01)
+        sample = own_process.sample()
+        assert sample is not None and sample.state == "S"
+        assert sample.cpu_s == pytest.approx(sum(waiting.cpu_times()[:2])) and sample.cpu_s > 0
+        assert sample.memory_bytes == pytest.approx(waiting.memory_info().rss, rel=0.1)
+        os.kill(child.pid, signal.SIGSTOP)
+        while waiting.status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+        sample = own_process.sample()
+        assert sample is not None and sample.state == "T"
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert own_process.sample() is None, "it is there until its parent has waited for it"
+    assert own_process.sample() is None

@@ -18,7 +18,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from ropewalk import injection
@@ -38,11 +38,13 @@ class AgentChildren:
         fork_channels: its fork servers.
     """
 
-    def __init__(self, processes: Mapping[str, HostedProcess], fork_channels: Collection[ForkChannel]) -> None:
+    def __init__(self, processes: dict[str, HostedProcess], fork_channels: Collection[ForkChannel]) -> None:
         self.by_pid: dict[int, HostedProcess] = {}
         """The hosted processes that have not ended."""
         self._processes = processes
         self._fork_channels = fork_channels
+        self._awaited: HostedProcess | None = None
+        """The process whose fork was awaited when this was last asked."""
         self._early_exits: dict[int, int] = {}
         """Exit codes of children that have ended while the answer to a fork was awaited."""
         self._orphans_wait = False
@@ -50,7 +52,12 @@ class AgentChildren:
 
     @property
     def _forks_awaited(self) -> bool:
-        return any(process.pid is None for process in self._processes.values())
+        # Asked at each answer of a fork server. Answers come in the order of the requests, so the newest process
+        # without one answers for many questions; looking at all took time with the square of their number.
+        known = self._awaited
+        if known is None or known.pid is not None or self._processes.get(known.start.id) is not known:
+            self._awaited = next((each for each in reversed(self._processes.values()) if each.pid is None), None)
+        return self._awaited is not None
 
     def started(self, process: HostedProcess, pid: int) -> None:
         """Note that a process was forked."""

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from ropewalk.process_start import stat_fields
+from ropewalk.process_start import has_ended, stat_fields
 from ropewalk.processes.messages import Sample, StartProcess
 from ropewalk.processes.output import LineAssembler, output_file_name
 from ropewalk.processes.page import CURRENT, IDLE, STARTED_NS, TaskPage, create_page
@@ -101,8 +101,10 @@ class HostedProcess:
         if self.pid is None:
             return None
         try:
-            fields = stat_fields(self.pid)
+            fields = stat_fields(self.pid, 22)  # 6 µs; psutil reads three files in 50 µs
         except OSError:
+            return None
+        if has_ended(fields):
             return None
         return Sample(
             id=self.start.id,
