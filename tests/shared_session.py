@@ -15,12 +15,12 @@ only fork servers may come, and nothing may stay in the depot.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import gc
 import importlib
 import inspect
 import time
 
+import msgspec
 import psutil
 import pytest
 
@@ -49,7 +49,7 @@ def warm_session(module: str, *, only: bool = False) -> rw.Session:
 
     def start_warm(spec: ProcessSpec, owner: Owner) -> str:
         if (only or imported.issuperset(spec.preload)) and owner is not session._services:
-            spec = dataclasses.replace(spec, preload=(module,))
+            spec = msgspec.structs.replace(spec, preload=(module,))
         return start(spec, owner)
 
     session.processes.start = start_warm

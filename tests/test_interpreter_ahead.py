@@ -55,19 +55,34 @@ def test_the_first_session_uses_the_interpreter_and_its_run_has_the_id_of_the_in
     run(script)
 
 
-def test_a_first_process_begins_it() -> None:
-    script = """
+@pytest.mark.parametrize(
+    "start",
+    [
+        """
+    process = ropewalk.Process(target=print, args=("it ran",))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    """,
+        """
+    with ropewalk.Pool(2) as pool:
+        assert pool.apply(abs, (-1,)) == 1
+    print("it ran")
+    """,
+    ],
+    ids=["Process", "Pool"],
+)
+def test_the_first_one_begins_it_before_it_imports_what_takes_long(start: str) -> None:
+    script = f"""
     import sys
     import ropewalk
     from ropewalk import interpreter_ahead
     begun = []
     begin = interpreter_ahead.start_job
-    interpreter_ahead.start_job = lambda *arguments: begun.append("msgspec" in sys.modules) or begin(*arguments)
-    process = ropewalk.Process(target=print, args=("it ran",))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    assert begun == [False], begun
+    late = {{"msgspec", "dataclasses", "inspect", "logging", "tempfile"}}
+    interpreter_ahead.start_job = lambda *arguments: begun.append(late & sys.modules.keys()) or begin(*arguments)
+    {start}
+    assert begun == [set()], begun
     """
     command = [sys.executable, "-P", "-c", textwrap.dedent(script)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ropewalk
-from ropewalk import settings
+from ropewalk import setting_values, settings
 from ropewalk.errors import SettingsError
 from tests.other_users import ADA, MALLORY, as_user, needs_root
 
@@ -276,7 +276,7 @@ def test_a_file_that_another_user_planted_neither_chooses_the_engine_nor_stops_t
 
     as_user(MALLORY, by_mallory)
     monkeypatch.chdir(everybodys)
-    monkeypatch.setattr(settings, "_warned", set[str]())
+    monkeypatch.setattr(setting_values, "_warned", set[str]())
 
     def by_ada() -> tuple[set[str], list[str], int]:
         engines = {settings.current().engine for _ in range(3)}
@@ -294,7 +294,7 @@ def test_a_file_of_ours_that_others_may_write_to_says_how_to_close_it(
 ) -> None:
     file = write(tmp_path / "ropewalk.toml", 'engine = "slurm"\n')
     file.chmod(0o666)
-    monkeypatch.setattr(settings, "_warned", set[str]())
+    monkeypatch.setattr(setting_values, "_warned", set[str]())
     assert settings.load({}, {}, [file]).engine == "local"
     assert f"chmod go-w {file}" in caplog.text and "mode 0666" in caplog.text
     file.chmod(0o644)

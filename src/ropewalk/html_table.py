@@ -10,9 +10,9 @@ readable on white and on black, since a notebook does not say which of them it i
 
 from __future__ import annotations
 
-import html
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ropewalk.escaping import escaped, escaped_lines
 
@@ -30,8 +30,7 @@ _MOST_CHARACTERS = 300
 """Of a cell: a notebook keeps its outputs in its file."""
 
 
-@dataclass(frozen=True, slots=True)
-class StateCell:
+class StateCell(msgspec.Struct, frozen=True):
     """A cell with a state, before which is a dot in its colour."""
 
     state: str
@@ -47,12 +46,18 @@ def html_text(text: str) -> str:
         >>> html_text("<b>\x1b[2J")
         '&lt;b&gt;\\x1b[2J'
     """
-    return html.escape(escaped(text))
+    return _escaped(escaped(text))
 
 
 def html_lines(text: str) -> str:
     """Return a text of several lines as HTML that keeps them, to be put into an element such as `pre`."""
-    return html.escape(escaped_lines(text))
+    return _escaped(escaped_lines(text))
+
+
+def _escaped(text: str) -> str:
+    import html  # its table of entities takes 1 ms, for which a first process would wait
+
+    return html.escape(text)
 
 
 def state_dot(state: str) -> str:

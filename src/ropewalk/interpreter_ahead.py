@@ -15,16 +15,17 @@ import contextlib
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 from ropewalk.interpreters import import_environment, module_command
-from ropewalk.settings import Settings
-from ropewalk.settings import current as current_settings
+from ropewalk.setting_values import default_files, values_and_origins
 from ropewalk.surroundings import working_folder
+
+if TYPE_CHECKING:  # what is imported here delays the interpreter that is to be started
+    from ropewalk.settings import Settings
 
 MARK_VARIABLE = "ROPEWALK_JOB"
 """A variable that all descendants of a job inherit; its value names the job."""
@@ -58,7 +59,7 @@ def start_job(
         OSError: there is no room for its log, or the command cannot be started.
         ValueError: there is a null byte in a name or a value.
     """
-    log = tempfile.TemporaryFile(dir=log_folder, prefix="job-")  # noqa: SIM115 - open for as long as the job
+    log = _nameless_file(log_folder)
     mark = os.urandom(8).hex()
     begun_as = _begun_as(command, variables, run_id)
     try:
@@ -77,6 +78,20 @@ def start_job(
     return StartedJob(process, log, mark, run_id, begun_as)
 
 
+def _nameless_file(folder: Path | str | None) -> IO[bytes]:
+    """Open a new file that has no name.
+
+    Raises:
+        OSError: there is no room for it.
+    """
+    if folder:
+        with contextlib.suppress(OSError):  # the files of this file system have names, or it is full
+            return open(os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_EXCL | os.O_CLOEXEC, 0o600), "w+b")
+    import tempfile  # takes 4 ms, for which a first process would wait
+
+    return tempfile.TemporaryFile(dir=folder, prefix="job-")
+
+
 def begin(engine: str | None = None, settings: Settings | None = None) -> None:
     """Start the interpreter of an agent, if this process is about to import what its first session needs.
 
@@ -90,14 +105,18 @@ def begin(engine: str | None = None, settings: Settings | None = None) -> None:
     global _ahead, _adopted
     if "ropewalk.processes.bootstrap" in sys.modules:  # each session has imported it, and so has each process of one
         return
-    settings = settings or current_settings(engine=engine)
-    if settings.engine != "local":
+    if settings:
+        engine, folder = settings.engine, settings.run_folder
+    else:
+        values, _ = values_and_origins({"engine": engine}, os.environ, default_files(os.environ))
+        engine, folder = str(values["engine"]), cast(Path, values["run_folder"])
+    if engine != "local":
         return
     with _lock:
         if _ahead is None:
             with contextlib.suppress(OSError, ValueError):  # the engine meets the same error, and reports it
                 command = module_command(sys.executable, "ropewalk.processes.agent_main")
-                _ahead = start_job(command, import_environment(), os.urandom(8).hex(), settings.run_folder)
+                _ahead = start_job(command, import_environment(), os.urandom(8).hex(), folder)
                 _adopted = False
                 atexit.register(discard)
 

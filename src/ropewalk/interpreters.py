@@ -27,7 +27,9 @@ def import_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str
     inherited = environ.get("PYTHONPATH", "")
     entries = [os.path.abspath(entry) for entry in inherited.split(os.pathsep) if entry]
     root = str(Path(__file__).resolve().parents[1])
-    if not root.endswith("site-packages"):
+    is_installed = root.endswith("site-packages")
+    if not is_installed:
         entries = [root, *(entry for entry in entries if entry != root)]
     path = os.pathsep.join(entries)
-    return {"PYTHONPATH": path} if path != inherited else {}
+    # A process on another host does not inherit what is set here.
+    return {} if is_installed and path == inherited else {"PYTHONPATH": path}

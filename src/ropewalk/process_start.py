@@ -7,8 +7,6 @@ others that have their numbers.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 
 def start_ticks(pid: int) -> int:
     """Return when a process started, in clock ticks since the boot; 0 if it has ended, also if nobody has waited yet.
@@ -23,14 +21,19 @@ def start_ticks(pid: int) -> int:
     return 0 if has_ended(fields) else int(fields[19])
 
 
-def stat_fields(pid: int) -> list[str]:
+def stat_fields(pid: int, most: int = -1) -> list[str]:
     """Return what the kernel says of a process behind its name: its state first; see proc(5).
+
+    Args:
+        pid: its number.
+        most: how many fields are needed; what follows them is one more. All are split if it is negative.
 
     Raises:
         OSError: there is no such process, or /proc is not mounted.
     """
-    stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    return stat.rpartition(")")[2].split()  # the name may hold anything
+    with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # agents read this of each process, every second
+        stat = file.read()
+    return stat.rpartition(b")")[2].decode("ascii").split(maxsplit=most)  # the name may hold anything
 
 
 def has_ended(fields: list[str]) -> bool:

@@ -5,18 +5,16 @@ A rule takes the value and its `SettingOrigin`, and raises the error from `Setti
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from ropewalk.errors import SettingsError
 from ropewalk.quantities import parse_memory
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SettingOrigin:
+class SettingOrigin(NamedTuple):
     """Where a value was found: for error messages, and to resolve relative paths."""
 
     name: str

@@ -8,13 +8,14 @@ launcher chose where they run, and a script that one of them starts must not req
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 _STARTED_BY_US = "ROPEWALK_RUN_ID"
 """A variable that every process of a run inherits."""
+DOOR_VARIABLE = "ROPEWALK_DOOR"
+"""The variable with the path of the socket at which the agent of a job listens, where the engine leads to it."""
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 """Where Kubernetes mounts the token of a pod's account; missing in a pod with automountServiceAccountToken: false."""
 
@@ -32,8 +33,11 @@ def engine_here(environ: Mapping[str, str], account: Path = _ACCOUNT) -> tuple[s
     if environ.get(_STARTED_BY_US):
         return "local", "default"
     job = environ.get("SLURM_JOB_ID")
-    if job and shutil.which("sbatch", path=environ.get("PATH")):
-        return "slurm", f"surroundings: inside the Slurm allocation {job}"
+    if job:
+        import shutil  # takes 2 ms, for which a first process would wait
+
+        if shutil.which("sbatch", path=environ.get("PATH")):
+            return "slurm", f"surroundings: inside the Slurm allocation {job}"
     # The token of a service account may be readable only for other users in the pod.
     if environ.get("KUBERNETES_SERVICE_HOST") and os.access(account, os.R_OK):
         return "kubernetes", "surroundings: inside a pod with a service account"

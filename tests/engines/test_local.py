@@ -9,7 +9,7 @@ import textwrap
 
 
 def test_ending_a_job_at_exit_does_not_hide_that_ctrl_c_ended_the_program() -> None:
-    # It imported psutil there, whose named tuples use eval, which makes Python forget it: the exit code was 1, and
+    # It once imported psutil there, whose named tuples use eval, which makes Python forget it: the exit code was 1, and
     # a loop of a shell went on with the next program.
     script = """
         import atexit, os, signal, time

@@ -34,6 +34,7 @@ StrictModes no
 UsePAM no
 UseDNS no
 PidFile none
+SetEnv XDG_STATE_HOME={folder}/state
 MaxStartups 100
 KexAlgorithms curve25519-sha256
 """

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+import ropewalk as rw
 from ropewalk.pool.pool_arguments import PoolSize
 from ropewalk.pool.scaling import Elasticity
 
@@ -53,3 +56,11 @@ def test_bounds_that_contradict_each_other_are_refused_with_their_values(
 ) -> None:
     with pytest.raises(ValueError, match=rf"min_processes={least}, processes={processes}, max_processes={most}|not"):
         PoolSize.of(processes, least, most, 10.0)
+
+
+@pytest.mark.parametrize("resources", [{"cpus": 2}, {}, 2, "2"])
+def test_resources_of_another_type_are_refused_before_anything_starts(resources: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"resources must be Resources, such as ropewalk\.Resources\(cpus=2, gpus=1\), not"
+    ):
+        rw.Pool(1, resources=resources)

@@ -6,13 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any, cast
 
 import psutil
 import pytest
 
+from ropewalk.descendants import descendants, own_children
 from ropewalk.processes.agent_children import AgentChildren
 from ropewalk.processes.hosted_process import HostedProcess
+from ropewalk.transport import kernel
 
 SLEEPS = [sys.executable, "-S", "-c", "import time; print(flush=True); time.sleep(600)"]
 
@@ -20,10 +23,22 @@ SLEEPS = [sys.executable, "-S", "-c", "import time; print(flush=True); time.slee
 class Process:
     """What these tests need of a `HostedProcess`."""
 
-    def __init__(self) -> None:
-        self.pid: int | None = None
+    num_looks = 0
+    """How often the process id of any was asked for."""
+
+    def __init__(self, id: str) -> None:
+        self._pid: int | None = None
         self.ended_by = ""
-        self.start: Any = type("start", (), {"name": "pool-1.0"})
+        self.start: Any = type("start", (), {"name": "pool-1.0", "id": id})
+
+    @property
+    def pid(self) -> int | None:
+        Process.num_looks += 1
+        return self._pid
+
+    @pid.setter
+    def pid(self, pid: int) -> None:
+        self._pid = pid
 
 
 class Children:
@@ -36,7 +51,7 @@ class Children:
         self.started: list[subprocess.Popen[bytes]] = []
 
     def forking(self, id: str) -> HostedProcess:
-        process = self.processes[id] = cast(HostedProcess, Process())
+        process = self.processes[id] = cast(HostedProcess, Process(id))
         return process
 
     def popen(self, *, leads: bool = True) -> int:
@@ -126,3 +141,64 @@ def test_all_children_are_ended(children: Children) -> None:
     children.table.started(children.forking("1"), pids[0])
     children.table.end_all(10.0)
     assert not any(map(psutil.pid_exists, pids))
+
+
+@pytest.fixture
+def adopting() -> Iterator[None]:
+    kernel.adopt_orphans()  # as an agent does
+    yield
+    kernel._prctl(kernel._PR_SET_CHILD_SUBREAPER, 0)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.usefixtures("adopting")
+def test_all_descendants_are_ended_also_those_that_left_their_session(children: Children) -> None:
+    nests = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen(sys.argv[1:], start_new_session=True, stdout=subprocess.PIPE)\n"
+        "child.stdout.readline(); print(child.pid, flush=True); time.sleep(600)"
+    )
+    child = subprocess.Popen([sys.executable, "-S", "-c", nests, *SLEEPS], stdout=subprocess.PIPE)
+    children.started.append(child)
+    assert child.stdout
+    grandchild = int(child.stdout.readline())
+    child.stdout.close()
+    assert grandchild in descendants(os.getpid())
+    assert own_children() == [child.pid]
+    children.table.end_all(60.0)
+    assert not any(map(psutil.pid_exists, (child.pid, grandchild)))
+
+
+def test_children_are_found_where_the_kernel_does_not_list_them(
+    children: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = children.popen()
+
+    def refuse(*_args: object, **_more: object) -> str:
+        raise FileNotFoundError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ropewalk.descendants.Path", lambda _path: type("file", (), {"read_text": refuse}))
+        assert own_children() == [pid]
+
+
+def test_what_the_start_of_many_costs_is_not_the_square_of_their_number(children: Children) -> None:
+    # Each answer of the fork server made the agent look at all processes that it had answered before.
+    num = 500
+    requested = [children.forking(str(number)) for number in range(num)]
+    before = Process.num_looks
+    for number, process in enumerate(requested):
+        children.table.started(process, 1 << 22 | number)  # more than any process id
+        children.table.forks_answered()
+    assert Process.num_looks - before <= 5 * num
+
+
+def test_a_fork_is_awaited_until_the_last_is_answered_or_given_up(children: Children) -> None:
+    first, second, third = (children.forking(id) for id in "abc")
+    children.table.started(third, 1 << 22)
+    assert children.table._forks_awaited
+    children.processes.pop("b")
+    assert children.table._forks_awaited, "the first is"
+    children.table.started(first, 1 << 22 | 1)
+    assert not children.table._forks_awaited and second.pid is None
+    children.forking("d")
+    assert children.table._forks_awaited

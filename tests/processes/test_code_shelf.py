@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.processes import code_shelf
+from ropewalk.processes import code_bundle
 from ropewalk.processes.code_bundle import make_bundle, unpack
 from ropewalk.processes.code_shelf import CodeShelf
 from ropewalk.processes.project_files import find_project
@@ -60,7 +60,7 @@ def test_whoever_asks_hears_when_all_is_there_and_others_at_once(
         assert go.wait(60), "unpacked in the thread of the loop, which would be silent for that long"
         return unpack(*args, **more)
 
-    monkeypatch.setattr(code_shelf, "unpack", unpack_later)
+    monkeypatch.setattr(code_bundle, "unpack", unpack_later)
     heard: list[tuple[str, str]] = []
     shelf.put("ours", data)
     shelf.put("ours", data)
@@ -103,7 +103,7 @@ def test_one_that_is_closed_stops_and_leaves_nothing_half_unpacked(
 
         return unpack(data, into, stopped=look)
 
-    monkeypatch.setattr(code_shelf, "unpack", unpack_slowly)
+    monkeypatch.setattr(code_bundle, "unpack", unpack_slowly)
     (tmp_path / "host").mkdir()
     shelf = CodeShelf(tmp_path / "host", turns.call_soon)
     shelf.put("ours", data)

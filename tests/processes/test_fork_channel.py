@@ -33,7 +33,7 @@ def test_a_full_channel_is_tried_once_for_all_requests_that_wait(monkeypatch: py
     # Each request set a timer of its own, and each of these tried again: 376,000 attempts to start 1,000 workers.
     channel, loop = BusyChannel(), PretendLoop()
 
-    def begin(self: Any) -> None:
+    def begin(self: Any, _begun: None) -> None:
         self.pid, self._channel, self._ready = 1, channel, True
 
     monkeypatch.setattr(ForkChannel, "_begin", begin)

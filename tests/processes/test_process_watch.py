@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +22,14 @@ from ropewalk.processes.process_watch import ProcessWatch
 from tests.processes.pretend_loop import START, PretendLink, PretendLoop
 
 
+@pytest.fixture
+def own_process() -> Iterator[HostedProcess]:
+    owner: Any = PretendLink("owner")
+    process = HostedProcess(START, owner, None)
+    yield process
+    process.close()
+
+
 class Watched:
     """One process, which is not there: its page, its samples and the signals to it are the test's."""
 
@@ -31,7 +41,7 @@ class Watched:
         start = msgspec.structs.replace(START, id="1", task_limit_s=limit_s)
         self.process = HostedProcess(start, self.owner, None)
         self.process.page.words[CURRENT] = IDLE
-        self.state = psutil.STATUS_RUNNING
+        self.state = "S"
         monkeypatch.setattr(self.process, "sample", lambda: Sample("1", 0, 0.0, self.state))
         self.children = AgentChildren({"1": self.process}, [])
         self.children.started(self.process, 1 << 22)  # more than any process id
@@ -92,7 +102,7 @@ def test_without_a_limit_nothing_is_checked(watched: Watched) -> None:
 
 def test_a_process_that_stays_stopped_is_ended(watched: Watched) -> None:
     now = time.monotonic()
-    watched.state = psutil.STATUS_STOPPED
+    watched.state = "T"
     for at_s in (1, 2, 3):
         assert [sample.id for sample in watched.watch.sample(now + at_s)[watched.owner]] == ["1"]
     assert watched.signals == []
@@ -103,10 +113,36 @@ def test_a_process_that_stays_stopped_is_ended(watched: Watched) -> None:
 
 def test_time_in_which_the_agent_itself_was_stopped_does_not_count(watched: Watched) -> None:
     now = time.monotonic()
-    watched.state = psutil.STATUS_STOPPED
+    watched.state = "T"
     watched.watch.sample(now + 1)
     watched.watch.sample(now + 60)  # all of the machine was suspended
     assert watched.signals == []
-    watched.state = psutil.STATUS_RUNNING
+    watched.state = "S"
     watched.watch.sample(now + 61)
     assert watched.process.stopped_since is None
+
+
+def test_a_sample_says_what_psutil_says_and_nothing_of_who_has_ended(own_process: HostedProcess) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", "sum(range(3_000_000)); print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout and child.stdout.readline()
+        own_process.pid = child.pid
+        waiting = psutil.Process(child.pid)
+        while waiting.status() != psutil.STATUS_SLEEPING:
+            time.sleep(0.01)
+        sample = own_process.sample()
+        assert sample is not None and sample.state == "S"
+        assert sample.cpu_s == pytest.approx(sum(waiting.cpu_times()[:2])) and sample.cpu_s > 0
+        assert sample.memory_bytes == pytest.approx(waiting.memory_info().rss, rel=0.1)
+        os.kill(child.pid, signal.SIGSTOP)
+        while waiting.status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
+        sample = own_process.sample()
+        assert sample is not None and sample.state == "T"
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert own_process.sample() is None, "it is there until its parent has waited for it"
+    assert own_process.sample() is None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import io
 import os
 import re
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +19,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk import rl
+from ropewalk.rl import in_process
 from ropewalk.rl.environments.gymnasium_vector import GymnasiumVectorEnvironment
 from ropewalk.rl.environments.serial import EPISODES_OF_A_LIFE, SerialVectorEnvironment
 from ropewalk.rl.logs.where_time_goes import TimeShares
@@ -122,6 +127,58 @@ class HangsWhileGated:
 
 class Enough(BaseException):
     """Ends a run from its logger."""
+
+
+class Hangs(gymnasium.Env[Any, Any]):
+    """Its twentieth step does not return before a line of progress has named it."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, step: int) -> None:
+        self.step_that_hangs, self.num_steps = step, 0
+        self.named = threading.Event()
+
+    def reset(self, **options: Any) -> Any:
+        if self.step_that_hangs == 0:
+            assert self.named.wait(100)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.num_steps += 1
+        if self.num_steps == self.step_that_hangs:
+            assert self.named.wait(100)
+        return np.zeros(2, np.float32), 0.0, self.num_steps % 15 == 0, False, {}
+
+
+@pytest.mark.parametrize(("step", "call"), [(20, "step 5"), (0, "reset")])
+@pytest.mark.parametrize("ends", [False, True])
+def test_one_process_names_the_call_while_it_lasts(
+    step: int, call: str, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its progress is told by the thread that waits in the environment; so another one has to tell it."""
+    monkeypatch.setattr(in_process, "CallWatch", functools.partial(CallWatch, slow_s=1e-3))
+    told: list[tuple[Any, str]] = []
+    file = io.StringIO()
+    terminal = rl.TerminalLogger(0.0, file)
+
+    def log(label: str, row: Any) -> None:
+        terminal(label, row)
+        if "has not returned for" in (bound := str(row["bound"])):
+            told.append((row["steps"], bound))
+            hanging.named.set()
+            if ends:
+                raise Enough
+
+    hanging = Hangs(step)
+    experiment = rl.Experiment(rl.A2C(unroll=8, envs=1), lambda seed: hanging, rl.MLP((4,)), steps=32)
+    with pytest.raises(Enough) if ends else contextlib.nullcontext():
+        assert experiment.run(log=log).counters.steps >= 32
+    steps, bound = told[0]
+    episode = derived_seed(0, "episode", 0, 0, 1 if step else 0)
+    assert bound.startswith(f"{call} of environment 0 of group 0, episode seed {episode}, has not returned for ")
+    assert steps == (15 if step else 0), "of the blocks before"
+    assert bound in file.getvalue()
 
 
 @pytest.mark.usefixtures("shared_session")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from ropewalk.tracking.conversion import add_numbers, numbers_of, to_number
+from ropewalk.tracking.conversion import NO_NAMES, add_numbers, numbers_of, to_number
+from ropewalk.tracking.records import packed, unpacked
 
 
 @pytest.mark.parametrize(
@@ -48,11 +49,42 @@ def test_names_are_strings() -> None:
 
 
 def test_names_that_are_logged_again_are_the_same_list() -> None:
-    names, numbers = numbers_of({"a": 1.0, "b": 2.0}, [])
-    again, others = numbers_of({"a": 3.0, "b": 4.0}, names)
-    assert again is names and (numbers, others) == ([1.0, 2.0], [3.0, 4.0])
-    assert numbers_of({"b": 1.0, "a": 2.0}, names) == (["b", "a"], [1.0, 2.0])
-    assert numbers_of({"a": 1, "b": {"c": 2.0}}, names) == (["a", "b/c"], [1.0, 2.0])
-    assert numbers_of({}, names) == ([], [])
+    first, numbers = numbers_of({"a": 1.0, "b": 2.0}, NO_NAMES)
+    again, others = numbers_of({"a": 3.0, "b": 4.0}, first)
+    assert again.names is first.names and (numbers, others) == (packed([1.0, 2.0]), packed([3.0, 4.0]))
+    assert unpacked(numbers_of({}, first)[1]) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "names", "numbers"),
+    [
+        ({"b": 1.0, "a": 2.0}, ["b", "a"], [1.0, 2.0]),
+        ({"a": 1, "b": {"c": 2.0}}, ["a", "b/c"], [1.0, 2.0]),
+        ({"a": np.array([1.0]), "b": True}, ["a", "b"], [1.0, 1.0]),
+        ({"a": 5.0, "b": torch.tensor(0.5)}, ["a", "b"], [5.0, 0.5]),
+        ({}, [], []),
+    ],
+)
+def test_values_of_another_kind_than_before_are_taken_as_they_are(
+    values: dict[str, Any], names: list[str], numbers: list[float]
+) -> None:
+    before, _ = numbers_of({"a": 1.0, "b": 2.0}, NO_NAMES)
+    found, given = numbers_of(values, before)
+    assert (found.names, unpacked(given)) == (names, numbers)
+    assert unpacked(numbers_of({"a": 7.0, "b": 8.0}, found)[1]) == [7.0, 8.0]
+
+
+def test_a_value_that_is_no_number_is_refused_among_names_that_were_logged_before() -> None:
+    before, _ = numbers_of({"a": 1.0, "b": 2.0}, NO_NAMES)
+    with pytest.raises(TypeError, match="metric 'b' is 'x' of type str"):
+        numbers_of({"a": 1.0, "b": "x"}, before)
     with pytest.raises(TypeError, match="name of a metric"):
-        numbers_of({3: 1.0}, [])  # type: ignore[dict-item]
+        numbers_of({3: 1.0}, NO_NAMES)  # type: ignore[dict-item]
+
+
+def test_tensors_that_need_gradients_are_logged_without_a_warning() -> None:
+    """PyTorch warns of `float(tensor)`."""
+    loss, logged = torch.tensor(0.5, requires_grad=True), NO_NAMES
+    for _ in range(3):
+        logged, numbers = numbers_of({"loss": loss}, logged)
+        assert unpacked(numbers) == [0.5]

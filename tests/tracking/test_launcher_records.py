@@ -14,7 +14,7 @@ from ropewalk.processes.record_relay import RecordBatch, RecordRelay
 from ropewalk.tracking import launcher_records, record_decoder
 from ropewalk.tracking.launcher_records import LauncherRecords
 from ropewalk.tracking.record_frames import frames_of
-from ropewalk.tracking.records import Metrics, NoteAdded, OwnerIs, Record, RunCreated
+from ropewalk.tracking.records import MetricColumns, Metrics, NoteAdded, OwnerIs, Record, RunCreated
 
 
 class Sink:
@@ -103,8 +103,9 @@ def test_records_of_each_process_come_whole_though_batches_end_anywhere(launcher
         (written("run-a", CREATED), "wrote RunCreated, which only its launcher may"),
         (written("run-a", OwnerIs("n1", 1, 1, "boot")), "wrote OwnerIs, which only its launcher may"),
         (written("run-a", Metrics("", ["loss"], [], 1, 1.0)), "wrote 1 names of metrics with 0 values"),
+        (written("run-a", Metrics("", ["loss"], bytes(12), 1, 1.0)), "wrote 1 names of metrics with 1.5 values"),
     ],
-    ids=["of others", "forged", "RunCreated", "OwnerIs", "uneven"],
+    ids=["of others", "forged", "RunCreated", "OwnerIs", "uneven", "odd bytes"],
 )
 def test_a_record_that_a_process_may_not_write_is_refused_once_and_others_are_taken(
     launcher: Launcher, data: bytes, words: str
@@ -119,8 +120,14 @@ def test_a_record_that_a_process_may_not_write_is_refused_once_and_others_are_ta
 
 @pytest.mark.parametrize(
     "data",
-    [b"\xff" * 9, b"\x03\x00\x00abc", written("run-a", "no record"), written("run-a", [127, "", 1.0])],
-    ids=["no frame", "no msgpack", "no struct", "no such tag"],
+    [
+        b"\xff" * 9,
+        b"\x03\x00\x00abc",
+        written("run-a", "no record"),
+        written("run-a", [127, "", 1.0]),
+        written("run-a", MetricColumns("", ["loss"], bytes(8), bytes(8), bytes(8))),
+    ],
+    ids=["no frame", "no msgpack", "no struct", "no such tag", "columns"],
 )
 def test_bytes_that_are_no_records_end_the_stream_of_their_process_alone(launcher: Launcher, data: bytes) -> None:
     launcher.take("a", written("run-a", note("before")) + data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -144,7 +145,7 @@ def test_a_population_that_is_asked_to_pause_goes_on_from_its_checkpoint(
     assert run.state == "paused"
     monkeypatch.setenv("ROPEWALK_CONTINUE", run.id)  # as `ropewalk runs continue` does
     result = evaluate(es(), sphere, generations=4, checkpoint=saved, track=True, progress=False)
-    assert only(store).state == "done" and len(store.attempts(run.id)) == 2
+    assert only(store).state == "done" and [one.from_step for one in store.attempts(run.id)] == [0, 2]
     assert values(store, run, "max") == [row["max"] for row in result.table]
     assert result.table[-1]["max"] == evaluate(es(), sphere, generations=4, progress=False).table[-1]["max"]
 
@@ -279,6 +280,25 @@ def test_a_trainer_that_is_asked_to_pause_does_so_at_its_checkpoint_and_to_stop_
     assert ended == {"paused": 2, "stopped": 1}
 
 
+def test_an_attempt_of_a_trainer_says_from_which_step_it_goes_on(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = torch.ones(8, 4), torch.zeros(8, 4)
+    with trainer_of(inline=True, track=True) as trainer:
+        trainer.step(x, y)
+        trainer.step(x, y)
+        trainer.save(tmp_path / "saved")
+    run = only(store)
+    (first,) = store.attempts(run.id)
+    monkeypatch.setenv("ROPEWALK_CONTINUE", run.id)
+    with trainer_of(inline=True, track=True) as trainer:
+        trainer.load(tmp_path / "saved")
+        trainer.step(x, y)
+    before, second = store.attempts(run.id)
+    assert before == first and (first.from_step, second.from_step) == (0, 2)
+    assert (second.outcome, second.host, second.pid) == ("done", first.host, first.pid)
+
+
 def test_an_exception_in_the_loop_of_a_trainer_is_the_cause_of_its_end(store: RunStore) -> None:
     with pytest.raises(LookupError), trainer_of(inline=True, track=True):
         raise LookupError("no more data")
@@ -298,3 +318,15 @@ def test_an_experiment_keeps_the_rows_of_its_log(store: RunStore, actors: int) -
     assert max(store.points(run.id, "steps", "table").values) >= 64
     if not actors:
         assert len(values(store, run, "score", "validation")) == 2
+
+
+def test_an_attempt_of_an_experiment_says_from_which_step_it_goes_on(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = rl.PPO(envs=2, unroll=8)
+    experiment = rl.Experiment(agent, rl.Gymnasium("CartPole-v1"), steps=16, checkpoint=tmp_path / "saved")
+    experiment.run(log="silent", track=True)
+    run = only(store)
+    monkeypatch.setenv("ROPEWALK_CONTINUE", run.id)
+    dataclasses.replace(experiment, steps=32).run(log="silent", track=True)
+    assert [one.from_step for one in store.attempts(run.id)] == [0, 16]

@@ -7,12 +7,12 @@ import os
 import struct
 import tracemalloc
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ropewalk.errors import FrameError
 from ropewalk.transport import frames

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace as replace_field
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace as replace_field
 
 from ropewalk.errors import TransportRefused
 from ropewalk.transport.credentials import AllowList, Credentials

@@ -35,7 +35,7 @@ class Worker:
         self.process = subprocess.Popen(
             [sys.executable, "-c", "import receiver; receiver.main()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        facts = dataclasses.replace(main_facts(), habits=b"")  # what it leaves open at its end is nobody's affair
+        facts = msgspec.structs.replace(main_facts(), habits=b"")  # what it leaves open at its end is nobody's affair
         pickle.dump((msgspec.msgpack.encode(facts), sys.path), self.process.stdin)
 
     def __call__(self, function, *args):

@@ -41,7 +41,8 @@ class JobOutput:
     """The log of a job, of which engines return the last part only."""
 
     def __init__(self, engine: Engine, run: Submission) -> None:
-        self._engine = engine
+        self.engine = engine
+        """Where the job runs."""
         self._run = run
         self._seen = ""
 
@@ -59,7 +60,7 @@ class JobOutput:
     def _whole_lines(self, *, everything: bool) -> str:
         with contextlib.suppress(EngineError, OSError):  # not started yet, or forgotten; its state says so
             kept = output_of(self._run)
-            text = kept.read_text(errors="replace") if kept.exists() else self._engine.logs(self._run.job)
+            text = kept.read_text(errors="replace") if kept.exists() else self.engine.logs(self._run.job)
             return text if everything else text[: text.rfind("\n") + 1]
         return ""
 
@@ -91,21 +92,25 @@ def open_output(run: Submission) -> Generator[OutputSource]:
 
 
 def show(run: Submission, num_lines: int, *, follow: bool, as_json: bool = False) -> RunState | None:
-    """Print the last lines, and with `follow` all later lines until the run has ended; then return its state."""
+    """Print the last lines, and with `follow` all later lines until the run has ended.
+
+    Returns:
+        Its state, if it has ended, or if it has no lines.
+    """
     with open_output(run) as output:
-        _print(run, output.tail(num_lines), as_json)
+        _print(run, lines := output.tail(num_lines), as_json)
         if not follow:
-            return None
-        for state in _until_ended(run):
+            return None if lines else state_of(run)
+        for state in _until_ended(run, output.engine if isinstance(output, JobOutput) else None):
             _print(run, output.read_new(everything=not state.is_live), as_json)
             if not state.is_live:
                 return state
     return None
 
 
-def _until_ended(run: Submission) -> Iterator[RunState]:
+def _until_ended(run: Submission, engine: Engine | None) -> Iterator[RunState]:
     while True:
-        state = state_of(run)  # before the lines are read: those of an ended run are complete
+        state = state_of(run, engine)  # before the lines are read: those of an ended run are complete
         yield state
         time.sleep(_LOOK_HERE_S if run.is_local else _LOOK_S)
 

@@ -164,9 +164,11 @@ def export(
     form: Annotated[str, typer.Option("--format", help="csv or jsonl (points), or json (all but points).")] = "csv",
     group: Annotated[str | None, typer.Option("--group", help="Only metrics of this group.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write (default: print).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     store: Store = None,
 ) -> None:
     """Export the metrics of runs, one line for each point, or everything else that is known about them."""
+    form = "json" if as_json else form
     if form not in _FORMATS:
         raise failure(f"--format is one of {', '.join(_FORMATS)}, not {form!r}", 2)
     with opened(store) as opened_store:

@@ -33,7 +33,7 @@ import psutil
 
 from ropewalk.atomic_files import boot_id, replace_file
 from ropewalk.engines import make_engine
-from ropewalk.engines.engine import JobState, JobStatus
+from ropewalk.engines.engine import Engine, JobState, JobStatus
 from ropewalk.errors import RopewalkError
 from ropewalk.process_start import start_ticks
 from ropewalk.settings import state_folder
@@ -215,14 +215,19 @@ def states(runs: Sequence[Submission]) -> list[RunState]:
         return list(executor.map(state_of, runs))
 
 
-def state_of(run: Submission) -> RunState:
-    """Return the state of a run."""
+def state_of(run: Submission, engine: Engine | None = None) -> RunState:
+    """Return the state of a run.
+
+    Args:
+        run: the run.
+        engine: the engine of its job, if there is one at hand; otherwise one is made for this call.
+    """
     folder = folder_of(run.id)
     known = _ended(run, folder)
     if known:
         return known
     if not run.is_local:
-        return _state_of_job(run, folder)
+        return _state_of_job(run, folder, engine)
     if process_of(run):
         return RunState(run, "running")
     if run.host != platform.node():
@@ -258,22 +263,24 @@ def living(facts: RunProcess) -> psutil.Process | None:
     return None
 
 
-def _state_of_job(run: Submission, folder: Path) -> RunState:
+def _state_of_job(run: Submission, folder: Path, known: Engine | None) -> RunState:
     try:
-        engine = make_engine(run.engine, run.options)
+        engine = known or make_engine(run.engine, run.options)
         try:
             status = engine.poll([run.job])[run.job]
             if status.state is JobState.ENDED:
                 keep_output(run, engine.logs(run.job))
+                state = _keep_end(run, folder, status)
                 engine.cancel([run.job])  # some engines keep ended jobs until they are cancelled
+                return state
         finally:
-            engine.close()
+            if known is None:
+                engine.close()
     except (RopewalkError, OSError) as error:
         return RunState(run, "unknown", reason=f"the engine does not say: {error}")
-    if status.state is JobState.ENDED:
-        return _keep_end(run, folder, status)
     if status.state is JobState.LOST:
-        return RunState(run, "lost", reason=status.reason or "the engine does not know its job any more")
+        lost = RunState(run, "lost", reason=status.reason or "the engine does not know its job any more")
+        return _ended(run, folder) or lost  # another process may have kept its end just now
     return RunState(run, status.state.value, reason=status.reason)
 
 

@@ -24,7 +24,7 @@ from ropewalk.cli import placing
 from ropewalk.cli.run import bounds_or_refuse, show_dry_run
 from ropewalk.cli.submissions import RunProcess, RunSpec, Submission, forget_old, make_folder, write
 from ropewalk.engines import make_engine
-from ropewalk.engines.engine import JobSpec, Reach
+from ropewalk.engines.engine import JobSpec
 from ropewalk.errors import RopewalkError
 from ropewalk.interpreters import import_environment, module_command
 from ropewalk.processes.code_bundle import find_project, make_bundle
@@ -153,11 +153,6 @@ def _start(errand: RunSpec, folder: Path) -> None:
 def _submit_job(errand: RunSpec, run_id: str, folder: Path, chosen: Settings) -> str:
     engine = make_engine(chosen.engine, chosen.engine_options)
     try:
-        if engine.reach is Reach.CARRIED:
-            raise RopewalkError(
-                f"the engine {chosen.engine!r} ends its jobs with the connection that started them, so nothing that it "
-                "starts outlives this command; log in there and submit with --engine local"
-            )
         options = engine.launcher_options(chosen.engine_options)
         code = b""
         if chosen.code == "bundle":
@@ -172,6 +167,7 @@ def _submit_job(errand: RunSpec, run_id: str, folder: Path, chosen: Settings) ->
             stdin=msgspec.json.encode(errand) + b"\n" + code,
             folder=str(folder),
             time_limit_s=chosen.time_limit_s,
+            outlives=True,
         )
         return engine.submit(spec, 1, run_id, "launcher")[0]
     finally:

@@ -7,11 +7,13 @@ packages add engines by the entry point group `ropewalk.engines`, whose entries 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ropewalk.engines.engine import Engine
 from ropewalk.errors import EngineError, UnknownEngine
 from ropewalk.families import Family
+
+if TYPE_CHECKING:
+    from ropewalk.engines.engine import Engine
 
 ENGINES: Family[str] = Family(
     "engine",
@@ -54,6 +56,8 @@ def make_engine(name: str, options: Mapping[str, object] | None = None) -> Engin
         EngineError: a package or command that the engine needs is not installed, or does not work here.
         SettingsError: the engine has no such option, or the option cannot have that value.
     """
+    from ropewalk.engines.engine import Engine  # agents and their processes need none
+
     made: Callable[[Mapping[str, object]], Any] = ENGINES.member(name)
     engine = made(options or {})
     if not isinstance(engine, Engine):

@@ -21,9 +21,6 @@ from typing import Any, Self
 from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.errors import EngineError
 
-DOOR_VARIABLE = "ROPEWALK_DOOR"
-"""The environment variable with the path of the socket at which a job listens."""
-
 
 class Reach(enum.Enum):
     """How the launcher and the jobs of an engine connect."""
@@ -80,11 +77,14 @@ class JobSpec:
     """The host on which the job has to run, one of `Engine.places`; empty leaves the choice to the engine."""
     away_from: Sequence[str] = ()
     """Jobs whose hosts may have been lost a short time ago: an engine that chooses hosts prefers other ones."""
+    outlives: bool = False
+    """Whether the job goes on without the process that submits it, as a submitted launcher does. The jobs of most
+    engines do so in any case; those of `Reach.CARRIED` otherwise end with the connection."""
     door: bool = False
     """For `Reach.CARRIED`: whether the job listens at a unix socket that `Engine.door` leads to.
 
     The engine makes a folder on the job's host that only this user may enter, before any other process learns its name,
-    and gives the job the path of the socket to make there in the variable `DOOR_VARIABLE`."""
+    and gives the job the path of the socket to make there in the variable `surroundings.DOOR_VARIABLE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +241,11 @@ class Engine(abc.ABC):
         Raises:
             EngineError: such a launcher could not use the engine; the message says which option it needs.
         """
+        if self.reach is Reach.CARRIED:
+            raise EngineError(
+                f"the engine {self.name!r} ends its jobs with the connection that started them, so nothing that it "
+                "starts outlives this command; log in there and submit with --engine local"
+            )
         return dict(options)
 
     @abc.abstractmethod

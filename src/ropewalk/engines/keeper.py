@@ -7,6 +7,14 @@
 It arrives as text over the connection, so it is one file, imports nothing but the standard library, and leaves no file
 on the host. Its standard input is a dead-man switch: when it ends (the launcher or its ssh is gone), or nothing arrives
 before a timeout (the cable is cut, which sshd does not report), every job ends, with all its descendants.
+
+One kind of job outlives the connection, the launcher of a submitted run. It has a keeper of its own, which has no
+connection, and leaves in the user's state folder what a later connection asks for:
+
+    ~/.local/state/ropewalk/jobs/<job>/     mode 0700 (XDG_STATE_HOME moves it)
+        keeper                              the process of its keeper: passes SIGTERM on to the job
+        output                              the whole output of the job
+        ended                               how it ended
 """
 
 from __future__ import annotations
@@ -35,8 +43,14 @@ MARK = "ssh-"
 """Begins the value of `JOB`, and distinguishes the jobs of this engine from those of others on the same host."""
 FOLDER = "/tmp"
 """The folder of agents' sockets; another folder may have a path that is too long for a socket."""
+KEPT = f"{MARK}kept-"
+"""Begins the value of `JOB` of a job that outlives its connection."""
 _TAIL_BYTES = 16 * 1024
+_OUTPUT_BYTES = 256 * 1024
+"""The most output of a job that outlives its connection, in one answer."""
 _CHUNK_BYTES = 64 * 1024
+_FORGET_S = 30 * 86_400.0
+"""Seconds after the end of a job that outlived its connection, after which its record is removed."""
 _ROOM_BYTES = 1 << 20
 """Free space that a job needs for its socket and its log; with less it would fail soon, with a worse message."""
 _END_S = 2.0
@@ -63,12 +77,29 @@ class Keeper:
             "find": lambda order: [[run, job] for run, job in {(run, job) for _, run, job in _marked()}],
             "version": lambda order: _version(),
             "kill": lambda order: _kill_marked(order["job"]),
+            "detach": _detach,
+            "state": lambda order: _state_of(_folder_of(order["job"])),
+            "output": lambda order: _output_of(_folder_of(order["job"]), order["after"]),
+            "signal": lambda order: _signal_keeper(_folder_of(order["job"])),
+            "forget": _forget,
         }
 
     def serve(self) -> None:
         """Carry out orders until the launcher is gone, then end every job and return."""
-        _prctl(_SET_CHILD_SUBREAPER)
+        self._prepare()
         os.set_blocking(1, False)  # a launcher that does not read must not keep us from noticing that it is gone
+        self._selector.register(0, selectors.EVENT_READ, self._hear)
+        self._tell(news="ready", facts=_facts())
+        self._listening, self._heard = True, time.monotonic()
+        try:
+            while self._listening and time.monotonic() - self._heard < self._silence_s:
+                self._watch(1, selectors.EVENT_WRITE, self._speak if self._news else None)
+                self._turn()
+        finally:
+            self._end_all()
+
+    def _prepare(self) -> None:
+        _prctl(_SET_CHILD_SUBREAPER)
         woken, wake = os.pipe()
         os.set_blocking(woken, False)
         os.set_blocking(wake, False)
@@ -77,31 +108,24 @@ class Keeper:
         signal.signal(signal.SIGCHLD, _nothing)
         signal.signal(signal.SIGHUP, _nothing)
         signal.signal(signal.SIGTERM, self._pass_on)
-        self._selector.register(0, selectors.EVENT_READ, self._hear)
         self._selector.register(woken, selectors.EVENT_READ, lambda: os.read(woken, 4096))
-        self._tell(news="ready", facts=_facts())
-        try:
-            self._loop()
-        finally:
-            self._end_all()
 
-    def _loop(self) -> None:
-        self._listening, heard = True, time.monotonic()
-        while self._listening and time.monotonic() - heard < self._silence_s:
-            self._watch(1, selectors.EVENT_WRITE, self._speak if self._news else None)
-            for key, _ in self._selector.select(0.5):
-                if key.fd == 0:
-                    heard = time.monotonic()
-                with contextlib.suppress(BlockingIOError):
-                    key.data()
-            self._reap()
-            for name, job in list(self._jobs.items()):
-                if time.monotonic() > job.deadline:
-                    self._end(name, "its time limit was over")
+    def _turn(self) -> None:
+        """Wait for something to happen, for half a second at most, and act on it."""
+        for key, _ in self._selector.select(0.5):
+            with contextlib.suppress(BlockingIOError):
+                key.data()
+        self._reap()
+        for name, job in list(self._jobs.items()):
+            if time.monotonic() > job.deadline:
+                self._end(name, "its time limit was over")
 
     def _hear(self) -> None:
+        self._heard = time.monotonic()
         data = os.read(0, _CHUNK_BYTES)
         self._listening = bool(data)
+        if b"\n" not in data:  # a large order that takes long on a slow link, during which no beat comes through
+            self._tell(news="receiving")
         self._orders += data
         *lines, self._orders = self._orders.split(b"\n") if b"\n" in data else [self._orders]
         for line in lines:
@@ -223,6 +247,7 @@ class _KeptJob:
         os.set_blocking(self.process.stdin.fileno(), False)
         os.set_blocking(self.process.stdout.fileno(), False)
         self._left = memoryview(base64.b64decode(order["stdin"]))
+        self._output: int | None = order.get("output")
         self._oom_kills = _oom_kills()
         self.deadline = time.monotonic() + (order["time_limit_s"] or float("inf"))
         self.tail = bytearray()
@@ -234,6 +259,9 @@ class _KeptJob:
         data = os.read(self.process.stdout.fileno(), _CHUNK_BYTES)
         self.tail += data
         del self.tail[:-_TAIL_BYTES]
+        if self._output is not None:
+            with contextlib.suppress(OSError):  # the disk is full
+                os.write(self._output, data)
         return bool(data)
 
     def feed(self) -> bool:
@@ -264,6 +292,137 @@ class _KeptJob:
         if code == -signal.SIGKILL and _oom_kills() > self._oom_kills:
             return "its host ran out of memory, and the kernel killed it"
         return f"ended by signal {-code} on its host, which did not come from its launcher"
+
+
+class _LoneKeeper(Keeper):
+    """The keeper of a job that outlives the connection: ends with its job."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(float("inf"))
+        self._folder = folder
+
+    def keep(self, order: dict[str, Any], started: int) -> None:
+        """Run a job to its end; writes to the descriptor `started` why it cannot start, and then closes it."""
+        try:
+            self._prepare()
+            (self._folder / "keeper").write_text(" ".join(_identity(os.getpid())))
+            self._start({**order, "output": 2})
+        except (OSError, ValueError) as error:
+            os.write(started, str(error).encode())
+            return
+        os.close(started)
+        while self._jobs:
+            self._turn()
+
+    def _tell(self, **news: object) -> None:
+        if news["news"] == "ended":
+            (self._folder / "ending").write_text(json.dumps({"code": news["code"], "why": news["why"]}))
+            os.replace(self._folder / "ending", self._folder / "ended")
+
+
+# Jobs that outlive the connection
+
+
+def _folder_of(job: str) -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(state, "ropewalk", "jobs", job)
+
+
+def _detach(order: dict[str, Any]) -> None:
+    """Start a job with a keeper of its own; does nothing if it was started before, and the answer was lost."""
+    folder = _folder_of(order["job"])
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for old in folder.parent.iterdir():  # nobody has asked for their end
+        with contextlib.suppress(OSError):
+            if time.time() - (old / "ended").stat().st_mtime > _FORGET_S:
+                shutil.rmtree(old)
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    said, say = os.pipe()
+    _prctl(_SET_CHILD_SUBREAPER, 0)  # or it would become our child, and end with us
+    if (between := os.fork()) == 0:
+        try:
+            if os.fork() == 0:
+                _become_lone(folder, say)
+                _LoneKeeper(folder).keep(order, _SAY)
+        except BaseException as error:
+            sys.excepthook(type(error), error, error.__traceback__)  # into the output of the job, once that is there
+        finally:
+            os._exit(0)
+    os.close(say)
+    os.waitpid(between, 0)
+    _prctl(_SET_CHILD_SUBREAPER)
+    with open(said, "rb") as report:
+        why = report.read()
+    if why:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise OSError(_text(why))
+
+
+_SAY = 3
+"""The descriptor on which a new keeper says why its job cannot start."""
+
+
+def _become_lone(folder: Path, say: int) -> None:
+    """Leave the connection: sshd keeps it open while one process has a descriptor of it."""
+    os.setsid()
+    os.dup2(say, _SAY, inheritable=False)
+    os.dup2(os.open("/dev/null", os.O_RDWR), 0)
+    os.dup2(0, 1)
+    os.dup2(os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
+    os.closerange(_SAY + 1, 1 << 16)
+
+
+def _identity(pid: int) -> list[str]:
+    """Return what distinguishes a process from any other of this host, ever; raises OSError if it is gone."""
+    facts = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    if facts[0] in "ZX":
+        raise ProcessLookupError(pid)
+    return [str(pid), facts[19], Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()]
+
+
+def _keeper_of(folder: Path) -> int:
+    """Return the process id of a job's keeper; 0 if it is gone."""
+    with contextlib.suppress(OSError, ValueError):
+        known = (folder / "keeper").read_text(encoding="ascii").split()
+        return int(known[0]) if known == _identity(int(known[0])) else 0
+    return 0
+
+
+def _state_of(folder: Path) -> dict[str, object]:
+    if _keeper_of(folder):
+        return {"state": "running"}
+    try:
+        return {"state": "ended", **json.loads((folder / "ended").read_bytes())}
+    except FileNotFoundError:
+        return {"state": "lost" if folder.exists() else "unknown"}
+
+
+def _output_of(folder: Path, after: int) -> list[object]:
+    """Return the position of the end of the output, and the output after a position; of much output the last part."""
+    with open(folder / "output", "rb") as file:
+        file.seek(max(after, file.seek(0, os.SEEK_END) - _OUTPUT_BYTES))
+        data = file.read(_OUTPUT_BYTES)
+        return [file.tell(), base64.b64encode(data).decode()]
+
+
+def _signal_keeper(folder: Path) -> None:
+    if keeper := _keeper_of(folder):
+        os.kill(keeper, signal.SIGTERM)
+
+
+def _forget(order: dict[str, Any]) -> None:
+    """End a job that outlives its connection, and remove what it left."""
+    folder = _folder_of(order["job"])
+    _kill_marked(order["job"])
+    deadline = time.monotonic() + 2 * _END_S  # its keeper kills what carries no mark, and writes how the job ended
+    while (keeper := _keeper_of(folder)) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    if keeper:
+        _kill([keeper])
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _private_folder() -> str:

@@ -24,10 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-# Not imported in `kill`: an import at the end of a program can make Python forget that Ctrl-C ended it (its `eval`
-# does), and exit with 1 instead of by SIGINT, so that a loop of a shell continues with the next program.
-import psutil
-
+from ropewalk.descendants import descendants
 from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import usable_cpus
@@ -81,8 +78,10 @@ class LocalEngine(Engine):
 
     def find(self, run_id: str) -> list[str]:
         with self._lock:
-            mine = [id for id, job in self._jobs.items() if job.run_id == run_id and job.exit_code() is None]
-            return mine + [id for id, run in self._others().items() if run == run_id]
+            mine = [id for id, job in self._jobs.items() if job.run_id == run_id]
+            if mine:  # this is its launcher, and has started all of its jobs: no look at the processes of the host
+                return [id for id in mine if self._jobs[id].exit_code() is None]
+            return [id for id, run in self._others().items() if run == run_id]
 
     def runs(self) -> dict[str, list[str]]:
         with self._lock:
@@ -162,13 +161,11 @@ class _LocalJob:
         """End the job, its group and its descendants at once; does nothing if it has ended."""
         if self.exit_code() is not None:
             return
-        descendants: list[psutil.Process] = []
-        with contextlib.suppress(psutil.Error):
-            descendants = psutil.Process(self.process.pid).children(recursive=True)
+        found = descendants(self.process.pid)
         self._end_group()
-        for descendant in descendants:
-            with contextlib.suppress(psutil.Error):
-                descendant.kill()
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     def wait(self) -> None:
         """Wait until a killed job is gone, reap it, and end its descendants."""

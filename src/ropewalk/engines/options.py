@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 import re
 import typing
@@ -145,6 +144,8 @@ def _flag(value: object) -> bool:
 def _list(value: object) -> list[str]:
     if isinstance(value, str) and value.startswith("["):  # as in ropewalk.toml
         with contextlib.suppress(ValueError, RecursionError):
+            import json  # takes 1 ms, for which a first process would wait
+
             value = json.loads(value)
     if isinstance(value, str):
         return [word.strip() for word in value.split(",") if word.strip()]

@@ -5,15 +5,18 @@
 
 There is one `ssh` for each host, for any number of jobs and doors, and one keeper at its other end (`keeper`), which
 ends every job when the connection ends or falls silent. So jobs do not outlive their launcher, and nothing is left on
-a host. A job goes to the host with the fewest jobs that can hold it, if there is one. A host that cannot be reached,
-cannot start a job or was lost is skipped for `_AVOIDED_S`, so that other hosts can take its jobs; that is an error only
-if no host is left.
+a host. Only a launcher that is submitted goes on, with a keeper of its own (`ssh_launcher`).
+
+A job goes to the host with the fewest jobs that can hold it, if there is one. A host that cannot be reached, cannot
+start a job or was lost is skipped for `_AVOIDED_S`, so that other hosts can take its jobs; that is an error only if no
+host is left.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import logging
 import math
 import os
@@ -24,7 +27,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from ropewalk.engines import keeper, ssh_checks, ssh_command, ssh_connection
+from ropewalk.engines import keeper, ssh_checks, ssh_command, ssh_connection, ssh_launcher
 from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
@@ -77,15 +80,24 @@ class SshEngine(Engine):
             _check_config(self._options.config_file)
         self.python = self._options.interpreter
         self._hosts = {entry: Host.parse(entry) for entry in self._options.hosts}
+        launcher = self._options.launcher_host
+        self._known = {**self._hosts, launcher: Host.parse(launcher)}
         self._connections: dict[str, SshConnection] = {}
         self._told: set[str] = set()
         """Hosts of which the user knows that they cannot be used."""
         self._lost_at: dict[str, float] = {}
         self._jobs: dict[str, _SshJob] = {}
+        self._outputs: dict[str, ssh_launcher.LauncherOutput] = {}
+        """The outputs of submitted launchers that were asked for."""
         self._closed = False
 
     def submit_all(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> Iterable[str]:
         self._closed = False
+        if spec.outlives:
+            entry = self._options.launcher_host
+            name = ssh_launcher.start(lambda: self._connected(entry), spec, run_id, request_id)
+            yield f"{entry}/{name}"
+            return
         left = count
         unfit: dict[str, str] = {}
         while left > 0:
@@ -99,6 +111,9 @@ class SshEngine(Engine):
         return states
 
     def cancel(self, ids: Sequence[str]) -> None:
+        for connection, name in map(self._launcher_of, filter(ssh_launcher.is_launcher, ids)):
+            ssh_launcher.end(connection, name)
+        ids = [id for id in ids if not ssh_launcher.is_launcher(id)]
         jobs = [job for id in ids if (job := self._jobs.get(id)) and job.is_alive]
         for job in jobs:
             job.connection.tell("end", job=job.name)
@@ -112,12 +127,25 @@ class SshEngine(Engine):
                 self._kill_found(id)
         self._close_idle()
 
+    def ask_to_end(self, ids: Sequence[str], grace_s: float) -> bool:
+        launchers = [self._launcher_of(id) for id in ids if ssh_launcher.is_launcher(id)]
+        for connection, name in launchers:
+            connection.ask("signal", job=name)
+        return len(launchers) == len(ids)
+
+    def launcher_options(self, options: Mapping[str, object]) -> dict[str, object]:
+        # Explicitly empty, because the file of settings that goes there may name those of this machine.
+        there = {**options, "config_file": self._options.launcher_config_file, "identity_file": ""}
+        entry = self._options.launcher_host
+        ssh_launcher.check(self._connected(entry), there, self._options, logger)
+        return there
+
     def find(self, run_id: str) -> list[str]:
         is_ours = any(run == run_id for run, _ in self._requests)  # if so, hosts that got no job have none of it
-        return self._runs(self._connections if is_ours else self._hosts).get(run_id, [])
+        return self._runs(self._connections if is_ours else self._known).get(run_id, [])
 
     def runs(self) -> dict[str, list[str]]:
-        return self._runs(self._hosts)
+        return self._runs(self._known)
 
     def _runs(self, entries: Iterable[str]) -> dict[str, list[str]]:
         alive: dict[str, list[str]] = {}
@@ -134,6 +162,8 @@ class SshEngine(Engine):
         return alive
 
     def logs(self, id: str) -> str:
+        if ssh_launcher.is_launcher(id):
+            return self._outputs.setdefault(id, ssh_launcher.LauncherOutput()).read(*self._launcher_of(id))
         job = self._jobs.get(id)
         if job is None:
             return ""
@@ -156,13 +186,15 @@ class SshEngine(Engine):
         )
 
     def check(self) -> list[EngineFinding]:
+        return [ssh_checks.client(), *itertools.chain.from_iterable(self.check_hosts().values())]
+
+    def check_hosts(self) -> dict[str, list[EngineFinding]]:
+        """Return the findings on each host, by its entry."""
         failures = self._connect(self._hosts)
-        there = [self._connections[entry] for entry in self._hosts if entry not in failures]
-        findings = [ssh_checks.client()]
-        findings += [EngineFinding(f"host {entry}", False, why) for entry, why in failures.items()]
+        there = {entry: self._connections[entry] for entry in self._hosts if entry not in failures}
+        findings = {entry: [EngineFinding(f"host {entry}", False, why)] for entry, why in failures.items()}
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ropewalk-ssh-check") as threads:
-            for of_host in threads.map(ssh_checks.of_host, there):
-                findings += of_host
+            findings.update(zip(there, threads.map(ssh_checks.of_host, there.values()), strict=True))
         self._close_idle()
         return findings
 
@@ -206,6 +238,8 @@ class SshEngine(Engine):
                 self._connections.pop(entry).close()
 
     def _status(self, id: str) -> JobStatus:
+        if ssh_launcher.is_launcher(id):
+            return ssh_launcher.status(*self._launcher_of(id))
         job = self._jobs.get(id)
         if job is None:
             return self._status_of_found(id)
@@ -241,6 +275,26 @@ class SshEngine(Engine):
         entry, _, name = id.rpartition("/")
         is_there = name.startswith(keeper.MARK) and entry in self._hosts and not self._is_avoided(entry)
         return (self._connections[entry] if is_there and not self._connect([entry]) else None), name
+
+    def _launcher_of(self, id: str) -> tuple[SshConnection, str]:
+        """Return a connection to the host of a submitted launcher, and the name of its job there.
+
+        Raises:
+            EngineError: the host cannot be reached.
+        """
+        entry, _, name = id.rpartition("/")
+        self._known.setdefault(entry, Host.parse(entry))
+        return self._connected(entry), name
+
+    def _connected(self, entry: str) -> SshConnection:
+        """Return a connection to a host.
+
+        Raises:
+            EngineError: the host cannot be reached.
+        """
+        if failures := self._connect([entry]):
+            raise EngineError(failures[entry])
+        return self._connections[entry]
 
     # Placing
 
@@ -342,7 +396,7 @@ class SshEngine(Engine):
 
         def connect(entry: str) -> SshConnection | EngineError:
             try:
-                return ssh_connection.connect(self._hosts[entry], self._options)
+                return ssh_connection.connect(self._known[entry], self._options)
             except EngineError as error:
                 return error
 

@@ -46,7 +46,7 @@ def of_host(connection: SshConnection) -> list[EngineFinding]:
     free = facts["free"]
     return [
         EngineFinding(f"host {entry}", True, f"{facts['name']}, {facts['cpus']} CPUs, {shown_size(facts['memory'])}"),
-        _version(connection),
+        version(connection),
         EngineFinding(
             f"space in {keeper.FOLDER} on {entry}",
             free > _ROOM_BYTES,
@@ -74,7 +74,7 @@ def require_forwarding(connection: SshConnection) -> None:
             raise EngineError(finding.detail)
 
 
-def _version(connection: SshConnection) -> EngineFinding:
+def version(connection: SshConnection) -> EngineFinding:
     """Check the version of Ropewalk; Python has our minor version, or there would be no connection."""
     facts = connection.facts
     python, theirs = facts["executable"], connection.ask("version")

@@ -49,6 +49,10 @@ class SshOptions:
 
     If empty, the path of the launcher's interpreter: right for a shared home and for machines that are set up alike.
     """
+    launcher: str = ""
+    """The host on which `ropewalk submit` starts the launcher, written as in `hosts`; the first of them if empty."""
+    launcher_config_file: str = ""
+    """The configuration that ssh reads on that host for a submitted launcher, instead of ~/.ssh/config there."""
     connect_timeout: int = 10
     """Seconds in which a host has to answer."""
     server_alive_interval: int = 2
@@ -68,6 +72,8 @@ class SshOptions:
             Host.parse(entry)
             if entry in self.hosts[:number]:
                 raise ValueError(f"the host {entry!r} is listed twice")
+        if self.launcher:
+            Host.parse(self.launcher)
         if self.user and not _USER.fullmatch(self.user):
             raise ValueError(f"`user` must be a user's name, not {self.user!r}")
         if self.port is not None and not 1 <= self.port <= 65535:
@@ -75,9 +81,14 @@ class SshOptions:
         for name in ("connect_timeout", "server_alive_interval", "server_alive_count_max"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be 1 or more, not {getattr(self, name)}")
-        for name in ("identity_file", "config_file", "python"):
+        for name in ("identity_file", "config_file", "launcher_config_file", "python"):
             if any(not sign.isprintable() for sign in getattr(self, name)):
                 raise ValueError(f"`{name}` must be a path, not {getattr(self, name)!r}")
+
+    @property
+    def launcher_host(self) -> str:
+        """The host of a launcher that is submitted."""
+        return self.launcher or self.hosts[0]
 
     @property
     def silence_s(self) -> float:

@@ -123,6 +123,8 @@ class SshConnection:
         self._answers: dict[int, dict[str, Any]] = {}
         self._number = 0
         self._greeted = self._closing = self._is_turned_away = False
+        self._receiving_at = -math.inf
+        """When the keeper last said that it is receiving a large order."""
         self._silent_since = time.monotonic()
         if shutil.which("ssh") is None:
             raise EngineError("the command ssh was not found; install the client of OpenSSH, or put it on the PATH")
@@ -164,7 +166,9 @@ class SshConnection:
     def answer(self, number: int) -> Any:
         """Wait for the answer to an order; as `ask`."""
         with self._lock:
-            self._changed.wait_for(lambda: number in self._answers or self.gone, _ANSWER_S)
+            while not self._changed.wait_for(lambda: number in self._answers or self.gone, _ANSWER_S):
+                if time.monotonic() - self._receiving_at > _ANSWER_S:
+                    break
             answer = self._answers.pop(number, None)
         if answer is None:
             raise EngineError(self.gone or f"{self.host.entry} has not answered for {_ANSWER_S:g} s")
@@ -381,6 +385,8 @@ class SshConnection:
                 case "ready":
                     self.facts = dict(news["facts"])
                     self.clock_skew_s = float(self.facts["time"]) - time.time()
+                case "receiving":
+                    self._receiving_at = time.monotonic()
                 case "ended":
                     self.endings[news["job"]] = Ending(int(news["code"]), str(news["why"]), str(news["log"]))
                 case _ if news["to"] != _NO_ANSWER:

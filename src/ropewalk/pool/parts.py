@@ -8,6 +8,8 @@ _lazy = LazyNames(globals())
 
 with _lazy:
     from ropewalk.control.server import ControlServer as ControlServer
+    from ropewalk.engines.resources import check_resources as check_resources
+    from ropewalk.pool.callbacks import Callbacks as Callbacks
     from ropewalk.pool.dispatcher import Dispatcher as Dispatcher
     from ropewalk.pool.imap_feeders import ImapFeeders as ImapFeeders
     from ropewalk.pool.job_submitter import JobSubmitter as JobSubmitter

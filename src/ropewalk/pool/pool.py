@@ -25,7 +25,6 @@ from ropewalk import interpreter_ahead
 from ropewalk.errors import PoolClosed, TaskCancelled
 from ropewalk.escaping import escaped
 from ropewalk.pool import parts
-from ropewalk.pool.callbacks import Callbacks
 from ropewalk.pool.pool_arguments import PoolSize, check_worker_arguments
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.user_frames import user_frames_only
@@ -123,6 +122,8 @@ class Pool:
     ) -> None:
         self._state = TERMINATE  # until it runs
         check_worker_arguments(initializer, maxtasksperchild, max_deaths, task_timeout_s, preload)
+        if resources is not None:
+            parts.check_resources(resources)
         size = PoolSize.of(processes, min_processes, max_processes, idle_s)
         if session is None and context is None:
             interpreter_ahead.begin(engine)
@@ -131,7 +132,7 @@ class Pool:
         outer = f"{outside.name}/" if outside else ""  # a pool inside a worker is named after it
         self.name: str = escaped(name) if name else f"{outer}pool-{next(_pool_numbers)}"
         self._pid = os.getpid()
-        self._callbacks = Callbacks()
+        self._callbacks = parts.Callbacks()
         with self._released_on_error():
             num_workers, elasticity = size.start(self._session.default_size)
             process = parts.ProcessSpec(

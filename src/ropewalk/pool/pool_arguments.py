@@ -5,9 +5,10 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from ropewalk.pool.scaling import Elasticity
+if TYPE_CHECKING:
+    from ropewalk.pool.scaling import Elasticity
 
 
 def check_worker_arguments(
@@ -35,8 +36,7 @@ def check_worker_arguments(
         raise TypeError(f"initializer must be callable, not {initializer!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class PoolSize:
+class PoolSize(NamedTuple):
     """How many workers a pool has; made by `of`, which checks it."""
 
     processes: int | None
@@ -76,6 +76,8 @@ class PoolSize:
             default: the number of CPUs that the pool may use.
         """
         if self.bounds is not None:
+            from ropewalk.pool.scaling import Elasticity  # not before the interpreter of the agent starts
+
             least, most = self.bounds
             most = max(least, default) if most is None else most
             return (least if self.processes is None else self.processes), Elasticity(least, most, self.idle_s)

@@ -13,7 +13,6 @@ import contextlib
 import multiprocessing
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -33,8 +32,7 @@ _MAX_FDS = 32
 """File descriptors in one message; the kernel takes at most 253."""
 
 
-@dataclass(slots=True, eq=False)
-class RemoteWorker:
+class RemoteWorker(msgspec.Struct, eq=False):
     """A worker as the launcher knows it. The caller holds the pool's lock."""
 
     id: str
@@ -47,7 +45,7 @@ class RemoteWorker:
     link: Link | None = None
     ready: bool = False
     stopping: bool = False
-    known: dict[str, int] = field(default_factory=dict[str, int])
+    known: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     """Ids of the constants that it has, with their numbers on its link."""
     next_number: int = 0
     num_done: int = 0

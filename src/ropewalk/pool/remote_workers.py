@@ -13,7 +13,8 @@ import signal
 import threading
 import time
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+
+import msgspec
 
 from ropewalk.errors import RopewalkError
 from ropewalk.pool.remote_worker import RemoteWorker
@@ -89,7 +90,7 @@ class RemoteWorkers:
         if self.take_no_more:
             return
         for rank in self.scaling.missing():
-            spec = replace(self._options.process, rank=rank)
+            spec = msgspec.structs.replace(self._options.process, rank=rank)
             id = self._session.processes.start(spec, self._owner)
             self.by_id[id] = RemoteWorker(id, rank, spec.name, next_identity(), self._session.blobs)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ropewalk.pool.constants import Constant
 from ropewalk.pool.messages import CallKind
 from ropewalk.transport.frames import Part
 
 
-@dataclass(slots=True, eq=False)
-class Content:
+class Content(msgspec.Struct, eq=False):
     """The content of a unit's tasks, ready to send."""
 
     kind: int

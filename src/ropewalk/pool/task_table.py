@@ -24,8 +24,9 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from ropewalk.pool.chunking import Pace
 
@@ -35,8 +36,7 @@ _LOOK_S = 10e-6
 """...of this many seconds for each of those workers."""
 
 
-@dataclass(slots=True, eq=False)
-class TaskUnit:
+class TaskUnit(msgspec.Struct, eq=False):
     """Items that are sent together."""
 
     job: Any
@@ -53,7 +53,7 @@ class TaskUnit:
     """Whether its worker reports no results before the whole unit has ended."""
     avoids: Collection[str] = ()
     """Hosts whose workers do not get it."""
-    deaths: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+    deaths: dict[int, list[str]] = msgspec.field(default_factory=dict[int, list[str]])
     """Causes of the deaths of workers, by item."""
     cancelled: bool = False
     num_ended: int = 0
@@ -92,15 +92,14 @@ class GivenUp(NamedTuple):
     """Causes of the deaths it is blamed for, oldest first."""
 
 
-@dataclass(slots=True, eq=False)
-class _Worker:
+class _Worker(msgspec.Struct, eq=False):
     id: str
     units_left: int | None
     host: str = ""
     way_ns: float = 0.0
     """Nanoseconds of a round trip to the worker."""
     next_seq: int = 0
-    outstanding: deque[tuple[int, ItemSpan]] = field(default_factory=deque[tuple[int, ItemSpan]])
+    outstanding: deque[tuple[int, ItemSpan]] = msgspec.field(default_factory=deque[tuple[int, ItemSpan]])
     num_items: int = 0
     load_ns: float = 0.0
     draining: bool = False

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from ropewalk.pool.constants import Constant
 from ropewalk.processes.owner import ProcessSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a pool's workers are made; the names are those of the arguments of `Pool`, where they are explained."""
 
     process: ProcessSpec

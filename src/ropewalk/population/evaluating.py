@@ -287,12 +287,14 @@ class _RunObserver:
         self._generations, self._until = generations, until
         self._loop: EvaluationLoop
         self._watched: ObservedRun
+        self._has_resumed = False
         self._running: RunningEvaluation
 
     def restore(self, loop: EvaluationLoop) -> bool:
         """Bring the loop to where the newest checkpoint ends; returns whether nothing is left to do."""
         self._loop = loop
-        if not self._saved.restore(loop):
+        self._has_resumed = self._saved.restore(loop)
+        if not self._has_resumed:
             return False
         self._display.note(f"going on after generation {self._method.generation}, from {self._saved.path}")
         return bool(loop.rows) and self._is_enough(loop.rows[-1])
@@ -300,6 +302,8 @@ class _RunObserver:
     def begin(self, watched: ObservedRun, running: RunningEvaluation) -> None:
         """Set the run and the view that are told from now on."""
         self._watched, self._running = watched, running
+        if self._has_resumed:
+            watched.resumed_from(self._method.generation)
 
     def end_row(self, row: Row) -> bool:
         """Handle the end of a generation; returns whether it was the last one."""

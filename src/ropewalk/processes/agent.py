@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import shutil
 import signal
 import sys
 import time
@@ -33,7 +32,6 @@ from weakref import WeakSet
 import msgspec
 
 from ropewalk import injection
-from ropewalk.engines.engine import DOOR_VARIABLE
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import RopewalkError, TransportRefused
 from ropewalk.processes.agent_children import AgentChildren
@@ -42,7 +40,7 @@ from ropewalk.processes.blob_shelf import BlobShelf
 from ropewalk.processes.bounds import Bounds
 from ropewalk.processes.code_shelf import CodeShelf
 from ropewalk.processes.environment import snapshot
-from ropewalk.processes.fork_channel import ForkChannel
+from ropewalk.processes.fork_channel import ForkChannel, ForkServer, begin_fork_server
 from ropewalk.processes.hosted_process import HostedProcess
 from ropewalk.processes.launcher_watch import LauncherWatch
 from ropewalk.processes.messages import (
@@ -92,6 +90,7 @@ from ropewalk.processes.process_watch import LIMIT_CHECK_S, SAMPLE_S, ProcessWat
 from ropewalk.processes.record_forwarder import RecordForwarder
 from ropewalk.processes.rights import TO_AGENT, may_say
 from ropewalk.processes.service_questions import ServiceQuestions
+from ropewalk.surroundings import DOOR_VARIABLE
 from ropewalk.transport import kernel
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
@@ -115,18 +114,25 @@ _END_S = 1.0
 
 
 class HostAgent:
-    """One agent and the processes that it hosts."""
+    """One agent and the processes that it hosts.
 
-    def __init__(self, boot: AgentBoot) -> None:
+    Args:
+        boot: what its launcher has told it.
+        door: the path at which it listens, if the launcher comes to it by its engine.
+        fork_server: the fork server of processes that preload nothing, if it has begun.
+    """
+
+    def __init__(self, boot: AgentBoot, door: str, fork_server: ForkServer | None) -> None:
         self._boot = boot
         self._host = platform.node()
-        self._door = os.environ.pop(DOOR_VARIABLE) if boot.door else ""
+        self._door = door if boot.door else ""
         self._folder = boot.folder or os.path.dirname(self._door) or str(create_run_folder())
         self._claim = None if boot.folder else _claim(self._folder)
         self._loop = Loop()
         self._members = AllowList()
         self._processes: dict[str, HostedProcess] = {}
         self._fork_channels: dict[tuple[tuple[str, ...], tuple[str, ...]], ForkChannel] = {}
+        self._fork_server = fork_server
         self._blobs = BlobShelf(self._loop.call_later)
         self._exchange = BlobExchange(
             boot, self._loop, self._blobs, lambda message: self._tell(self._launcher, message)
@@ -197,7 +203,8 @@ class HostAgent:
             signal.signal(number, lambda number, _frame: self._loop.call_soon(lambda: self._asked_to_leave(number)))
         signal.signal(signal.SIGCHLD, lambda _number, _frame: self._loop.call_soon(self._reap))
         try:
-            self._fork_channel((), ())
+            self._fork_channel((), (), self._fork_server)
+            self._loop.call_soon(self._reap)  # it may have ended before this process took notice of that
             self._join_launcher()
             self._loop.call_later(SAMPLE_S, self._sample)
             self._loop.run()
@@ -374,10 +381,12 @@ class HostAgent:
             return None
         return folder
 
-    def _fork_channel(self, preload: tuple[str, ...], path: tuple[str, ...]) -> ForkChannel:
+    def _fork_channel(
+        self, preload: tuple[str, ...], path: tuple[str, ...], begun: ForkServer | None = None
+    ) -> ForkChannel:
         channel = self._fork_channels.get((preload, path))
         if channel is None:
-            channel = ForkChannel(preload, path, self._loop, self._forked, self._host_event)
+            channel = ForkChannel(preload, path, self._loop, self._forked, self._host_event, begun)
             self._fork_channels[preload, path] = channel
         return channel
 
@@ -480,6 +489,8 @@ class HostAgent:
         if self._meeting:
             self._meeting.close()
         if not self._boot.folder or (not self._told_to_end and self._launcher_watch.ends_soon()):
+            import shutil  # the usual agent needs none of it
+
             shutil.rmtree(self._folder, ignore_errors=True)  # ours, or no other process is left to do it
         if self._claim:
             self._claim.close()
@@ -522,6 +533,8 @@ def _claim(folder: str) -> FolderClaim:
     from ropewalk.processes.left_folders import FolderClaim, sweep  # an agent on the launcher's host needs neither
 
     sweep([Path(folder).parent])
+    import shutil
+
     disk = shutil.disk_usage(folder)
     if disk.total and disk.free < _ROOM_BYTES:  # a file system in memory without a limit says 0 for both
         shutil.rmtree(folder, ignore_errors=True)
@@ -530,16 +543,25 @@ def _claim(folder: str) -> FolderClaim:
 
 
 def main() -> None:
-    """Run an agent: its boot configuration comes on standard input, so that no secret is in argv."""
-    if not (data := sys.stdin.buffer.read()):  # begun ahead of a session that has not come about
-        return
-    boot = msgspec.json.decode(data, type=AgentBoot)
+    """Run an agent: its boot configuration comes on standard input, so that no secret is in argv.
+
+    What needs none of it is done before: an agent that was begun ahead of its session waits for that.
+    """
     injection.load("agent")
     kernel.raise_descriptor_limit()
+    door = os.environ.pop(DOOR_VARIABLE, "")
+    problem = kernel.what_keeps_processes_from_running()
+    fork_server = None
+    if not problem:
+        with contextlib.suppress(OSError):  # it is tried again, and reported, when it is needed
+            fork_server = begin_fork_server((), ())
+    if not (data := sys.stdin.buffer.read()):  # no session has come about
+        return
+    boot = msgspec.json.decode(data, type=AgentBoot)
     try:
-        if problem := kernel.what_keeps_processes_from_running():
+        if problem:
             raise TransportRefused(problem)
-        HostAgent(boot).run()
+        HostAgent(boot, door, fork_server).run()
     except TransportRefused as error:
         print(f"this agent on {platform.node()} cannot run: {error}", file=sys.stderr)
         sys.exit(REFUSED_EXIT_CODE)

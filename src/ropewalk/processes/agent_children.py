@@ -18,14 +18,16 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
-import psutil
-
 from ropewalk import injection
+from ropewalk.descendants import descendants, own_children
 from ropewalk.processes.fork_channel import ForkChannel
 from ropewalk.processes.hosted_process import HostedProcess
+
+_PAUSE_S = 0.001
+"""Pause between looks whether the last children have ended, in seconds."""
 
 
 class AgentChildren:
@@ -36,11 +38,13 @@ class AgentChildren:
         fork_channels: its fork servers.
     """
 
-    def __init__(self, processes: Mapping[str, HostedProcess], fork_channels: Collection[ForkChannel]) -> None:
+    def __init__(self, processes: dict[str, HostedProcess], fork_channels: Collection[ForkChannel]) -> None:
         self.by_pid: dict[int, HostedProcess] = {}
         """The hosted processes that have not ended."""
         self._processes = processes
         self._fork_channels = fork_channels
+        self._awaited: HostedProcess | None = None
+        """The process whose fork was awaited when this was last asked."""
         self._early_exits: dict[int, int] = {}
         """Exit codes of children that have ended while the answer to a fork was awaited."""
         self._orphans_wait = False
@@ -48,7 +52,12 @@ class AgentChildren:
 
     @property
     def _forks_awaited(self) -> bool:
-        return any(process.pid is None for process in self._processes.values())
+        # Asked at each answer of a fork server. Answers come in the order of the requests, so the newest process
+        # without one answers for many questions; looking at all took time with the square of their number.
+        known = self._awaited
+        if known is None or known.pid is not None or self._processes.get(known.start.id) is not known:
+            self._awaited = next((each for each in reversed(self._processes.values()) if each.pid is None), None)
+        return self._awaited is not None
 
     def started(self, process: HostedProcess, pid: int) -> None:
         """Note that a process was forked."""
@@ -120,22 +129,22 @@ class AgentChildren:
             if process.pid:
                 _kill_group(process.pid)
         deadline = time.monotonic() + timeout_s
-        while (children := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
-            for child in children:  # repeatedly: children that they leave behind become ours
-                with contextlib.suppress(psutil.Error):
-                    child.kill()
-            with contextlib.suppress(ChildProcessError):
+        with contextlib.suppress(ChildProcessError):  # there are none any more, and so no descendants either
+            while time.monotonic() < deadline:
+                for child in own_children():  # repeatedly: children that they leave behind become ours
+                    _kill(child)
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
-            time.sleep(0.002)
+                time.sleep(_PAUSE_S)
 
     def _end_orphans(self) -> None:
         if injection.visit:
             injection.visit("agent.before_looking", "")
         names = {process.start.name for process in self.by_pid.values()}
-        for orphan in psutil.Process().children():
-            if not self._is_expected(orphan.pid, names):
-                _kill_tree(orphan)
+        for orphan in own_children():
+            if not self._is_expected(orphan, names):
+                for pid in (orphan, *descendants(orphan)):
+                    _kill(pid)
 
     def _is_expected(self, pid: int, names: set[str]) -> bool:
         """Return whether a child of ours is a process that we started, or an orphan of one that is still running."""
@@ -151,6 +160,11 @@ class AgentChildren:
         return leader in (pid, os.getsid(0)) and self._forks_awaited
 
 
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def _kill_group(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
@@ -163,10 +177,3 @@ def _process_name(pid: int) -> str:
             if variable.startswith(b"ROPEWALK_PROCESS="):
                 return variable.partition(b"=")[2].decode(errors="replace")
     return ""
-
-
-def _kill_tree(root: psutil.Process) -> None:
-    with contextlib.suppress(psutil.Error):
-        for process in [root, *root.children(recursive=True)]:
-            with contextlib.suppress(psutil.Error):
-                process.kill()

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from ropewalk.engines.resources import Resources
 from ropewalk.processes.sizing import Share, fits
 from ropewalk.settings import Settings
@@ -88,9 +90,8 @@ class AgentRecord:
         return f"{self.id} on {self.host}" if self.host else self.id
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
-    """What a fleet needs to know of its launcher."""
+class Home(msgspec.Struct, frozen=True):
+    """What a fleet needs to know of its launcher. Its repr does not show the key."""
 
     run_id: str
     folder: Path
@@ -99,5 +100,8 @@ class Home:
     passport: Passport | None
     issue: Callable[[str], ProcessCertificate] | None
     """Issues certificates; None if no host speaks TLS."""
-    run_key: str = field(default="", repr=False)
+    run_key: str = ""
     """The key from which the keys of all services of the run follow; see `transport/tokens.py`."""
+
+    def __repr__(self) -> str:
+        return f"Home(run_id={self.run_id!r}, address={self.address!r})"

@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -45,15 +44,14 @@ BlobNews = ReadBlob | BlobProgress | BlobFetched | BlobNotFetched
 """What agents say of blobs."""
 
 
-@dataclass(slots=True, eq=False)
-class _Journey:
+class _Journey(msgspec.Struct, eq=False):
     """A large blob on its way to the hosts."""
 
     ref: BlobRef
     fd: int
     fan_out: FanOut
-    holders: list[object] = field(default_factory=list[object])
-    orders: dict[str, int] = field(default_factory=dict[str, int])
+    holders: list[object] = msgspec.field(default_factory=list[object])
+    orders: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     """The number of the last order to each host that was told to fetch it: answers to earlier ones do not count."""
 
 

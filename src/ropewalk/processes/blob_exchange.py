@@ -17,7 +17,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -64,8 +63,7 @@ _FROM_SOURCE = Limits(header_bytes=STRANGER.header_bytes, num_parts=1, frame_byt
 """What an agent accepts from one that it has dialled; from one that dials it accepts no parts."""
 
 
-@dataclass(slots=True, eq=False)
-class _Arrival:
+class _Arrival(msgspec.Struct, eq=False):
     """A blob that is being fetched."""
 
     owner: Link
@@ -80,7 +78,7 @@ class _Arrival:
     num_bytes: int = 0
     num_asked: int = 0
     num_told: int = 0
-    waiting: list[tuple[Link, ReadBlob]] = field(default_factory=list[tuple[Link, ReadBlob]])
+    waiting: list[tuple[Link, ReadBlob]] = msgspec.field(default_factory=list[tuple[Link, ReadBlob]])
     """Questions of other agents for bytes that are not here yet."""
 
 

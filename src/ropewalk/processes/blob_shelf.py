@@ -13,7 +13,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from ropewalk.processes.messages import BlobHere, Make, PutBlob
 from ropewalk.transport.blobs import BlobRef, pack, read_bytes
@@ -24,8 +25,7 @@ SPARE_S = 30.0
 successors need it."""
 
 
-@dataclass(slots=True)
-class _Blob:
+class _Blob(msgspec.Struct):
     ref: BlobRef
     fd: int
     owners: set[Link]

@@ -20,8 +20,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
+
+import msgspec
 
 from ropewalk import injection
 from ropewalk.engines.resources import blas_threads_environment, usable_cpus
@@ -41,9 +42,8 @@ _JOIN_S = 60.0
 """Timeout within which the process must become the agent's child, in seconds; after that it never will."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessContext:
-    """What a process knows of itself and of the session it runs in."""
+class ProcessContext(msgspec.Struct, frozen=True):
+    """What a process knows of itself and of the session it runs in. Its repr does not show the key."""
 
     credentials: Credentials
     name: str
@@ -55,12 +55,15 @@ class ProcessContext:
     page: TaskPage
     passport: Passport | None = None
     """Where this process is, in a run of several hosts."""
-    service_key: str = field(default="", repr=False)
+    service_key: str = ""
     """The key by which this process, if it serves others, checks their tokens; see `transport/tokens.py`."""
     records_fd: int = -1
     """The pipe for the records of runs, which the agent reads to the end also after this process was killed."""
     run: str = ""
     """The run to which this process may write records; see `ProcessSpec.run`."""
+
+    def __repr__(self) -> str:
+        return f"ProcessContext(name={self.name!r}, host={self.host!r})"
 
 
 current: ProcessContext | None = None

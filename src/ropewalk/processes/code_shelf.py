@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from ropewalk.errors import RopewalkError
-from ropewalk.processes.code_bundle import remap, remap_paths, unpack
 from ropewalk.processes.messages import StartProcess
 
 
@@ -18,7 +17,8 @@ class CodeShelf:
     """Where the files of each project are on this host.
 
     They are unpacked in a thread: thousands of files take seconds, in which the agent must answer heartbeats, or it
-    counts as lost. Everything else is for the thread of the loop.
+    counts as lost. Everything else is for the thread of the loop. What unpacks is imported then: most agents are
+    on the launcher's host, and unpack nothing.
 
     Args:
         folder: folder into which they are unpacked; made if missing.
@@ -42,8 +42,10 @@ class CodeShelf:
         """Start unpacking a project's files."""
         if id in self._threads:
             return
+        from ropewalk.processes.code_bundle import unpack  # not in the thread: this one may fork meanwhile
+
         self.expect(id)
-        thread = threading.Thread(target=self._unpack, args=(id, data), name="rw-unpack", daemon=True)
+        thread = threading.Thread(target=self._unpack, args=(unpack, id, data), name="rw-unpack", daemon=True)
         self._threads[id] = thread
         thread.start()
 
@@ -62,6 +64,8 @@ class CodeShelf:
         root = self._roots.get(start.code)
         if root is None:
             return start
+        from ropewalk.processes.code_bundle import remap, remap_paths
+
         folder = remap(start.folder, start.code_root, root)
         path = remap_paths(start.path, start.code_root, root)
         return msgspec.structs.replace(start, folder=folder, path=tuple(path))
@@ -72,7 +76,7 @@ class CodeShelf:
         for thread in self._threads.values():
             thread.join()
 
-    def _unpack(self, id: str, data: bytes) -> None:
+    def _unpack(self, unpack: Callable[..., Path], id: str, data: bytes) -> None:
         root = problem = ""
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)

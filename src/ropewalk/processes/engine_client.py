@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 _END_S = 3.0
 """How long agents may take to end their processes and themselves when the session ends, in seconds."""
-_POLL_HERE_S, _POLL_S = 0.005, 0.2
+_POLL_HERE_S, _POLL_S = 0.001, 0.2
 """Poll intervals in seconds: agents on this machine end within milliseconds; those of a cluster are asked about less
 often."""
 _SAID_CHARS = 2000

@@ -17,7 +17,8 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 LAUNCHER_SOURCE = ""
 """The launcher, among the sources."""
@@ -55,8 +56,7 @@ class FetchProblem(enum.Enum):
     """This host cannot hold it now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(msgspec.Struct, frozen=True):
     """An instruction: a host is to fetch the rest of the blob from a source."""
 
     host: str
@@ -105,8 +105,7 @@ class HostRoutes:
         self._cut_off = frozenset(often - connected)
 
 
-@dataclass(slots=True)
-class _Reader:
+class _Reader(msgspec.Struct):
     """A host that has the blob, or is to get it."""
 
     serves: bool
@@ -120,7 +119,7 @@ class _Reader:
     is_complete: bool = False
     source: str | None = None
     """None: it waits for room at another host, or is complete."""
-    given_up: set[str] = field(default_factory=set[str])
+    given_up: set[str] = msgspec.field(default_factory=set[str])
     """Sources from which it is not to fetch this blob any more."""
     num_complaints: int = 0
     """How many hosts have given it up as their source."""

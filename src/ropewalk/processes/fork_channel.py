@@ -7,7 +7,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
@@ -27,6 +27,32 @@ _LAST_WORDS_S = 0.5
 """How long the intermediate process between a dead fork server and a worker may take to report its fork, in seconds."""
 
 
+class ForkServer(NamedTuple):
+    """A fork server that was started, and our end of the channel to it."""
+
+    pid: int
+    channel: Channel
+
+
+def begin_fork_server(preload: tuple[str, ...], path: tuple[str, ...]) -> ForkServer:
+    """Start a fork server; only in a process with one thread.
+
+    Raises:
+        OSError: no process or no descriptor is left.
+    """
+    ours, theirs = Channel.pair()
+    try:
+        pid = os.fork()
+    except OSError:
+        ours.close()
+        theirs.close()
+        raise
+    if pid == 0:
+        _become_fork_server(theirs, preload, path)
+    theirs.close()
+    return ForkServer(pid, ours)
+
+
 class ForkChannel:
     """One fork server (for one set of modules, preloaded from one import path) and the requests it has not answered."""
 
@@ -37,6 +63,7 @@ class ForkChannel:
         loop: Loop,
         on_reply: Callable[[ForkReply], None],
         on_event: Callable[[str], None],
+        begun: ForkServer | None = None,
     ) -> None:
         self.pid = 0
         self._preload, self._path = preload, path
@@ -52,7 +79,7 @@ class ForkChannel:
         """Whether it has reported that it cannot import `preload`, and ends."""
         self._num_never_ready = 0
         self._deaths: deque[float] = deque(maxlen=_MAX_DEATHS)
-        self._begin()
+        self._begin(begun)
 
     def request(self, request: ForkRequest, fds: Sequence[int]) -> None:
         """Request a process; the answer comes by `on_reply`. The descriptors stay open until then."""
@@ -82,25 +109,15 @@ class ForkChannel:
         self._begin()
         return True
 
-    def _begin(self) -> None:
+    def _begin(self, begun: ForkServer | None = None) -> None:
         try:
-            ours, theirs = Channel.pair()
+            self.pid, self._channel = begun or begin_fork_server(self._preload, self._path)
         except OSError as error:
             self._fail_all(f"the agent cannot start a fork server: {error}")
             return
-        try:
-            pid = os.fork()  # the agent has one thread
-        except OSError as error:
-            ours.close()
-            theirs.close()
-            self._fail_all(f"the agent cannot start a fork server: {error}")
-            return
-        if pid == 0:
-            _become_fork_server(theirs, self._preload, self._path)
-        theirs.close()
-        ours.wait_at_most(0)
-        self.pid, self._channel, self._ready, self._cannot_import = pid, ours, False, False
-        self._loop.watch(ours.fileno(), self._read)
+        self._channel.wait_at_most(0)
+        self._ready, self._cannot_import = False, False
+        self._loop.watch(self._channel.fileno(), self._read)
 
     def _send(self) -> None:
         while self._ready and self._unsent and not self._full:
@@ -170,6 +187,8 @@ def _become_fork_server(channel: Channel, preload: tuple[str, ...], path: tuple[
         # be inherited by all processes, and each call of a process with handlers takes longer (`interrupts.may_block`).
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), 0)  # what the launcher tells the agent is not for it
         os.closerange(3, channel.fileno())
         os.closerange(channel.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
         fork_server.serve(channel, preload, path)

@@ -33,6 +33,8 @@ from ropewalk.transport import kernel
 from ropewalk.transport.channel import Channel
 from ropewalk.transport.named_memory import keep_memory_of_others
 
+_USUAL_ENTRIES = ("ropewalk.pool.worker", "ropewalk.compat.process_main")
+"""The modules in which most processes begin; each imports hardly more than the other."""
 _REQUESTS = msgspec.msgpack.Decoder(ForkRequest)
 
 
@@ -57,7 +59,10 @@ def serve(channel: Channel, preload: tuple[str, ...], path: tuple[str, ...]) -> 
     channel.send(msgspec.msgpack.encode(ForkReply("", 0 if problem else os.getpid(), problem)))
     if problem:
         return
-    entries: set[str] = set()
+    entries = set(_USUAL_ENTRIES)
+    for entry in _USUAL_ENTRIES:  # while nobody waits for them
+        _import_entry(entry)
+    _share_memory()
     while True:
         data, fds = channel.receive()
         if not data:
@@ -66,13 +71,23 @@ def serve(channel: Channel, preload: tuple[str, ...], path: tuple[str, ...]) -> 
         entry = request.start.entry.partition(":")[0]
         if entry not in entries:
             entries.add(entry)
-            with contextlib.suppress(Exception, SystemExit):  # the process itself meets the same error, and reports it
-                importlib.import_module(entry)  # once, here, instead of in every child
-            gc.collect()
-            gc.freeze()  # the collector of a child must not touch, and so copy, pages that all children share
+            _import_entry(entry)
+            _share_memory()
         _fork_twice(channel, request, fds)
         for fd in fds:
             os.close(fd)
+
+
+def _import_entry(entry: str) -> None:
+    """Import what processes begin in: once, here, instead of in every child."""
+    with contextlib.suppress(Exception, SystemExit):  # the process itself meets the same error, and reports it
+        importlib.import_module(entry)
+
+
+def _share_memory() -> None:
+    """Prevent the collectors of children from touching, and so copying, pages that all children share."""
+    gc.collect()
+    gc.freeze()
 
 
 def _fork_twice(channel: Channel, request: ForkRequest, fds: list[int]) -> None:

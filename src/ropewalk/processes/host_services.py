@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -49,8 +48,7 @@ _NEWS_S = 20.0
 ended."""
 
 
-@dataclass(slots=True)
-class _Service:
+class _Service(msgspec.Struct):
     """One service of one host.
 
     Attributes:
@@ -67,8 +65,10 @@ class _Service:
     agent: AgentRecord
     address: str = ""
     link: Link | None = None
-    asking: list[Then] = field(default_factory=list[Then])
-    doubting: list[tuple[AgentRecord | None, Then]] = field(default_factory=list[tuple["AgentRecord | None", Then]])
+    asking: list[Then] = msgspec.field(default_factory=list[Then])
+    doubting: list[tuple[AgentRecord | None, Then]] = msgspec.field(
+        default_factory=list[tuple["AgentRecord | None", Then]]
+    )
 
 
 class HostServices:

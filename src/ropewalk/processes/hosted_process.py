@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from pathlib import Path
 
-import psutil
-
+from ropewalk.process_start import has_ended, stat_fields
 from ropewalk.processes.messages import Sample, StartProcess
 from ropewalk.processes.output import LineAssembler, output_file_name
 from ropewalk.processes.page import CURRENT, IDLE, STARTED_NS, TaskPage, create_page
 from ropewalk.transport.link import Link
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class HostedProcess:
@@ -41,7 +42,6 @@ class HostedProcess:
         """For stdout and stderr."""
         self.records = -1
         """The pipe for records of runs; see `RecordForwarder`."""
-        self._samples: psutil.Process | None = None
         try:
             self.pipes = [self._open_pipe(), self._open_pipe()]
             page_fd = create_page()
@@ -100,18 +100,18 @@ class HostedProcess:
         """Return its current resource use; None if it does not exist (yet, or any more)."""
         if self.pid is None:
             return None
-        with contextlib.suppress(psutil.Error):
-            if self._samples is None:
-                self._samples = psutil.Process(self.pid)
-            with self._samples.oneshot():
-                cpu = self._samples.cpu_times()
-                return Sample(
-                    id=self.start.id,
-                    memory_bytes=self._samples.memory_info().rss,
-                    cpu_s=cpu.user + cpu.system,
-                    state=self._samples.status(),
-                )
-        return None
+        try:
+            fields = stat_fields(self.pid, 22)  # 6 µs; psutil reads three files in 50 µs
+        except OSError:
+            return None
+        if has_ended(fields):
+            return None
+        return Sample(
+            id=self.start.id,
+            memory_bytes=int(fields[21]) * _PAGE_BYTES,
+            cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
+            state=fields[0],
+        )
 
     def close(self) -> None:
         """Close its descriptors and the page."""

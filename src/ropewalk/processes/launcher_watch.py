@@ -9,11 +9,9 @@ Either is in addition to the end of the control link itself.
 
 from __future__ import annotations
 
-import contextlib
 import time
 
-import psutil
-
+from ropewalk.process_start import start_ticks
 from ropewalk.supervision.liveness import Lease, Liveness
 from ropewalk.transport import kernel
 from ropewalk.transport.link import Link
@@ -44,10 +42,10 @@ class LauncherWatch:
         try:
             fd = kernel.open_process(self._pid)
             if fd is None:
-                self._look_at(psutil.Process(self._pid))
+                self._look_at(start_ticks(self._pid))
             else:
                 self._loop.watch(fd, self._loop.stop)
-        except (ProcessLookupError, psutil.NoSuchProcess):
+        except ProcessLookupError:
             self._loop.stop()
 
     def begin_lease(self, link: Link, lease_s: float) -> None:
@@ -77,18 +75,18 @@ class LauncherWatch:
         """
         deadline = time.monotonic() + 2
         while self._pid and time.monotonic() < deadline:
-            try:
-                if psutil.Process(self._pid).status() == psutil.STATUS_ZOMBIE:
-                    return True
-            except psutil.Error:
+            if not start_ticks(self._pid):
                 return True
             time.sleep(0.02)
         return False
 
-    def _look_at(self, launcher: psutil.Process) -> None:
-        """Check periodically whether the launcher is alive, where this kernel does not report its end."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if launcher.is_running() and launcher.status() != psutil.STATUS_ZOMBIE:
-                self._loop.call_later(_LOOK_S, lambda: self._look_at(launcher))
-                return
-        self._loop.stop()
+    def _look_at(self, started: int) -> None:
+        """Check periodically whether the launcher is alive, where this kernel does not report its end.
+
+        Args:
+            started: when the launcher started; see `start_ticks`.
+        """
+        if started and start_ticks(self._pid) == started:
+            self._loop.call_later(_LOOK_S, lambda: self._look_at(started))
+        else:
+            self._loop.stop()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.messages import Exited, Sample
@@ -13,8 +14,7 @@ from ropewalk.transport.credentials import Credentials, ProcessCertificate
 from ropewalk.transport.link import Link
 
 
-@dataclass(slots=True)
-class ManagedProcess:
+class ManagedProcess(msgspec.Struct):
     """One process, from the request for it to its end."""
 
     spec: ProcessSpec
@@ -27,7 +27,7 @@ class ManagedProcess:
     link: Link | None = None
     """The link of the process until it ends."""
     pid: int = 0
-    asked_at: float = field(default_factory=time.monotonic)
+    asked_at: float = msgspec.field(default_factory=time.monotonic)
     """Monotonic time of the request."""
     run: str = ""
     """The run that it was given; see `ProcessSpec.run`."""

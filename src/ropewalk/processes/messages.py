@@ -368,6 +368,7 @@ class Sample(msgspec.Struct, tag=26, array_like=True, frozen=True):
     memory_bytes: int
     cpu_s: float
     state: str
+    """The kernel's letter for what it does; see proc(5)."""
 
 
 class Samples(msgspec.Struct, tag=27, array_like=True, frozen=True):

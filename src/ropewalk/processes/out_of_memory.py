@@ -14,16 +14,16 @@ process was killed by SIGKILL, not by us, while a counter rose that no other dea
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 WINDOW_S = 10.0
 """Seconds for which a kill that no death has explained may explain one: a process that holds much memory takes a while
 to end."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryKills:
+class MemoryKills(msgspec.Struct, frozen=True):
     """How often the kernel has killed a process for lack of memory; None where it does not say."""
 
     cgroup: int | None = None

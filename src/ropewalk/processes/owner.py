@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from ropewalk.engines.resources import Resources
 from ropewalk.processes.messages import Exited, NotStarted, TaskReport
@@ -16,8 +17,7 @@ EMPTY_PAGE = PageReport(IDLE, 0.0, 0, b"", b"", b"")
 """The report of a process that has done nothing, or about which nothing is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSpec:
+class ProcessSpec(msgspec.Struct, frozen=True):
     """A process to start."""
 
     group: str
@@ -28,12 +28,12 @@ class ProcessSpec:
     """`module:function`; called in the new process with its `ProcessContext`."""
     codec: Codec
     """The protocol of its link to the owner."""
-    resources: Resources = field(default_factory=Resources)
+    resources: Resources = msgspec.field(default_factory=Resources)
     bounded: bool = False
     """Whether the process is limited to its resources on its host, and refused if no host has as many."""
     preload: tuple[str, ...] = ()
     """Modules that the fork server imports; one whose name ends in "?" is skipped where it is not installed."""
-    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """Variables on top of those of this process at the time of the request."""
     limits_threads: bool = True
     """Whether numerical libraries get as many threads as it has CPUs, where no variable says how many."""

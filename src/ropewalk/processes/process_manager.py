@@ -16,7 +16,6 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -74,8 +73,7 @@ _LAST_WORDS_S = 3.0
 a lost host."""
 
 
-@dataclass(frozen=True, slots=True)
-class Beginning:
+class Beginning(msgspec.Struct, frozen=True):
     """What every process of a session begins with."""
 
     id_end: str = ""
@@ -83,7 +81,7 @@ class Beginning:
 
     It tells the launcher their host.
     """
-    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    variables: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """The variables of the program at its beginning, in a run of several hosts."""
     code: CodeBundle | None = None
     """The project's files, for other hosts."""

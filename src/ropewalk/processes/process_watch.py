@@ -7,8 +7,6 @@ import os
 import signal
 import time
 
-import psutil
-
 from ropewalk.processes.agent_children import AgentChildren
 from ropewalk.processes.hosted_process import HostedProcess
 from ropewalk.processes.memory_limit import overuse
@@ -21,6 +19,8 @@ SAMPLE_S = 1.0
 """Interval of `sample`, in seconds."""
 LIMIT_CHECK_S = 0.05
 """Interval in seconds at which the time limit of a process's tasks is checked."""
+_STOPPED = "T"
+"""The state of a process that was stopped; see proc(5)."""
 _STOPPED_LIMIT_S = 3.0
 """A process that stays stopped (SIGSTOP) this long is killed and replaced (seconds)."""
 _STACK_DUMP_S = 0.1
@@ -55,7 +55,7 @@ class ProcessWatch:
             if sample is None:
                 continue
             samples.setdefault(process.owner, []).append(sample)
-            if sample.state != psutil.STATUS_STOPPED:
+            if sample.state != _STOPPED:
                 process.stopped_since = None
             elif process.stopped_since is None or was_away:
                 process.stopped_since = now

@@ -9,7 +9,8 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.agent_record import AgentRecord
@@ -24,8 +25,7 @@ _LOOK_S = 0.002
 """Seconds between looks for the answers of agents; they come within a round trip."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordBatch:
+class RecordBatch(msgspec.Struct, frozen=True):
     """Bytes that a process has written to its record pipe; they may end in the middle of a record."""
 
     process: str
@@ -43,7 +43,7 @@ class RecordBatch:
     data: bytes
     is_last: bool
     """Whether the source has ended, so that nothing follows."""
-    seen: Callable[[], None] = field(repr=False)
+    seen: Callable[[], None]
     """To be called once, from any thread, when the data is handled: the agent holds back more than 1 MiB that is not.
     """
 

@@ -18,7 +18,6 @@ Owners are told of their processes on the loop's thread and must not block there
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import os
 import queue
@@ -28,6 +27,8 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ropewalk import interpreter_ahead
 from ropewalk.engines import make_engine
@@ -417,7 +418,7 @@ class Session:
                 self._ways = messages.ways = RelayRouter(
                     self._fleet, self.loop, self._listener, self._passport.ip, tell
                 )
-                self._passport = dataclasses.replace(self._passport, detour=self._ways.reach)
+                self._passport = msgspec.structs.replace(self._passport, detour=self._ways.reach)
         if beginning.code:
             self._code_sender = CodeSender(beginning.code, self.blobs)
         self.processes.use(self._fleet, self._code_sender)

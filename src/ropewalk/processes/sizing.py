@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ropewalk.engines.engine import HostSlots
 from ropewalk.engines.resources import HostCapacity, Resources
@@ -23,8 +24,7 @@ PerJob = Mapping[Resources, int | None]
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """The part of a host that one agent may use."""
 
     slots: int | None

@@ -1,7 +1,13 @@
 """The actors of an asynchronous program: they collect blocks and deliver them, and carry on whatever they lose.
 
-With inference servers an actor holds no network, and has two groups of environments: one of them is stepped while the
-other one waits for its actions, so that neither the server nor the actor waits for the other.
+With inference servers an actor holds no network, and has two groups of environments, which ask by one call:
+
+    group 0: step ─▶ request ─┐                  ┌─▶ choice ─▶ step
+                              ├─ RemotePolicy ───┤
+    group 1: step ─▶ request ─┘  .act_together   └─▶ choice ─▶ step
+
+A call costs several times what a small network costs, and nearly the same for twice the rows. While an actor steps its
+environments, the server acts for the others.
 """
 
 from __future__ import annotations
@@ -9,13 +15,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Protocol
+from concurrent.futures import Future
+from typing import Protocol, TypeAlias
 
 import ropewalk as rw
 from ropewalk.errors import NotFinite, StreamLost
@@ -26,7 +30,7 @@ from ropewalk.rl.blocks import Block
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.inference.remote_policy import RemotePolicy
 from ropewalk.rl.inference.server import InferenceServer
-from ropewalk.rl.policies.policy import Policy
+from ropewalk.rl.policies.policy import ActionChoice, ActionRequest, Policy
 from ropewalk.rl.telling_slow_calls import slow_calls_told
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.variables import Variables
@@ -50,58 +54,62 @@ def async_actor(learners: Sequence[AsyncLearner], assembly: Assembly, inference:
         inference: chooses the actions; None: a policy here does.
     """
     replica, spec = rw.current_node().replica, assembly.spec()
+    learner = learners[replica % len(learners)]
     with one_torch_thread():
         if inference is None:
-            acting = _OwnPolicy(learners[0], assembly, spec, replica)
-            with _OwnGroups().watched_for(learners[0], replica) as own:
-                _act(_learner_of(replica, learners), assembly, acting, spec, replica, own)
-            return
-        groups = [replica * GROUPS_OF_REMOTE_ACTOR + index for index in range(GROUPS_OF_REMOTE_ACTOR)]
-        own = _OwnGroups()
-
-        def act(group: int) -> None:
-            try:
-                _act(_learner_of(group, learners), assembly, _CentralPolicy(inference, group), spec, group, own)
-            finally:
-                own.over.set()  # an actor with half of its environments would not be noticed
-
-        with own.watched_for(learners[0], replica), ThreadPoolExecutor(len(groups)) as threads:
-            for each in [threads.submit(act, group) for group in groups]:
-                each.result()
+            acting: _Acting = _OwnPolicy(learners[0], assembly, spec, replica)
+            groups = [replica]
+        else:
+            acting = _CentralPolicy(inference, keeps_to=replica)
+            groups = [replica * GROUPS_OF_REMOTE_ACTOR + index for index in range(GROUPS_OF_REMOTE_ACTOR)]
+        collectors: dict[int, Collector] = {}
+        with slow_calls_told(learners[0], replica, lambda: calls_under_way(collectors)):
+            drive([_act(learner, assembly, acting, spec, group, collectors) for group in groups], acting)
 
 
-def _learner_of(group: int, learners: Sequence[AsyncLearner]) -> AsyncLearner:
-    return learners[group % len(learners)]
+_Steps: TypeAlias = Generator[ActionRequest, tuple[ActionChoice, float], None]
+"""What a group does, up to where it needs actions; see `Collector.steps`."""
 
 
-@dataclass(frozen=True)
-class _OwnGroups:
-    """The groups of environments of this actor.
+def drive(groups: Sequence[_Steps], acting: _Acting) -> None:
+    """Let groups step in turn, and choose the actions of all of them at once, until all have ended.
 
-    Attributes:
-        over: set when one of them has ended, so that the others end.
-        collectors: of the current lives, by group.
+    Raises:
+        Exception: what a group or `choose` raises; the other groups are closed.
     """
+    waiting: dict[_Steps, ActionRequest] = {}
+    with contextlib.ExitStack() as closing:
+        for group in groups:
+            closing.enter_context(contextlib.closing(group))
+            with contextlib.suppress(StopIteration):
+                waiting[group] = next(group)
+        while waiting:
+            began = time.perf_counter()
+            choices = acting.choose(list(waiting.values()))
+            seconds = (time.perf_counter() - began) / len(waiting)
+            for group, choice in zip(list(waiting), choices, strict=True):
+                try:
+                    waiting[group] = group.send((choice, seconds))
+                except StopIteration:
+                    del waiting[group]
 
-    over: threading.Event = field(default_factory=threading.Event)
-    collectors: dict[int, Collector] = field(default_factory=dict[int, Collector])
 
-    @contextlib.contextmanager
-    def watched_for(self, learner: AsyncLearner, actor: int) -> Generator[_OwnGroups]:
-        """Tell a learner of calls of environments that have not returned, while the block runs."""
-        with slow_calls_told(learner, actor, lambda: calls_under_way(self.collectors)):
-            yield self
+_Collecting: TypeAlias = Generator[ActionRequest, tuple[ActionChoice, float], Block]
 
 
 class _Acting(Protocol):
     """Where the actions of a group come from."""
 
-    def begin(self, life: int) -> Policy:
-        """Return the policy of a new life."""
+    def begin(self, group: int, life: int) -> Policy:
+        """Return the policy of a new life of a group."""
         ...
 
-    def collect(self, collector: Collector, num_steps: int) -> Block:
-        """Collect a block with the newest weights."""
+    def collect(self, collector: Collector, num_steps: int) -> _Collecting:
+        """Collect a block with the newest weights, in the steps of `Collector.steps`."""
+        ...
+
+    def choose(self, requests: Sequence[ActionRequest]) -> Sequence[ActionChoice]:
+        """Return what was asked for."""
         ...
 
 
@@ -114,35 +122,41 @@ class _OwnPolicy:
         self._variables: Variables | None = None
         self._loaded: Collector | None = None
 
-    def begin(self, life: int) -> Policy:
-        del life
+    def begin(self, group: int, life: int) -> Policy:
+        del group, life
         return self._policy
 
-    def collect(self, collector: Collector, num_steps: int) -> Block:
+    def collect(self, collector: Collector, num_steps: int) -> _Collecting:
         newest = self._learner.newest_variables(self._variables.version if self._variables else -1)
         if newest is not None:
             self._variables = newest
         if self._variables is not None and (newest is not None or self._loaded is not collector):
             collector.load(self._variables)
             self._loaded = collector
-        return collector.collect(num_steps)
+        return collector.steps(num_steps)
+
+    def choose(self, requests: Sequence[ActionRequest]) -> Sequence[ActionChoice]:
+        return [request.chosen() for request in requests]
 
 
 class _CentralPolicy:
     """The policy of an inference server, whose weights may change within a block: the oldest ones count."""
 
-    def __init__(self, inference: InferenceServer, group: int) -> None:
-        self._inference, self._group = inference, group
-        self._policy: RemotePolicy | None = None
+    def __init__(self, inference: InferenceServer, keeps_to: int) -> None:
+        self._inference, self._keeps_to = inference, keeps_to
+        self._policies: dict[int, RemotePolicy] = {}
 
-    def begin(self, life: int) -> Policy:
-        self._policy = RemotePolicy(self._inference, self._group, f"{self._group}#{life}")
-        return self._policy
+    def begin(self, group: int, life: int) -> Policy:
+        policy = RemotePolicy(self._inference, group, f"{group}#{life}", keeps_to=self._keeps_to)
+        self._policies[group] = policy
+        return policy
 
-    def collect(self, collector: Collector, num_steps: int) -> Block:
-        assert self._policy is not None
-        block = collector.collect(num_steps)
-        return dataclasses.replace(block, version=self._policy.take_version())
+    def collect(self, collector: Collector, num_steps: int) -> _Collecting:
+        block = yield from collector.steps(num_steps)
+        return dataclasses.replace(block, version=self._policies[collector.group].take_version())
+
+    def choose(self, requests: Sequence[ActionRequest]) -> Sequence[ActionChoice]:
+        return RemotePolicy.act_together(requests)
 
 
 def _act(
@@ -151,12 +165,15 @@ def _act(
     acting: _Acting,
     spec: EnvironmentSpec,
     group: int,
-    own: _OwnGroups,
-) -> None:
-    """Collect blocks of one group, in one life after the other, until the program stops or a group has ended."""
-    while not (rw.stopping() or own.over.is_set()):
+    collectors: dict[int, Collector],
+) -> _Steps:
+    """Collect blocks of one group, in one life after the other, until the program stops.
+
+    A group that waits lets the others of its actor wait, too: they have the same learner.
+    """
+    while not rw.stopping():
         try:
-            _live(learner, assembly, acting, spec, group, own)
+            yield from _live(learner, assembly, acting, spec, group, collectors)
         except StreamLost:
             continue  # replay has lost blocks of this life: with new environments, and a new number
         except NotFinite as error:
@@ -164,7 +181,7 @@ def _act(
             if not learner.refuse(error):
                 raise
         else:
-            while learner.has_ended() and not own.over.is_set() and not rw.wait_for_stop(_PAUSE_S):
+            while learner.has_ended() and not rw.wait_for_stop(_PAUSE_S):
                 pass
 
 
@@ -174,18 +191,18 @@ def _live(
     acting: _Acting,
     spec: EnvironmentSpec,
     group: int,
-    own: _OwnGroups,
-) -> None:
-    """Collect blocks of one life, until the program stops, a group has ended, or the learner wants no more."""
+    collectors: dict[int, Collector],
+) -> _Steps:
+    """Collect blocks of one life, until the program stops, or the learner wants no more."""
     life = learner.enter()
     agent = assembly.experiment.agent
-    collector, adder = assembly.collector(acting.begin(life), group, life=life), agent.make_adder(spec)
+    collector, adder = assembly.collector(acting.begin(group, life), group, life=life), agent.make_adder(spec)
     in_flight: deque[Future[bool]] = deque()
     acknowledged = 0
-    own.collectors[group] = collector
+    collectors[group] = collector
     with contextlib.closing(collector):
-        while not (rw.stopping() or own.over.is_set()):
-            block = acting.collect(collector, agent.unroll)
+        while not rw.stopping():
+            block = yield from acting.collect(collector, agent.unroll)
             began = time.perf_counter()
             while len(in_flight) >= _IN_FLIGHT:
                 if not in_flight.popleft().result():
@@ -202,4 +219,4 @@ def _live(
             in_flight.append(learner.deliver.future(delivery))  # type: ignore[attr-defined]
 
 
-__all__ = ["GROUPS_OF_REMOTE_ACTOR", "async_actor"]
+__all__ = ["GROUPS_OF_REMOTE_ACTOR", "async_actor", "drive"]

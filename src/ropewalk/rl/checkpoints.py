@@ -15,6 +15,7 @@ from typing import Any
 from ropewalk.program import checkpoints
 from ropewalk.program.forked_work import ForkedWork, ForkedWorkFailed
 from ropewalk.rl.variables import Variables
+from ropewalk.tracking.current import current_run
 from ropewalk.transport.serialization import dumps
 
 logger = logging.getLogger(__name__)
@@ -193,6 +194,8 @@ def tell_beginning(steps: int, total_steps: int, folder: Path | str | None) -> N
         total_steps: of the experiment.
         folder: of the checkpoint.
     """
+    if (run := current_run()) is not None:
+        run.resumed_from(steps)
     if steps < total_steps:
         logger.warning(
             "the experiment goes on from step %s of %s, from the checkpoint in %s",

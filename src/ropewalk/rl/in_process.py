@@ -78,6 +78,10 @@ class _InProcessRun:
         self._times = TimeShares()
         self._standstill, self._is_evaluating, self._num_evaluations = TrainingStandstill(), False, 0
         self._calls = CallWatch()
+        self._verdict = ""
+        """Where the time goes, in words."""
+        self._error: BaseException | None = None
+        """By which a logger ends the run, in a line that was told while an environment hung."""
         self._told: set[str] = set()
         """Warnings that were given."""
         self._collectors: list[Collector] = []
@@ -100,7 +104,10 @@ class _InProcessRun:
             self._note(blocks, collected - began, time.perf_counter() - collected)
             if self._evaluation_is_due(before):
                 self._evaluate()
-            self._log.progress(counters, self._rounds.updates.metrics, self._times.of_one_process())
+            self._verdict = self._times.of_one_process()
+            self._log.progress(counters, self._rounds.updates.metrics, self._verdict)
+            if self._error is not None:
+                raise self._error
             if self.shown.wants_look:
                 tables = self._rounds.tables
                 self.shown.look(replay_settings(tables.tables), tables.info())
@@ -112,7 +119,10 @@ class _InProcessRun:
         self._log.progress(counters, self._rounds.updates.metrics, self._times.of_one_process(), label="end")
 
     def look(self) -> None:
-        """Tell a standstill, which is one of the environments here; called by a thread of its own."""
+        """Tell what hangs, which is an environment here; called by a thread of its own.
+
+        While a call lasts, the training thread tells no progress, so that this one does.
+        """
         if self._is_evaluating:  # in environments of its own
             return
         steps = sum(collector.num_calls for collector in self._collectors) + self._num_evaluations
@@ -121,6 +131,12 @@ class _InProcessRun:
         for words in self._standstill.look(now, steps, self._rounds.counters.updates, slow=slow):
             logger.warning("%s", words)
             self.shown.happened("", words)
+        if slow:
+            updates, bound = self._rounds.updates, self._standstill.limit(now, self._verdict, slow=slow)
+            try:
+                self._log.progress(updates.counters.copied(), updates.metrics, bound)
+            except BaseException as error:  # not an Exception: it ends the run, as it does in the training thread
+                self._error = error
 
     def result(self) -> ExperimentResult:
         """Return what came of it."""

@@ -39,6 +39,8 @@ class ProgressLog:
         self._last: LogRow | None = None
         self._lock = threading.Lock()
         """Held while rows are kept: other threads read them."""
+        self._telling = threading.Lock()
+        """Held while the logger has a row: a thread that watches tells some."""
         self.evaluations: list[EvaluationScores] = []
         self._rows_before: list[int] = []
         """Of each evaluation, the number of rows before it."""
@@ -141,7 +143,8 @@ class ProgressLog:
 
     def _tell(self, label: str, row: LogRow) -> None:
         try:
-            self._logger(label, row)
+            with self._telling:
+                self._logger(label, row)
         except Exception as error:
             self._failures += 1
             is_told = type(error) in self._told

@@ -24,6 +24,8 @@ import math
 import random
 from collections import deque
 
+import msgspec
+
 from ropewalk.quantities import counted
 
 
@@ -79,16 +81,14 @@ class RestartPolicy:
         return wait_s * (1 - self.jitter * chance.random())
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StartAgain:
+class StartAgain(msgspec.Struct, frozen=True):
     """An instruction to start the process again."""
 
     delay_s: float
     """Seconds to wait first; 0 means at once."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(msgspec.Struct, frozen=True):
     """An instruction to start nothing more: starting fails, and more attempts would not help."""
 
     reason: str

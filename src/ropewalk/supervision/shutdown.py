@@ -17,6 +17,8 @@ import dataclasses
 import enum
 from collections.abc import Iterable
 
+import msgspec
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Graces:
@@ -46,29 +48,25 @@ class Rung(enum.Enum):
     DONE = "done"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class AskToEnd:
+class AskToEnd(msgspec.Struct, frozen=True):
     """Ask these processes over their links to end."""
 
     names: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Terminate:
+class Terminate(msgspec.Struct, frozen=True):
     """Send SIGTERM to the groups of these processes."""
 
     names: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(msgspec.Struct, frozen=True):
     """Send SIGKILL to the groups of these processes."""
 
     names: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Abandon:
+class Abandon(msgspec.Struct, frozen=True):
     """Report that these processes did not end even by SIGKILL, and stop waiting for them."""
 
     names: tuple[str, ...]

@@ -14,6 +14,7 @@ with _lazy:
     from ropewalk.tracking.beginning import track as track
     from ropewalk.tracking.checkpoints import CheckpointPolicy as CheckpointPolicy
     from ropewalk.tracking.checkpoints import Restored as Restored
+    from ropewalk.tracking.checkpoints import read_checkpoint as read_checkpoint
     from ropewalk.tracking.current import current_run as current_run
     from ropewalk.tracking.log_policies import LogPolicy as LogPolicy
     from ropewalk.tracking.run import Run as Run

@@ -185,7 +185,15 @@ def _after(store: RunStore, before: str, relaunch: Relaunch) -> Relaunch:
 def _make_run(
     identity: RunIdentity, config: Mapping[str, Any], detached: DetachedRun, checkpoints: CheckpointPolicy | None
 ) -> Run:
-    return Run(identity, config, detached, checkpoints=checkpoints, asked=detached.asked, ended=detached.end)
+    return Run(
+        identity,
+        config,
+        detached,
+        checkpoints=checkpoints,
+        asked=detached.asked,
+        ended=detached.end,
+        resumed=detached.resumed,
+    )
 
 
 MakeRun = Callable[[RunIdentity, Mapping[str, Any], DetachedRun, CheckpointPolicy | None], Run]

@@ -266,16 +266,17 @@ class CheckpointFolder:
         return []
 
 
-def read_checkpoint(path: Path) -> Restored:
-    """Read a checkpoint, and verify each byte of it.
+def read_checkpoint(path: Path | str) -> Restored:
+    """Read a checkpoint that `run.checkpoint` wrote, of any run, and verify each byte of it.
 
     Args:
-        path: its folder.
+        path: its folder, as in `RunStore.checkpoints`.
 
     Raises:
         CheckpointCorrupt: it is damaged.
         OSError: it cannot be read.
     """
+    path = Path(path)
     manifest = _read_manifest(path)
     try:
         tensors = _read_tensors(path / _TENSORS, manifest)

@@ -2,32 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
+
+from ropewalk.tracking.records import packed
 
 _FLOAT, _STR = {float}, {str}
 
 
-def numbers_of(values: Mapping[str, Any], names_before: list[str]) -> tuple[list[str], list[float]]:
-    """Return flat names and numbers.
+@dataclass(frozen=True, slots=True)
+class LoggedNames:
+    """The names of one call, as the next one probably has them again.
+
+    Attributes:
+        names: flat names.
+        pack: packs the values of that call's mapping, which were floats; None if they were something else.
+    """
+
+    names: list[str]
+    pack: Callable[..., bytes] | None = None
+
+
+NO_NAMES = LoggedNames([])
+"""Before the first call."""
+
+
+def numbers_of(values: Mapping[str, Any], before: LoggedNames) -> tuple[LoggedNames, bytes]:
+    """Return flat names, and the numbers `packed`.
 
     Args:
         values: numbers by name, or mappings of them.
-        names_before: the names that the last call returned: the same list is returned if they are the same.
+        before: the names that the last call returned. The same list is returned if they are the same: the store finds
+            records by it.
 
     Raises:
         TypeError: a value is not a number, or a name not a string.
     """
-    if set(map(type, values.values())) == _FLOAT:  # the usual case, without a loop in Python
-        names = list(values)
-        if names == names_before:
-            return names_before, list(values.values())
-        if set(map(type, names)) == _STR:
-            return names, list(values.values())
+    names = list(values)
+    if before.pack is not None and names == before.names:  # the usual case, without a loop in Python
+        try:
+            return before, before.pack(*values.values())
+        except struct.error:  # another kind of value than before
+            pass
+    elif set(map(type, values.values())) == _FLOAT and set(map(type, names)) == _STR:
+        same = before.names if names == before.names else names
+        found = LoggedNames(same, struct.Struct(f"<{len(names)}d").pack)
+        return found, packed(values.values())
     flat: list[str] = []
     numbers: list[float] = []
     add_numbers(values, flat, numbers)
-    return flat, numbers
+    return LoggedNames(before.names if flat == before.names else flat), packed(numbers)
 
 
 def to_number(value: Any, name: str) -> float:
@@ -85,4 +111,4 @@ def add_numbers(values: Mapping[str, Any], names: list[str], numbers: list[float
             numbers.append(to_number(value, prefix + name))
 
 
-__all__ = ["add_numbers", "numbers_of", "to_number"]
+__all__ = ["NO_NAMES", "LoggedNames", "add_numbers", "numbers_of", "to_number"]

@@ -1,6 +1,6 @@
 """A journal of records that are not in their store yet: a file that outlives a writer that is killed.
 
-    StoreWriter ─ every 50 ms ─▶ journal: one write of encoded records, 2 µs each
+    StoreWriter ─ every 50 ms ─▶ journal: one write of encoded records, 1 µs each
                 └ less often ──▶ store: one transaction ─▶ journal is emptied
     a later writer of the store ─▶ journals whose writers are gone ─▶ store
 
@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ropewalk.tracking.records import Metrics, RunRecord
+from ropewalk.tracking.metric_columns import num_records
+from ropewalk.tracking.records import MetricColumns, Metrics, RunRecord
 from ropewalk.trusted_files import is_trusted_owner, make_private_folder
 
 if TYPE_CHECKING:  # a store needs SQLAlchemy
@@ -160,7 +161,7 @@ def _recover_one(path: Path, store: RunStore) -> int:
         for begin in range(0, len(records), _AT_ONCE):
             store.apply(records[begin : begin + _AT_ONCE])
         os.unlink(path)
-        return len(records)
+        return num_records(records)
     finally:
         os.close(file)
 
@@ -172,9 +173,12 @@ def _batches(content: bytes) -> Iterator[list[RunRecord]]:
         (length,) = _LENGTH.unpack_from(content, at)
         at += _LENGTH.size
         try:
-            yield _decoder.decode(content[at : at + length])
+            records = _decoder.decode(content[at : at + length])
         except msgspec.MsgspecError:
             return
+        if not all(one.record.is_even for one in records if isinstance(one.record, MetricColumns)):
+            return
+        yield records
         at += length
 
 
@@ -182,9 +186,10 @@ def _is_stored(records: Sequence[RunRecord], store: RunStore) -> bool:
     """Whether the writer was killed after its transaction and before it emptied the journal."""
     for one in reversed(records):
         record = one.record
-        if isinstance(record, Metrics) and record.names:
+        if isinstance(record, Metrics | MetricColumns) and record.names:
             key = record.group, record.names[-1]
-            return any((s.group, s.name) == key and s.last_time >= record.time for s in store.series(one.run))
+            last = record.last_time if isinstance(record, MetricColumns) else record.time
+            return any((s.group, s.name) == key and s.last_time >= last for s in store.series(one.run))
     return False
 
 

@@ -21,7 +21,7 @@ from ropewalk.escaping import escaped
 from ropewalk.processes.record_relay import Handler, RecordBatch
 from ropewalk.tracking.record_decoder import RecordDecoder
 from ropewalk.tracking.record_frames import RecordStream
-from ropewalk.tracking.records import Metrics, OwnerIs, RecordSink, RunCreated, RunRecord
+from ropewalk.tracking.records import Metrics, OwnerIs, Record, RecordSink, RunCreated
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class LauncherRecords:
         if stream:
             try:
                 for data in stream.feed(batch.data):
-                    self._put(batch, self._decode(data), runs)
+                    self._put(batch, *self._decode(data), runs)
             except (ValueError, msgspec.DecodeError) as error:
                 self._streams[key] = None
                 self._refuse(batch, f"what is not a record ({error}); nothing more of it is kept")
@@ -90,16 +90,16 @@ class LauncherRecords:
         self._give_room(batch)
         return True
 
-    def _put(self, batch: RecordBatch, received: RunRecord, runs: Collection[str]) -> None:
-        record = received.record
-        if received.run not in runs:
-            self._refuse(batch, f"to the run {received.run[:80]!r}, which it was not given")
+    def _put(self, batch: RecordBatch, run: str, record: Record, runs: Collection[str]) -> None:
+        if run not in runs:
+            self._refuse(batch, f"to the run {run[:80]!r}, which it was not given")
         elif isinstance(record, RunCreated | OwnerIs):
             self._refuse(batch, f"{type(record).__name__}, which only its launcher may")
-        elif isinstance(record, Metrics) and len(record.names) != len(record.values):
-            self._refuse(batch, f"{len(record.names)} names of metrics with {len(record.values)} values")
+        elif isinstance(record, Metrics) and not record.is_even:
+            num = len(record.numbers) / (8 if isinstance(record.numbers, bytes) else 1)
+            self._refuse(batch, f"{len(record.names)} names of metrics with {num:g} values")
         else:
-            self._sink.put(received.run, record)
+            self._sink.put(run, record)
 
     def _refuse(self, batch: RecordBatch, what: str) -> None:
         if batch.source not in self._told:

@@ -69,6 +69,11 @@ class ObservedRun:
         if self.run is not None:
             self.run.put(CheckpointKept(step, str(path.absolute()), _size_bytes(path), time.time(), score))
 
+    def resumed_from(self, step: float) -> None:
+        """Write from which step the work goes on."""
+        if self.run is not None:
+            self.run.resumed_from(step)
+
     def ask(self, action: str) -> None:
         """Take a request, for what is observed to find."""
         self.asked = action

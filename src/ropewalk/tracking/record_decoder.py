@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ropewalk.tracking.records import Metrics, OtherRecord, RunRecord
+from ropewalk.tracking.records import Metrics, OtherRecord, Record
 
 _MOST_LISTS = 256
 _MOST_BYTES = 64 * 1024
@@ -21,7 +21,7 @@ class _MetricsAsSent(msgspec.Struct, tag=4, array_like=True, frozen=True, gc=Fal
 
     group: str
     names: msgspec.Raw
-    values: list[float]
+    numbers: list[float] | bytes
     step: float
     time: float
 
@@ -36,8 +36,8 @@ class RecordDecoder:
     def __init__(self) -> None:
         self._names: dict[bytes, list[str]] = {}
 
-    def decode(self, data: bytes) -> RunRecord:
-        """Return a record.
+    def decode(self, data: bytes) -> tuple[str, Record]:
+        """Return a run and a record of it.
 
         Args:
             data: as `PipeSink` encodes it.
@@ -48,8 +48,8 @@ class RecordDecoder:
         run, record = _decode(data)
         if isinstance(record, _MetricsAsSent):
             names = self._names_of(bytes(record.names))
-            record = Metrics(record.group, names, record.values, record.step, record.time)
-        return RunRecord(run, record)
+            record = Metrics(record.group, names, record.numbers, record.step, record.time)
+        return run, record
 
     def _names_of(self, encoded: bytes) -> list[str]:
         names = self._names.get(encoded)

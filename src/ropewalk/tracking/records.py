@@ -8,7 +8,9 @@ process was killed; a script hands them to the writer in its own process. Nothin
 
 from __future__ import annotations
 
+import struct
 import time
+from collections.abc import Collection
 from typing import Any, Protocol
 
 import msgspec
@@ -65,19 +67,85 @@ class StateIs(msgspec.Struct, tag=3, array_like=True, frozen=True):
     """The cause of a failure, or who asked; empty if it speaks for itself."""
 
 
+def packed(values: Collection[float]) -> bytes:
+    """Return numbers as float64, little-endian.
+
+    Raises:
+        TypeError: a value is no number, or is beyond the range of float64.
+    """
+    try:
+        return struct.pack(f"<{len(values)}d", *values)
+    except struct.error as error:
+        raise TypeError(f"numbers of metrics: {error}") from None
+
+
+def unpacked(numbers: bytes) -> list[float]:
+    """Return the numbers that were `packed`.
+
+    Raises:
+        ValueError: the bytes are not those of whole numbers.
+    """
+    if len(numbers) % 8:
+        raise ValueError(f"{len(numbers)} bytes are no numbers of 8 bytes each")
+    return list(struct.unpack(f"<{len(numbers) // 8}d", numbers))
+
+
 class Metrics(msgspec.Struct, tag=4, array_like=True, frozen=True, gc=False):
     """Some numbers of one moment.
 
     Thousands wait for a transaction at times; with `gc=False` the garbage collector does not look at them again and
-    again, because they cannot be part of a cycle.
+    again, because they cannot be part of a cycle. Nor does it look at the numbers if they are `packed`.
     """
 
     group: str
     names: list[str]
-    values: list[float]
-    """As many as names. NaN and infinities are kept."""
+    numbers: list[float] | bytes
+    """As many as names, as a list or `packed`. NaN and infinities are kept."""
     step: float
     time: float
+
+    @property
+    def is_even(self) -> bool:
+        """Whether there are as many numbers as names."""
+        size = 8 if type(self.numbers) is bytes else 1
+        return len(self.numbers) == size * len(self.names)
+
+    @property
+    def values(self) -> list[float]:
+        """The numbers as a list.
+
+        Raises:
+            ValueError: the bytes are not those of whole numbers.
+        """
+        return unpacked(self.numbers) if isinstance(self.numbers, bytes) else self.numbers
+
+
+class MetricColumns(msgspec.Struct, tag=14, array_like=True, frozen=True, gc=False):
+    """Metrics of one run and one group with the same names, in their order."""
+
+    group: str
+    names: list[str]
+    numbers: bytes
+    """Those of all records, `packed`, one record after the other."""
+    steps: bytes
+    """One of each record, `packed`."""
+    times: bytes
+
+    @property
+    def is_even(self) -> bool:
+        """Whether the columns fit to each other and have rows."""
+        rows = [len(self.steps) / 8, len(self.times) / 8]
+        return rows[0] == rows[1] > 0 and len(self.numbers) == 8 * len(self.names) * rows[0]
+
+    @property
+    def num_rows(self) -> int:
+        """How many records it stands for."""
+        return len(self.steps) // 8
+
+    @property
+    def last_time(self) -> float:
+        """The time of the last record, of which there is one at least."""
+        return unpacked(self.times[-8:])[0]
 
 
 class ConfigIs(msgspec.Struct, tag=5, array_like=True, frozen=True):
@@ -194,7 +262,8 @@ class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A record, and the run to which it belongs."""
 
     run: str
-    record: Record
+    record: Record | MetricColumns
+    """Columns only between a writer, its journal and its store: see `metric_columns.py`."""
 
 
 class RecordSink(Protocol):

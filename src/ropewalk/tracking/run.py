@@ -23,7 +23,7 @@ from typing import Any, Self
 from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.tracking.artifacts import keep_file, keep_files
 from ropewalk.tracking.checkpoints import CheckpointPolicy, Restored, shown_step
-from ropewalk.tracking.conversion import numbers_of, to_number
+from ropewalk.tracking.conversion import NO_NAMES, LoggedNames, numbers_of, to_number
 from ropewalk.tracking.images import image_file
 from ropewalk.tracking.interruptions import (
     PAUSE,
@@ -50,7 +50,6 @@ from ropewalk.tracking.run_identity import RunIdentity
 
 _log = logging.getLogger(__name__)
 _FLUSH_S = 10.0
-_NO_NAMES: list[str] = []
 
 
 class Run:
@@ -66,6 +65,7 @@ class Run:
         asked: returns what is asked of the run now: "pause", "stop", or "" for nothing. `steps` calls it.
         pause_at: the budget: the step at which the run pauses by itself, having written a checkpoint; None: none.
         ended: called once, with state and cause, when the run ends; it writes them.
+        resumed: called with the step from which the work goes on; it writes it. None: the step is known already.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Run:
         asked: Callable[[], str] = str,
         pause_at: float | None = None,
         ended: Callable[[str, str], None] | None = None,
+        resumed: Callable[[float], object] | None = None,
     ) -> None:
         self._identity, self._sink, self._id = identity, sink, identity.id
         self._put_record = sink.put
@@ -85,11 +86,11 @@ class Run:
         """Hyperparameters and other settings, read like a dictionary; `config.update` adds and replaces."""
         self._checkpoints = RunCheckpoints(identity, checkpoints or CheckpointPolicy(), self._put, self._warn_once)
         self._scores = self._checkpoints.policy.best is not None
-        self._asked, self._pause_at, self._ended = asked, pause_at, ended
+        self._asked, self._pause_at, self._ended, self._resumed = asked, pause_at, ended, resumed
         self._step: float | None = None  # of `steps`
         self._total: float | None = None
         self._counted: dict[str, int] = {}  # logs without a step, by group
-        self._names: dict[str, list[str]] = {}  # those that were logged last, by group
+        self._names: dict[str, LoggedNames] = {}  # those that were logged last, by group
         self._restored_step = 0.0
         self._warned: set[str] = set()
         self.interrupted: RunInterrupted | None = None
@@ -156,17 +157,18 @@ class Run:
             TypeError: a value is not one number.
         """
         given = {**values, **named} if values and named else values or named
-        names, numbers = numbers_of(given, self._names.get(group, _NO_NAMES))
-        self._names[group] = names
+        logged, numbers = numbers_of(given, self._names.get(group, NO_NAMES))
+        self._names[group] = logged
         if step is None:
             step = self._step
             if step is None:
                 step = self._counted[group] = self._counted.get(group, int(self._restored_step)) + 1
         elif type(step) is not int and type(step) is not float:
             step = to_number(step, "step")
-        self._put_record(self._id, Metrics(group, names, numbers, step, time.time()))
+        metrics = Metrics(group, logged.names, numbers, step, time.time())
+        self._put_record(self._id, metrics)
         if self._scores:
-            self._checkpoints.see(group, names, numbers)
+            self._checkpoints.see(metrics)
 
     def note(self, text: str) -> None:
         """Add a remark."""
@@ -356,6 +358,11 @@ class Run:
     def put(self, record: Record) -> None:
         """Write a record of this run, for what observes something and writes it here."""
         self._put(record)
+
+    def resumed_from(self, step: float) -> None:
+        """Write from which step this attempt goes on, for what has loaded a checkpoint of its own."""
+        if self._resumed is not None:
+            self._resumed(step)
 
     def _put(self, record: Record) -> None:
         self._put_record(self._id, record)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy, Restored, shown_step
-from ropewalk.tracking.records import CheckpointKept, CheckpointRemoved, EventHappened, Record
+from ropewalk.tracking.records import CheckpointKept, CheckpointRemoved, EventHappened, Metrics, Record
 from ropewalk.tracking.run_identity import RunIdentity
 
 _log = logging.getLogger(__name__)
@@ -38,10 +38,10 @@ class RunCheckpoints:
         self._folder = CheckpointFolder(identity.folder / "checkpoints")
         self._score: float | None = None
 
-    def see(self, group: str, names: Sequence[str], values: Sequence[float]) -> None:
+    def see(self, metrics: Metrics) -> None:
         """Look for the metric by which the best checkpoint is found, among numbers that are logged."""
-        for name, value in zip(names, values, strict=True):
-            if self.policy.best in (name, f"{group}/{name}"):
+        for name, value in zip(metrics.names, metrics.values, strict=True):
+            if self.policy.best in (name, f"{metrics.group}/{name}"):
                 self._score = value
 
     def write(self, step: float, state: Any, score: float | None) -> bool:

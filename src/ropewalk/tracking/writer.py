@@ -25,7 +25,8 @@ from typing import Protocol
 
 from ropewalk.quantities import counted
 from ropewalk.tracking.journal import RecordJournal
-from ropewalk.tracking.records import EventHappened, Metrics, Record, RunRecord
+from ropewalk.tracking.metric_columns import gathered, num_numbers, num_records
+from ropewalk.tracking.records import EventHappened, Record, RunRecord
 
 _log = logging.getLogger(__name__)
 GATHER_S = 0.05
@@ -35,7 +36,7 @@ _MOST_NUMBERS = 2_000_000
 """Metrics that wait while the store cannot be written: about 200 MB."""
 _END_S = 10.0
 _MOST_APART_S = 2.0
-_MOST_SHARE = 0.01
+_MOST_SHARE = 0.005
 """Share of a core that transactions may take, until they are `_MOST_APART_S` apart."""
 _MOST_AT_ONCE = 5000
 """Records in one transaction, so that another launcher waits only briefly for the same store."""
@@ -61,7 +62,7 @@ class StoreWriter:
         retry_s: seconds between attempts while the target cannot be written.
         most_numbers: number of metrics that wait in memory meanwhile.
         journal: keeps what is not in the target yet, so that transactions can be rarer than every 50 ms where they take
-            long; None: there is one every 50 ms.
+            long, and the target is a store, which takes columns of metrics; None: there is one every 50 ms.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class StoreWriter:
         self._hurry.set()
         self._wake.set()
         self._thread.join(timeout_s)
-        num = len(self._batch) + len(self._arrived)
+        num = num_records(self._batch) + len(self._arrived)
         is_kept = self._journal is not None and self._journal.close(is_needed=num > 0)
         if num and is_kept:
             words = "%s of runs could not be written to %s, and wait on the disk for the next run of this store"
@@ -205,15 +206,17 @@ class StoreWriter:
             self._hurry.clear()
 
     def _take(self) -> None:
-        num_before = len(self._batch)
+        taken: list[RunRecord] = []
         for _ in range(len(self._arrived)):
             one = self._arrived.popleft()
             if isinstance(one, _Marker):
                 self._markers.append(one)
             else:
-                self._batch.append(one)
+                taken.append(one)
         if self._journal is not None:
-            self._journal.append(self._batch[num_before:])
+            taken = gathered(taken)
+            self._journal.append(taken)
+        self._batch += taken
         if self._is_failing:
             self._keep_to_bound()
         elif self._journal is not None and self._journal.is_open:
@@ -281,7 +284,7 @@ class StoreWriter:
         self._dropped.clear()
 
     def _keep_to_bound(self) -> None:
-        numbers = [len(one.record.values) if isinstance(one.record, Metrics) else 0 for one in self._batch]
+        numbers = [num_numbers(one) for one in self._batch]
         excess = sum(numbers) - self._most_numbers
         if excess <= 0:
             return
@@ -291,7 +294,7 @@ class StoreWriter:
         for one, number in zip(self._batch[:first_kept], numbers, strict=False):
             if number:
                 self._dropped[one.run] += number
-        self._batch[:first_kept] = [one for one in self._batch[:first_kept] if not isinstance(one.record, Metrics)]
+        self._batch[:first_kept] = [one for one in self._batch[:first_kept] if not num_numbers(one)]
 
     # --- forks --------------------------------------------------------------------------------------------------------
 

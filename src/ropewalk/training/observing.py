@@ -57,6 +57,10 @@ class TrainingObserver:
         self.watched = observed(self._track, "trainer", name, {**config, **facts}, seed=seed, take=_take)
         self.watched.event("plan", str(plan), plan=msgspec.to_builtins(plan))
 
+    def resumed_from(self, step: int) -> None:
+        """Write from which step the training goes on, after a checkpoint was loaded."""
+        self.watched.resumed_from(step)
+
     def step(self, handle: StepHandle) -> None:
         """Write the loss of a step that is done."""
         metrics = handle.metrics()

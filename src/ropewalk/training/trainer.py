@@ -402,6 +402,7 @@ class Trainer:
             ValueError: the checkpoint belongs to another model.
         """
         self._under_way.load(Path(folder))
+        self._observer.resumed_from(self.num_steps)
         if self._under_way.has_exchange:
             self._tell_of_exchange("a checkpoint has nothing of")
 

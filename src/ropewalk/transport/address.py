@@ -15,11 +15,11 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class UnixAddress:
+class UnixAddress(msgspec.Struct, frozen=True):
     """A unix domain socket of this host."""
 
     path: str
@@ -28,8 +28,7 @@ class UnixAddress:
         return f"unix:{self.path}"
 
 
-@dataclass(frozen=True, slots=True)
-class TlsAddress:
+class TlsAddress(msgspec.Struct, frozen=True):
     """A TCP port that speaks mutual TLS."""
 
     ip: str
@@ -42,8 +41,7 @@ class TlsAddress:
         return f"tls:{host}:{self.port}/{self.fingerprint}"
 
 
-@dataclass(frozen=True, slots=True)
-class HostAddress:
+class HostAddress(msgspec.Struct, frozen=True):
     """A process on a host of the run: a unix socket for its host, and perhaps a TLS port for all others."""
 
     host: str

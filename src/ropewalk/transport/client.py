@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import random
 import socket
 import time
+
+import msgspec
 
 from ropewalk.errors import FrameError, LinkClosed, TransportError, TransportRefused
 from ropewalk.transport.address import Address, HostAddress, TlsAddress, UnixAddress
@@ -110,7 +111,7 @@ def dial_over(
 
 def _greet(stream: Stream, address: str, dialling: Dialling, codec: Codec, deadline: float) -> Link:
     # A peer that is let in may receive descriptors immediately after the welcome.
-    link = Link(stream, CODEC, address, dataclasses.replace(STRANGER, num_fds=MEMBER.num_fds))
+    link = Link(stream, CODEC, address, msgspec.structs.replace(STRANGER, num_fds=MEMBER.num_fds))
     with contextlib.ExitStack() as on_error:
         on_error.callback(link.close)
         try:

@@ -12,10 +12,10 @@ import contextlib
 import hmac
 import os
 import stat
-import tempfile
 import threading
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from ropewalk.errors import SettingsError
 from ropewalk.trusted_files import owns_folders
@@ -29,15 +29,14 @@ _NAME_ATTEMPTS = 16
 """How many random names are tried; with 32 bits each, one is nearly always enough."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(msgspec.Struct, frozen=True):
     """What a process proves in order to be let in. Its repr does not show the secret."""
 
     run_id: str
     """Id of the run to which the process belongs."""
     process_id: str
     """Name of the process in the run, never given to a second process."""
-    secret: str = field(repr=False)
+    secret: str
     """64 hexadecimal digits that only this process and the run's allow-list know, or a token (`tokens.py`)."""
     fingerprint: str = ""
     """Fingerprint of its certificate, if it has one."""
@@ -47,19 +46,24 @@ class Credentials:
         """Create credentials with a new random secret."""
         return cls(run_id, process_id, os.urandom(32).hex())
 
+    def __repr__(self) -> str:
+        return f"Credentials(run_id={self.run_id!r}, process_id={self.process_id!r}, fingerprint={self.fingerprint!r})"
 
-@dataclass(frozen=True, slots=True)
-class ProcessCertificate:
+
+class ProcessCertificate(msgspec.Struct, frozen=True):
     """What a process needs to speak TLS with the others of its run. Its repr does not show the key."""
 
     cert_pem: str
     """The process's own certificate, PEM."""
-    key_pem: str = field(repr=False)
+    key_pem: str
     """The private key of that certificate, PEM, not encrypted."""
     ca_pem: str
     """The certificate of the run's authority, PEM: the only authority that is trusted."""
     fingerprint: str
     """SHA-256 of the certificate in DER form, 64 hexadecimal digits: its name in the allow-list."""
+
+    def __repr__(self) -> str:
+        return f"ProcessCertificate(fingerprint={self.fingerprint!r})"
 
 
 class AllowList:
@@ -166,6 +170,8 @@ def create_run_folder(parent: Path | None = None) -> Path:
 
 def _usual_parents() -> list[Path]:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    import tempfile  # an agent on the launcher's host gets its folder, and needs none of this
+
     parents = [Path(runtime)] if os.path.isabs(runtime) and _is_private(Path(runtime)) else []
     return list(dict.fromkeys([*parents, Path(tempfile.gettempdir()), Path("/tmp")]))
 

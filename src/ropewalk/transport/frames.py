@@ -18,7 +18,6 @@ import mmap
 import os
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -51,8 +50,7 @@ _AHEAD_BYTES = 8 << 20
 Part = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The most that one frame may contain."""
 
     header_bytes: int

@@ -18,7 +18,8 @@ import signal
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from ropewalk.process_start import has_ended, stat_fields
 from ropewalk.transport.barriers import join_barriers
@@ -152,8 +153,7 @@ def name_thread(name: str) -> None:
 # Which features this kernel has
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(msgspec.Struct, frozen=True):
     """A feature that a kernel has or refuses."""
 
     name: str
@@ -167,8 +167,7 @@ class Feature:
     """Uses the feature, and leaves nothing behind; raises OSError where it is refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """A feature that is not available here."""
 
     feature: Feature

@@ -29,10 +29,10 @@ import threading
 import types
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle.cloudpickle
+import msgspec
 
 from ropewalk.transport.habits import habits, take_over
 
@@ -42,8 +42,7 @@ Definition = tuple[Any, Sequence[Any]]
 """What a receiver gets for one name: the pickle, and its out-of-band buffers."""
 
 
-@dataclass(frozen=True, slots=True)
-class MainFacts:
+class MainFacts(msgspec.Struct, frozen=True):
     """What code may ask of its `__main__` apart from its own names; sent as plain data."""
 
     file: str | None = None

@@ -12,12 +12,12 @@ from __future__ import annotations
 import ast
 import functools
 import sys
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class MainSource:
+
+class MainSource(msgspec.Struct, frozen=True):
     """What another process needs to import this program's `__main__`."""
 
     text: str

@@ -13,8 +13,9 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.transport.address import UnixAddress
@@ -45,8 +46,7 @@ OnLink = Callable[[str, Link], None]
 loop."""
 
 
-@dataclass(slots=True, eq=False)
-class Stranger:
+class Stranger(msgspec.Struct, eq=False):
     """A connection, from its first byte until it is let in or refused."""
 
     stream: Stream

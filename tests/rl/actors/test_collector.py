@@ -227,6 +227,14 @@ def test_the_time_of_a_block_is_divided_by_its_parts() -> None:
     collector = Collector(Always(np.array([0])), scripted(("t9",)), seed=0, clock=lambda: float(next(seconds)))
     # a reading before and after the reset; three in each step; one at the end
     assert collector.collect(4).seconds == {"env": 4, "policy": 4, "reset": 1, "other": 5}
+    steps = collector.steps(2)
+    next(steps)
+    for _ in range(50):  # of which 7 are spent on this group's action, and the others elsewhere
+        next(seconds)
+    steps.send((ActionChoice(np.array([0])), 7.0))
+    with pytest.raises(StopIteration) as end:
+        steps.send((ActionChoice(np.array([0])), 0.5))
+    assert end.value.value.seconds == {"env": 2, "policy": 7.5, "reset": 1, "other": 3}
 
 
 class Odd(Policy):

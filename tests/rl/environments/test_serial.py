@@ -70,7 +70,7 @@ def test_each_reset_is_seeded_by_numbers_alone() -> None:
     for env in range(2):
         expected = [derived_seed(5, "episode", 3, env, start + episode) for episode in range(3)]
         assert makes.made[env].seeds == expected
-    assert makes.seeds == [derived_seed(5, "environment", 3, env) for env in range(2)]
+    assert makes.seeds == [derived_seed(5, "environment", 3, env, 2) for env in range(2)]
 
 
 def test_observations_that_were_returned_are_not_written_to_again() -> None:

@@ -87,6 +87,40 @@ def test_a_native_vector_environment_masks_the_steps_that_begin_episodes() -> No
     envs.close()
 
 
+class LikeEnvPool(gymnasium.vector.VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):  # type: ignore[misc]
+    """EnvPool 1.2.5's environments are of both classes, have the spaces of a single one, and are seeded when made."""
+
+    def __init__(self, num_envs: int, seed: int) -> None:
+        self.inner, self.num_envs, self.own_seed = native(seed, num_envs), num_envs, seed
+        self.metadata = self.inner.metadata
+        self.observation_space = self.single_observation_space = self.inner.single_observation_space
+        self.action_space = self.single_action_space = self.inner.single_action_space
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self.inner.reset(seed=self.own_seed)
+
+    def step(self, actions: Any) -> Any:
+        return self.inner.step(actions)
+
+    def close(self, **kwargs: Any) -> None:
+        self.inner.close()
+
+
+def test_a_vector_environment_that_is_a_single_one_too_is_stepped_as_a_vector() -> None:
+    def factory(seed: int) -> Any:
+        return LikeEnvPool(4, seed)
+
+    assert environment_spec(factory) == CART_POLE
+    shown: list[Any] = []
+    for life in (0, 0, 1):  # an actor that was killed and restarted does not see the same episodes again
+        envs = make_vector(factory, 4, seed=0, life=life)
+        assert isinstance(envs, GymnasiumVectorEnvironment)
+        shown.append(listed(envs.reset()))
+        assert envs.step(np.zeros(4, np.int64)).reward.tolist() == [1, 1, 1, 1]
+        envs.close()
+    assert shown[0] == shown[1] != shown[2]
+
+
 def test_what_is_said_of_a_step_that_begins_an_episode_is_not_believed() -> None:
     class Careless(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Has a reward and an end in each step, also in those that begin an episode."""

@@ -117,6 +117,28 @@ def test_blocks_are_those_of_a_policy_in_the_actor(make: Any) -> None:
         assert policy.take_version() == -1
 
 
+@pytest.mark.parametrize("make", [with_memory, without_memory])
+def test_groups_that_ask_by_one_call_get_what_each_would_get_alone(make: Any) -> None:
+    server, groups = InferenceServer(make, Weights()), (0, 2, 5)
+    made = [collector(RemotePolicy(server, group, keeps_to=1), group) for group in groups]
+    found: list[list[Block]] = [[], [], []]
+    for _ in range(NUM_BLOCKS):
+        steps = [each.steps(NUM_STEPS) for each in made]
+        requests = [next(each) for each in steps]
+        for step in range(NUM_STEPS):
+            choices = RemotePolicy.act_together(requests)
+            for at, choice in enumerate(choices):
+                try:
+                    requests[at] = steps[at].send((choice, 0.0))
+                except StopIteration as end:
+                    assert step == NUM_STEPS - 1
+                    found[at].append(end.value)
+    assert server.served()["batches"] == NUM_STEPS * NUM_BLOCKS
+    for group, blocks, each in zip(groups, found, made, strict=True):
+        each.close()
+        assert different_columns(blocks, local_blocks(make(group), group), rounding=1e-6) == []
+
+
 def test_a_collector_goes_on_from_a_history_with_another_server() -> None:
     expected = local_blocks(with_memory(0), 0)
     one = collector(RemotePolicy(InferenceServer(with_memory, Weights())), 0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import re
+import warnings
 
 import numpy as np
 import pytest
 
 from ropewalk.errors import StoreCorrupt
-from ropewalk.tracking.store.blocks import FAN, FULL, Points, num_small, num_to_merge, pack, pieces, unpack
+from ropewalk.tracking.store.blocks import FAN, FULL, Points, cuts, num_small, num_to_merge, pack, unpack
 
 
 def points_of(values: list[float]) -> Points:
@@ -43,11 +44,60 @@ def test_of_one_block_and_of_none_there_are_columns_of_the_same_kind() -> None:
     assert (one.steps.tolist(), one.times.tolist(), one.values.tolist()) == ([1], [2], [3])
 
 
-def test_a_point_takes_24_bytes() -> None:
-    assert len(pack(points_of([0.0] * 1000))) == 24_001
+def test_steps_of_equal_distances_take_no_space_and_times_take_half() -> None:
+    num = 1000
+    times = np.float64(1.76e9) + np.sort(np.random.default_rng(1).random(num))
+    values = np.zeros(num)
+    assert len(pack(Points(np.arange(num) * 0.1, times, values))) == 6 + 16 + 8 + 4 * num + 8 * num
+    assert len(pack(Points(times, values * np.nan, values))) == 6 + 24 * num
 
 
-@pytest.mark.parametrize("block", [b"", b"\x01123", b"\x02" + bytes(24), pack(points_of([1, 2]))[:-1]])
+NEXT = np.nextafter(1.76e9, 2e9)
+AXES = [
+    [0.0, 1.0, 2.0, 3.0],
+    [0.1, 0.2, 0.30000000000000004, 0.4],
+    [-0.0, 0.0, 0.0, 0.0],
+    [0.0, -0.0, 0.0, 0.0],
+    [np.nan, np.nan, np.nan, np.nan],
+    [1.0, 2.0, np.inf, np.inf],
+    [-1e308, 1e308, 1e308, 1e308],
+    [1.76e9, NEXT, 1.76e9 + 1, 1.76e9 + 1023.9],
+    [1.76e9, 1.76e9 + 1, 1.76e9 + 2, 1.76e9 + 1024],
+    [1.76e9 + 1, 1.76e9, 1.76e9, NEXT],
+    [5e-324, 1.0, 1.5, 2.0],
+    [5.0, 5.0, 5.0, 5.0],
+    [2.0**53, 2.0**53 + 2, 2.0**53 + 4, 2.0**53 + 6],
+]
+
+
+@pytest.mark.parametrize("axis", AXES, ids=str)
+def test_steps_and_times_of_every_kind_come_back_bit_for_bit(axis: list[float]) -> None:
+    column, other = np.array(axis), np.array([3.0, 1.0, 4.0, 1.0])
+    for points in (Points(column, other, other), Points(other, column, other), Points(column, column, column)):
+        with warnings.catch_warnings(action="error"):
+            found = unpack([pack(points)])
+        for name in ("steps", "times", "values"):
+            assert getattr(found, name).tobytes() == getattr(points, name).tobytes(), name
+
+
+def test_blocks_of_earlier_versions_are_read_beside_those_of_now() -> None:
+    old = b"\x01" + np.array([[1.0, 2.0], [10.0, 11.0], [0.5, 0.25]]).tobytes()
+    found = unpack([old, pack(points_of([7.0] * 5))])
+    assert found.steps.tolist() == [1, 2, 0, 1, 2, 3, 4]
+    assert found.times.tolist() == [10, 11, 107, 107, 107, 107, 107]
+    assert found.values.tolist() == [0.5, 0.25, 7, 7, 7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        *(b"", b"\x01123", b"\x02", b"\x03" + bytes(24), b"\x02" + bytes(24), pack(points_of([1, 2]))[:-1]),
+        pack(points_of([1.0] * 9)) + b"\0",
+        b"\x02\x04" + pack(points_of([1.0] * 9))[2:],
+        b"\x02\x03\xff\xff\xff\xff" + bytes(64),
+        b"\x02\x00\xff\xff\xff\xff" + bytes(64),
+    ],
+)
 def test_bytes_that_are_no_block_are_refused(block: bytes) -> None:
     says = f"a block of points has {len(block)} bytes and begins with {block[:1]!r}"
     with pytest.raises(StoreCorrupt, match=re.escape(says)):
@@ -58,9 +108,9 @@ def test_bytes_that_are_no_block_are_refused(block: bytes) -> None:
     ("num", "sizes"), [(0, []), (1, [1]), (2 * FULL, [2 * FULL]), (2 * FULL + 1, [FULL, FULL + 1])]
 )
 def test_what_comes_at_once_is_cut_into_blocks_that_are_full_if_there_is_enough(num: int, sizes: list[int]) -> None:
-    found = list(pieces(points_of([0.0] * num)))
-    assert [len(piece) for piece in found] == sizes
-    assert [step for piece in found for step in piece.steps.tolist()] == list(range(num))
+    found = list(cuts(num))
+    assert [end - begin for begin, end in found] == sizes
+    assert [at for begin, end in found for at in range(begin, end)] == list(range(num))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ another process goes on bit for bit.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from ropewalk.rl.actors.block_arrays import BlockArrays
 from ropewalk.rl.blocks import Block, EpisodeEnd
 from ropewalk.rl.environments.environment import EnvironmentHistory, VectorEnvironment
 from ropewalk.rl.environments.spec import Array, Observation
-from ropewalk.rl.policies.policy import Policy
+from ropewalk.rl.policies.policy import ActionChoice, ActionRequest, Policy
 from ropewalk.rl.seeds import generator
 from ropewalk.rl.variables import Variables
 
@@ -69,7 +69,9 @@ class Collector:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._policy, self._environment = policy, environment
-        self._seed, self._group, self._life = seed, group, life
+        self._seed, self._life = seed, life
+        self.group: int = group
+        """Which group of the run's environments this is."""
         self._clock = clock
         self._history = history
         self._version = 0
@@ -98,25 +100,49 @@ class Collector:
         Raises:
             ValueError: num_steps is less than 1, or the policy returned arrays of other shapes than it must.
         """
+        clock, steps = self._clock, self.steps(num_steps)
+        try:
+            request = next(steps)
+            while True:
+                asked = clock()
+                choice = request.chosen(greedy=greedy)
+                request = steps.send((choice, clock() - asked))
+        except StopIteration as end:
+            return end.value
+
+    def steps(self, num_steps: int) -> Generator[ActionRequest, tuple[ActionChoice, float], Block]:
+        """Take some steps as `collect` does, and let the caller choose the actions, who may do so for several groups.
+
+        Args:
+            num_steps: see `collect`.
+
+        Yields:
+            What is asked of the policy; send what it chose, and the seconds that this took.
+
+        Returns:
+            The block. The seconds between a request and its choice are no part of its times, but for those that are
+            sent.
+        """
         if num_steps < 1:
             raise ValueError(f"num_steps is {num_steps}; a block has at least 1 step")
         clock = self._clock
         began = clock()
         observation = self._begun() if self._observation is None else self._observation
-        reset_s, policy_s, env_s = clock() - began, 0.0, 0.0
-        rng = generator(self._seed, "block", self._group, self._life * BLOCKS_OF_A_LIFE + self._block)
+        reset_s, policy_s, env_s, away_s = clock() - began, 0.0, 0.0, 0.0
+        rng = generator(self._seed, "block", self.group, self._life * BLOCKS_OF_A_LIFE + self._block)
         arrays = BlockArrays(self._environment.spec, num_steps, self._environment.num_envs, self._state)
         arrays.write_observation(0, observation, self._first)
         final: dict[int, Mapping[int, Mapping[str, Any]]] = {}
         for step in range(num_steps):
             asked = clock()
-            choice = self._policy.act(observation, self._first, self._state, rng, greedy=greedy)
-            arrays.write_choice(step, choice)
+            choice, seconds = yield ActionRequest(self._policy, observation, self._first, self._state, rng)
             chosen = clock()
+            arrays.write_choice(step, choice)
             steps = self._environment.step(choice.action)
             self.num_calls += 1
             stepped = clock()
-            policy_s += chosen - asked
+            policy_s += seconds
+            away_s += chosen - asked
             env_s += stepped - chosen
             observation, self._state = steps.observation, choice.state
             self._first = ~steps.mask
@@ -127,10 +153,10 @@ class Collector:
         self._observation = observation
         episodes = self._ended(arrays, final)
         self._block += 1
-        other_s = clock() - began - reset_s - policy_s - env_s
+        other_s = clock() - began - reset_s - away_s - env_s
         return Block(
             columns=arrays.columns(),
-            run_id=f"{self._group}#{self._life}",
+            run_id=f"{self.group}#{self._life}",
             number=self._block - 1,
             version=self._version,
             steps=int(arrays.mask.sum()),
@@ -141,7 +167,7 @@ class Collector:
     def call_under_way(self) -> str:
         """Return which call of an environment has not returned yet, with its group; "": none. For other threads."""
         call, comma, seed = self._environment.call_under_way().partition(",")
-        return call and f"{call} of group {self._group}{comma}{seed}"
+        return call and f"{call} of group {self.group}{comma}{seed}"
 
     def history(self) -> CollectorHistory:
         """Return where the collector stands, for one that goes on in its place with new environments.

@@ -71,7 +71,7 @@ class SerialVectorEnvironment(VectorEnvironment):
         if num_envs < 1:
             raise ValueError(f"num_envs is {num_envs}; a vector environment has at least 1")
         check_on_error(on_error)
-        self._factory, self._seed, self._group = factory, seed, group
+        self._factory, self._seed, self._group, self._life = factory, seed, group, life
         self._truncates = on_error == "truncate"
         self._envs: list[GymnasiumEnv] = [first] if first else []
         try:
@@ -177,7 +177,7 @@ class SerialVectorEnvironment(VectorEnvironment):
         return self._noted(observation)
 
     def _make(self, env: int) -> GymnasiumEnv:
-        return self._factory(derived_seed(self._seed, "environment", self._group, env))
+        return self._factory(environment_seed(self._seed, self._group, env, self._life))
 
     def _noted(self, observation: Observation) -> Observation:
         if self._truncates:
@@ -270,10 +270,15 @@ def _shown(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def environment_seed(seed: int, group: int, env: int, life: int = 0) -> int:
+    """Return the seed that a factory gets; environments that are seeded by nothing else differ between lives too."""
+    return derived_seed(seed, "environment", group, env, *([life] if life else []))
+
+
 def _kind(error: Exception) -> tuple[str, str, int | None]:
     """Return the type of an error and the place that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     return type(error).__name__, frames[-1].filename if frames else "", frames[-1].lineno if frames else None
 
 
-__all__ = ["EPISODES_OF_A_LIFE", "SerialVectorEnvironment"]
+__all__ = ["EPISODES_OF_A_LIFE", "SerialVectorEnvironment", "environment_seed"]

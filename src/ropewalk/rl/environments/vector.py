@@ -10,7 +10,7 @@ import gymnasium.vector
 from ropewalk.rl.environments.environment import EnvironmentFactory, VectorEnvironment
 from ropewalk.rl.environments.gymnasium_vector import GymnasiumVectorEnv, GymnasiumVectorEnvironment
 from ropewalk.rl.environments.mistakes import check_spaces
-from ropewalk.rl.environments.serial import EPISODES_OF_A_LIFE, SerialVectorEnvironment
+from ropewalk.rl.environments.serial import EPISODES_OF_A_LIFE, SerialVectorEnvironment, environment_seed
 from ropewalk.rl.environments.spaces import spec_of_spaces
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.seeds import derived_seed
@@ -45,8 +45,8 @@ def make_vector(
         ValueError: what it made has another number of environments, resets in another way, or has a space without a
             counterpart.
     """
-    made = factory(derived_seed(seed, "environment", group, 0))
-    if isinstance(made, gymnasium.Env):
+    made = factory(environment_seed(seed, group, 0, life))
+    if _is_single(made):
         return SerialVectorEnvironment(
             factory,
             num_envs,
@@ -80,7 +80,7 @@ def environment_spec(factory: EnvironmentFactory) -> EnvironmentSpec:
         ValueError: a space has no counterpart, or a vector environment resets in another way than NEXT_STEP.
     """
     made = factory(0)
-    if isinstance(made, gymnasium.Env):
+    if _is_single(made):
         env = cast("gymnasium.Env[Any, Any]", made)
         try:
             check_spaces(env)
@@ -95,6 +95,11 @@ def environment_spec(factory: EnvironmentFactory) -> EnvironmentSpec:
         return made.spec
     finally:
         made.close()
+
+
+def _is_single(made: object) -> bool:
+    """Return whether this is one environment. EnvPool's vector environments are a `gymnasium.Env` too."""
+    return isinstance(made, gymnasium.Env) and not isinstance(made, gymnasium.vector.VectorEnv)
 
 
 def _closed_if_refused(envs: GymnasiumVectorEnv, seed: int) -> VectorEnvironment:

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +25,7 @@ _WORDS = 6
 _MASK = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class CallerRows:
+class CallerRows(NamedTuple):
     """The rows of one call.
 
     Attributes:
@@ -72,12 +70,13 @@ def packed(group: int, run: int, step: int, num_envs: int, rng: np.random.Genera
 
 def unpacked(rows: Rows) -> list[CallerRows]:
     """Return the calls that the rows are of, in their order."""
-    starts = np.flatnonzero(rows[:, 0] == 0)
-    begins: list[int] = starts.tolist()
+    begins: list[int] = np.flatnonzero(rows[:, 0] == 0).tolist()
+    ends, firsts = [*begins[1:], len(rows)], rows[begins]
+    all_words = firsts.view(np.uint64)[:, _FACTS:].tolist()
     return [
-        CallerRows(group, run, step, start, stop, [word & _MASK for word in words])
-        for start, stop, (_, group, run, step, *words) in zip(
-            begins, [*begins[1:], len(rows)], rows[starts].tolist(), strict=True
+        CallerRows(group, run, step, start, stop, words)
+        for start, stop, (group, run, step), words in zip(
+            begins, ends, firsts[:, 1:_FACTS].tolist(), all_words, strict=True
         )
     ]
 

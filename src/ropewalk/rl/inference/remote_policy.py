@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import cast
 
 import numpy as np
@@ -14,7 +14,7 @@ from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.inference.caller_rows import Rows, packed, run_number, set_words
 from ropewalk.rl.inference.recurrent_memory import StateArrays
 from ropewalk.rl.inference.server import InferenceAnswer, InferenceServer
-from ropewalk.rl.policies.policy import ActionChoice, Policy
+from ropewalk.rl.policies.policy import ActionChoice, ActionRequest, Policy
 from ropewalk.rl.variables import Variables
 
 _logger = logging.getLogger(__name__)
@@ -59,13 +59,18 @@ class RemotePolicy(Policy):
             them, and one without memory takes the least busy one.
         group: of environments.
         run_id: which life of which group this is; by default a new one.
+        keeps_to: number by which one of several servers is taken, the same for groups that act together; by default
+            the group.
 
     Attributes:
         num_forgotten: times that an environment's memory began anew in the middle of an episode.
     """
 
-    def __init__(self, server: InferenceServer, group: int = 0, run_id: str | None = None) -> None:
+    def __init__(
+        self, server: InferenceServer, group: int = 0, run_id: str | None = None, *, keeps_to: int | None = None
+    ) -> None:
         self._server, self._group = server, group
+        self._keeps_to = group if keeps_to is None else keeps_to
         self._run = run_number(uuid.uuid4().hex if run_id is None else run_id)
         self._step = 0
         self._names: tuple[str, ...] | None = None
@@ -90,20 +95,32 @@ class RemotePolicy(Policy):
         greedy: bool = False,
     ) -> ActionChoice:
         """See `Policy`. The recurrent state of the choice stays at the server until it is looked at."""
-        num_envs = len(first)
-        if self._names is None:
-            self.initial_state(1)
-        names = self._names or ()
-        server = self._replica() if names else self._server
-        if names and not first.all() and not self._is_there(state):
-            server.set_state(self._group, self._run, self._step, {name: np.array(state[name]) for name in names})
-        rows = packed(self._group, self._run, self._step, num_envs, rng)
-        answer = self._asked(server, rows, observation, first, greedy=greedy)
-        set_words(rng, answer.words[0].tolist())
-        self._step += 1
-        self._note(answer)
-        after = RemoteState(self, self._step, names, num_envs) if names else dict[str, Array]()
-        return ActionChoice(answer.action, answer.extras, after)
+        request = ActionRequest(self, observation, first, state, rng)
+        return self.act_together([request], greedy=greedy)[0]
+
+    @staticmethod
+    def act_together(requests: Sequence[ActionRequest], *, greedy: bool = False) -> list[ActionChoice]:
+        """Return the choices of several remote policies, by one call; each gets what it would get by one of its own.
+
+        Args:
+            requests: of remote policies with the same server, which keep to the same one of its replicas.
+            greedy: act without exploration.
+        """
+        policies = [cast(RemotePolicy, request.policy) for request in requests]
+        server, *_ = [policy._server_of(request) for policy, request in zip(policies, requests, strict=True)]
+        rows = [policy._rows_of(request) for policy, request in zip(policies, requests, strict=True)]
+        if len(requests) == 1:
+            (request,) = requests
+            answer = policies[0]._asked(server, rows[0], request.observation, request.first, greedy=greedy)
+            return [policies[0]._choice(answer, request)]
+        observation = _joined([request.observation for request in requests])
+        first = np.concatenate([request.first for request in requests])
+        answer = policies[0]._asked(server, np.concatenate(rows), observation, first, greedy=greedy)
+        choices, end = list[ActionChoice](), 0
+        for policy, request in zip(policies, requests, strict=True):
+            begin, end = end, end + len(request.first)
+            choices.append(policy._choice(answer.part(slice(begin, end)), request))
+        return choices
 
     def load(self, variables: Variables) -> None:
         """Raise: the server has the weights, and gets newer ones by itself."""
@@ -130,6 +147,30 @@ class RemotePolicy(Policy):
             )
         return self._replica().state_before(self._group, self._run, step, num_envs)
 
+    def _server_of(self, request: ActionRequest) -> InferenceServer:
+        """Return the server that is to act, which has the state that is acted from."""
+        if self._names is None:
+            self.initial_state(1)
+        if not self._names:
+            return self._server
+        server, first, state = self._replica(), request.first, request.state
+        if not first.all() and not self._is_there(state):
+            arrays = {name: np.array(state[name]) for name in self._names}
+            server.set_state(self._group, self._run, self._step, arrays)
+        return server
+
+    def _rows_of(self, request: ActionRequest) -> Rows:
+        return packed(self._group, self._run, self._step, len(request.first), request.rng)
+
+    def _choice(self, answer: InferenceAnswer, request: ActionRequest) -> ActionChoice:
+        """Return what the server chose, and bring the caller's generator to where the server left it."""
+        set_words(request.rng, answer.words[0].tolist())
+        self._step += 1
+        self._note(answer)
+        names = self._names or ()
+        after = RemoteState(self, self._step, names, len(request.first)) if names else dict[str, Array]()
+        return ActionChoice(answer.action, answer.extras, after)
+
     def _asked(
         self, server: InferenceServer, rows: Rows, observation: Observation, first: NDArray[np.bool_], *, greedy: bool
     ) -> InferenceAnswer:
@@ -147,17 +188,17 @@ class RemotePolicy(Policy):
         return isinstance(state, RemoteState) and state.policy is self and state.step == self._step
 
     def _replica(self) -> InferenceServer:
-        """The one of several servers that has the memory of this group."""
+        """Return the one of several servers that has the memory of this group."""
         num = len(cast("Sized", self._server)) if hasattr(self._server, "__len__") else 1
         if self._kept_to is None or self._kept_to[0] != num:
             replicas = cast("Mapping[int, InferenceServer]", self._server)
-            self._kept_to = num, self._server if num == 1 else replicas[self._group % num]
+            self._kept_to = num, self._server if num == 1 else replicas[self._keeps_to % num]
         return self._kept_to[1]
 
     def _note(self, answer: InferenceAnswer) -> None:
         version = int(answer.version[0])
         self._oldest = version if self._oldest is None else min(self._oldest, version)
-        if num := int(answer.forgot.sum()):
+        if self._names and (num := int(answer.forgot.sum())):
             self.num_forgotten += num
             _logger.warning(
                 "the inference server had no memory of group %d: %d of %d environments began anew in the middle of an "
@@ -166,6 +207,14 @@ class RemotePolicy(Policy):
                 num,
                 len(answer.forgot),
             )
+
+
+def _joined(observations: Sequence[Observation]) -> Observation:
+    first = observations[0]
+    if isinstance(first, dict):
+        several = cast("Sequence[Mapping[str, Array]]", observations)
+        return {name: np.concatenate([each[name] for each in several]) for name in first}
+    return np.concatenate(cast("Sequence[Array]", observations))
 
 
 __all__ = ["RemotePolicy", "RemoteState"]

@@ -61,6 +61,11 @@ class InferenceAnswer:
         action, facts, *extras = arrays
         return cls(action, dict(zip(extra_names, extras, strict=True)), cast("NDArray[np.int64]", facts))
 
+    def part(self, rows: slice) -> InferenceAnswer:
+        """Return the answer for some of the rows."""
+        extras = {name: array[rows] for name, array in self.extras.items()}
+        return InferenceAnswer(self.action[rows], extras, self.facts[rows])
+
     @property
     def arrays(self) -> tuple[Array, ...]:
         """The answer as it travels: a tuple of a few arrays is sent without being pickled anew each time."""
@@ -212,20 +217,22 @@ class InferenceServer:
         """Choose actions for the rows of some calls, which follow each other."""
         rows = slice(calls[0].start, calls[-1].stop)
         observation, first = _rows_of(observation, rows), first[rows]
-        known = [self._memory.before(call.group, call.run, call.step, call.num_envs) for call in calls]
         sizes = [call.num_envs for call in calls]
         rng = (
             generators[0] if len(calls) == 1 else JoinedGenerator(list(zip(generators, sizes, strict=True)))
         )  # which draws whatever a policy asks for
         policy = self._policy.joined([(self._group_part(call.group), call.num_envs) for call in calls])
-        state = {name: np.concatenate([state[name] for state, _ in known]) for name in known[0][0]}
-        choice = policy.act(observation, first, state, rng, greedy=greedy)
         facts = np.empty((len(first), 8), np.int64)
         facts[:, 0] = self._version
-        facts[:, 1] = 0
         if self._memory.is_needed:
+            known = [self._memory.before(call.group, call.run, call.step, call.num_envs) for call in calls]
+            before = {name: np.concatenate([state[name] for state, _ in known]) for name in known[0][0]}
+            choice = policy.act(observation, first, before, rng, greedy=greedy)
             self._keep(calls, [state for state, _ in known], choice)
             facts[:, 1] = np.array([not is_known for _, is_known in known]).repeat(sizes) & ~first
+        else:
+            choice = policy.act(observation, first, {}, rng, greedy=greedy)
+            facts[:, 1] = 0
         words = np.array([words_of(generator) for generator in generators], np.uint64)
         facts[:, 2:] = words.view(np.int64).repeat(sizes, axis=0)
         return InferenceAnswer(choice.action, dict(choice.extras), facts)

@@ -34,8 +34,8 @@ class TerminalLogger:
     def __call__(self, label: str, row: Mapping[str, float | int | str | None]) -> None:
         """See `Logger`."""
         if label == "progress":
-            if not row.get("steps"):
-                return
+            if not (row.get("steps") or row.get("bound")):
+                return  # nothing is known yet; an environment may hang before the first step
             now = self._clock()
             if now - self._printed < self._every_s:
                 return

@@ -28,6 +28,29 @@ class ActionChoice:
     state: Mapping[str, Array] = field(default_factory=dict[str, Array])
 
 
+@dataclass(frozen=True, slots=True)
+class ActionRequest:
+    """What `Policy.act` is to be called with, by whoever acts for a collector; see there.
+
+    Attributes:
+        policy: whose actions are wanted.
+        observation: see `Policy.act`.
+        first: see `Policy.act`.
+        state: see `Policy.act`.
+        rng: see `Policy.act`.
+    """
+
+    policy: Policy
+    observation: Observation
+    first: NDArray[np.bool_]
+    state: Mapping[str, Array]
+    rng: np.random.Generator
+
+    def chosen(self, *, greedy: bool = False) -> ActionChoice:
+        """Return what the policy chooses."""
+        return self.policy.act(self.observation, self.first, self.state, self.rng, greedy=greedy)
+
+
 class Policy(ABC):
     """Chooses actions. It holds only weights: recurrent state and randomness come in as arguments.
 
@@ -79,4 +102,4 @@ class Policy(ABC):
         return self
 
 
-__all__ = ["ActionChoice", "Policy"]
+__all__ = ["ActionChoice", "ActionRequest", "Policy"]

@@ -9,6 +9,9 @@ import msgspec
 from ropewalk.tracking.records import RunRecord
 from ropewalk.tracking.sinks.appended_file import AppendedFile
 
+_PUBLIC = {"numbers": "values"}
+"""Fields that a line has by another name: `Metrics.numbers` may be bytes."""
+
 
 class JsonLines(AppendedFile):
     """Appends lines such as {"run": "...", "record": "Metrics", "group": "", "names": ["loss"], "values": [0.5], ...}.
@@ -26,7 +29,8 @@ class JsonLines(AppendedFile):
 
 
 def _line(one: RunRecord) -> bytes:
-    fields = {name: getattr(one.record, name) for name in one.record.__struct_fields__}
+    names = [_PUBLIC.get(name, name) for name in one.record.__struct_fields__]
+    fields = {name: getattr(one.record, name) for name in names}
     return msgspec.json.encode({"run": one.run, "record": type(one.record).__name__, **fields}) + b"\n"
 
 

@@ -29,6 +29,7 @@ from ropewalk.tracking.records import (
     ConfigIs,
     EventHappened,
     LabelsAre,
+    MetricColumns,
     Metrics,
     NoteAdded,
     OwnerIs,
@@ -110,12 +111,12 @@ class RecordWriter:
         if created:
             _create(connection, created)
         known = self._known(connection, {one.run for one in batch})
-        metrics: list[tuple[str, Metrics]] = []
+        metrics: list[tuple[str, Metrics | MetricColumns]] = []
         others: dict[Callable[[Connection, Received], None], list[tuple[str, Any]]] = {}
         for one in batch:
             if self._dropped and one.run not in known:
                 continue
-            if type(one.record) is Metrics:
+            if isinstance(one.record, Metrics | MetricColumns):
                 metrics.append((one.run, one.record))
             elif type(one.record) is not RunCreated:
                 others.setdefault(_HANDLERS[type(one.record)], []).append((one.run, one.record))

@@ -8,16 +8,18 @@ A transaction costs a few statements, whatever the number of points is, and one 
 
 from __future__ import annotations
 
+import builtins
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, RowMapping, bindparam, delete, select, update
 
-from ropewalk.tracking.records import Metrics
-from ropewalk.tracking.store.blocks import FULL, Points, num_small, num_to_merge, pack, pieces, unpack
+from ropewalk.tracking.records import MetricColumns, Metrics, packed
+from ropewalk.tracking.store.blocks import FULL, Points, cuts, num_small, num_to_merge, pack, pack_axes, unpack
 from ropewalk.tracking.store.column_values import from_number, to_name, to_number
 from ropewalk.tracking.store.databases import insert
 from ropewalk.tracking.store.schema import BLOCKS, SERIES
@@ -81,36 +83,48 @@ class SeriesCache:
             self.tails.pop(self.ids.pop(key), None)
 
 
-def transposed(records: Iterable[tuple[str, Metrics]]) -> dict[SeriesKey, Points]:
+def transposed(records: Iterable[tuple[str, Metrics | MetricColumns]]) -> dict[SeriesKey, Points]:
     """Return the points of each series, in the order of the records.
 
     Raises:
         ValueError, TypeError: a record has values that are no numbers, or not as many as names.
     """
-    groups: dict[tuple[str, str, tuple[str, ...]], list[tuple[int, Metrics]]] = {}
-    same: dict[tuple[str, str, int], list[tuple[int, Metrics]]] = {}  # by list of names, which records of a run share
-    for position, (run, record) in enumerate(records):
+    groups: dict[tuple[str, str, tuple[str, ...]], list[tuple[int, MetricColumns]]] = {}
+    same: dict[tuple[str, str, int], list[tuple[int, MetricColumns]]] = {}  # by list of names, which records share
+    position = 0
+    for run, record in records:
         if (group := same.get((run, record.group, id(record.names)))) is None:
             group = groups.setdefault((run, record.group, tuple(record.names)), [])
             same[run, record.group, id(record.names)] = group
-        group.append((position, record))
-    parts: dict[SeriesKey, list[tuple[Points, list[int]]]] = {}
+        columns = record if isinstance(record, MetricColumns) else _columns(record)
+        group.append((position, columns))
+        position += columns.num_rows
+    parts: dict[SeriesKey, list[tuple[Points, NDArray[np.int64]]]] = {}
     for (run, group_name, names), group in groups.items():
-        found = [record for _, record in group]
-        if {len(record.values) for record in found} != {len(names)}:
-            raise ValueError(f"metrics {', '.join(names[:5])}... have another number of values than their {len(names)}")
-        flat = chain.from_iterable([record.values for record in found])
-        table = np.fromiter(flat, np.float64, len(found) * len(names)).reshape(len(found), len(names))
-        steps = np.fromiter([record.step for record in found], np.float64, len(found))
-        times = np.fromiter([record.time for record in found], np.float64, len(found))
-        positions = [position for position, _ in group]
-        for name, column in zip(names, table.T, strict=True):
+        found = [columns for _, columns in group]
+        table = _numbers(one.numbers for one in found).reshape(-1, len(names)) if names else np.empty((0, 0))
+        steps, times = _numbers(one.steps for one in found), _numbers(one.times for one in found)
+        positions = np.concatenate([np.arange(at, at + one.num_rows) for at, one in group])
+        for name, column in zip(names, np.ascontiguousarray(table.T), strict=True):
             key = (run, to_name(group_name), to_name(name))
             parts.setdefault(key, []).append((Points(steps, times, column), positions))
     return {key: part[0][0] if len(part) == 1 else _in_order(part) for key, part in parts.items()}
 
 
-def _in_order(parts: Sequence[tuple[Points, list[int]]]) -> Points:
+def _columns(record: Metrics) -> MetricColumns:
+    """Return columns of one row."""
+    if not record.is_even:
+        words = f"{', '.join(record.names[:5])}..."
+        raise ValueError(f"metrics {words} have another number of values than their {len(record.names)}")
+    numbers = record.numbers if isinstance(record.numbers, bytes) else packed(record.numbers)
+    return MetricColumns(record.group, record.names, numbers, packed([record.step]), packed([record.time]))
+
+
+def _numbers(parts: Iterable[bytes]) -> NDArray[np.float64]:
+    return np.frombuffer(b"".join(parts), "<f8")
+
+
+def _in_order(parts: Sequence[tuple[Points, NDArray[np.int64]]]) -> Points:
     """Join points of records that had the name beside different other names."""
     order = np.argsort(np.concatenate([positions for _, positions in parts]), kind="stable")
     found = [points for points, _ in parts]
@@ -128,12 +142,17 @@ def add_points(connection: Connection, series: Mapping[SeriesKey, Points], cache
     tails = _tails(connection, {id: facts[id]["count"] for id in points}, cache)
     connection.execute(_UPDATE, [_totals(facts[id], added) for id, added in points.items()])
     blocks: list[dict[str, Any]] = []
+    heads: dict[tuple[int, int], bytes] = {}  # by the steps, which the series of the same records share
     for id, added in points.items():
         tail = tails[id]
-        for piece in pieces(added):
-            blocks.append({"series": id, "start": tail.num_points, "count": len(piece), "data": pack(piece)})
-            tail.num_points += len(piece)
-            tail.counts.append(len(piece))
+        for begin, end in cuts(len(added)):
+            if (head := heads.get((builtins.id(added.steps), begin))) is None:
+                head = pack_axes(added.steps[begin:end], added.times[begin:end])
+                heads[builtins.id(added.steps), begin] = head
+            data = head + added.values[begin:end].tobytes()
+            blocks.append({"series": id, "start": tail.num_points, "count": end - begin, "data": data})
+            tail.num_points += end - begin
+            tail.counts.append(end - begin)
         tail.counts = tail.counts[len(tail.counts) - num_small(tail.counts) :]
     connection.execute(BLOCKS.insert(), blocks)
     _merge(connection, {id: (tails[id], num) for id in points if (num := num_to_merge(tails[id].counts))})
@@ -189,7 +208,9 @@ def _tails(connection: Connection, num_points: Mapping[int, int], cache: SeriesC
 def _totals(facts: RowMapping, added: Points) -> dict[str, Any]:
     """Return the new columns of a series."""
     values = added.values
-    known = values[~np.isnan(values)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(values.sum())
+    known = values if math.isfinite(total) else values[~np.isnan(values)]
     totals: dict[str, Any] = {
         "series_id": facts["id"],
         "count": facts["count"] + len(values),
@@ -198,7 +219,9 @@ def _totals(facts: RowMapping, added: Points) -> dict[str, Any]:
         "least": facts["least"],
         "greatest": facts["greatest"],
     }
-    newest = len(values) - 1 - int(np.argmax(added.times[::-1]))
+    newest = len(values) - 1
+    if added.times[newest] != added.times.max():
+        newest -= int(np.argmax(added.times[::-1]))
     # Of two processes that write a run one after the other, the records of the first may come last.
     if facts["last_time"] is None or not added.times[newest] < from_number(facts["last_time"]):
         totals["last"] = to_number(float(values[newest]))

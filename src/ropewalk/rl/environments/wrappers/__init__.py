@@ -18,7 +18,9 @@ with arguments is a `functools.partial`.
 | sign of the reward | `TransformReward` with `numpy.sign` |
 | scaled rewards, normalised observations | not wrappers: their statistics belong to the learner's weights |
 | scores and lengths of episodes | nothing: blocks have them |
-| images of MiniGrid | `minigrid.wrappers.ImgObsWrapper` |
+| images of MiniGrid | `minigrid.wrappers.ImgObsWrapper`, on `rl.Gymnasium("minigrid:MiniGrid-MemoryS7-v0", ...)` |
+| MinAtar | nothing: `lambda seed: TimeLimit(minatar.gym.BaseEnv("breakout"), 5_000)`; its ids are not registered |
+| EnvPool | nothing: `lambda seed: envpool.make_gymnasium(id, num_envs=8, seed=seed)`, with as many as `agent.envs` |
 | another kind of space | `FlattenObservation`, `TransformObservation`, `TransformAction` |
 | video | `RecordVideo`, in an environment of an evaluator |
 """
