@@ -131,13 +131,17 @@ class Killer(threading.Thread):
     def __init__(self, pool: rw.Pool, story: Story) -> None:
         super().__init__(name="killer", daemon=True)
         self._pool, self._story, self._stopped = pool, story, threading.Event()
+        self._killed = set[int]()
 
     def run(self) -> None:
         while not self._stopped.wait(1.0):
-            pids = [worker.pid for worker in self._pool.status().workers if worker.pid]
-            with suppress(ProcessLookupError):  # it may have ended by itself, as after an earlier kill
+            workers = self._pool.status().workers
+            # Not one that starts, or it may never be ready; nor one whose death the pool has not heard of yet.
+            pids = [each.pid for each in workers if each.state in ("idle", "running") and each.pid not in self._killed]
+            with suppress(ProcessLookupError):  # it may have ended by itself
                 if pids:
-                    os.kill(random.choice(pids), signal.SIGKILL)
+                    self._killed.add(chosen := random.choice(pids))
+                    os.kill(chosen, signal.SIGKILL)
                     self._story.kills.append(len(self._story.rows))
 
     def __enter__(self) -> None:
@@ -197,7 +201,8 @@ def main(argv: list[str] | None = None) -> int:
     console = Console(highlight=False)
     story = Story()
     algorithm = strategy(arguments.population, arguments.seed)
-    with rw.Pool(arguments.workers, name="evolve") as pool:
+    # Where episodes take a second, workers may be killed in the same one again and again, which is not to blame.
+    with rw.Pool(arguments.workers, name="evolve", max_deaths=1_000 if arguments.kill_workers else 3) as pool:
         with Killer(pool, story) if arguments.kill_workers else nullcontext():
             parameters, final = evolve(pool, algorithm, arguments.generations, story)
         seconds, status = time.monotonic() - story.started, pool.status()
