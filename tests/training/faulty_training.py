@@ -108,7 +108,7 @@ class Job:
     @property
     def micro_batches(self) -> int:
         """As many as all schedules need."""
-        if self.schedule in ("interleaved", "zb_v") and self.num_groups == 3:
+        if self.schedule in ("interleaved", "zb_v", "zb_h2") and self.num_groups == 3:
             return 6
         return 8 if self.replicas == 2 else 4
 
