@@ -138,7 +138,6 @@ def kinds_of(job: Job) -> dict[str, int]:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_stage_killed_at_every_kind_of_action_of_every_schedule(
@@ -291,7 +290,6 @@ def test_deaths_one_after_the_other_change_nothing(session: rw.Session, schedule
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_any_deaths_one_after_the_other_change_nothing(session: rw.Session, schedule: str, seed: int) -> None:
@@ -320,19 +318,26 @@ def killed_one_by_one(session: rw.Session, job: Job, order: list[int]) -> None:
     assert_same(found, undisturbed(replace(job, num_steps=len(handles))))
 
 
+MOST_KILLED = 30
+
+
 @pytest.mark.soak
 def test_a_storm_of_kills_changes_nothing() -> None:
-    """Whatever there is of the run is killed, fork servers as well, and nobody waits until anything has recovered."""
+    """Whatever there is of the run is killed, fork servers as well, and nobody waits until anything has recovered.
+
+    Not more often than `MOST_KILLED`: where processes start more slowly than they are killed, it would never end.
+    """
     job = Job(num_steps=200)
     calm, killed = threading.Event(), 0
-    timeouts = replace(PATIENCE, replace_s=15, max_deaths=1000)
+    timeouts = replace(PATIENCE, replace_s=PATIENCE_S, max_deaths=1000)  # going on with fewer, they add up otherwise
     with rw.Session() as session, job.trainer(session, timeouts=timeouts) as trainer:
         trainer.step(*batch(0)).metrics()
 
         def kill() -> None:
             nonlocal killed
-            while not calm.wait(0.4):
-                alive = [one for agent in psutil.Process().children() for one in agent.children(recursive=True)]
+            while killed < MOST_KILLED and not calm.wait(0.4):
+                agents = map(psutil.Process, session.agent_pids())  # not those of the session that other tests share
+                alive = [one for agent in agents for one in agent.children(recursive=True)]
                 if len(alive) > 1:
                     alive.sort(key=lambda process: process.create_time())
                     with contextlib.suppress(psutil.Error):
