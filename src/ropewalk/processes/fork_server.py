@@ -59,7 +59,7 @@ def serve(channel: Channel, preload: tuple[str, ...], path: tuple[str, ...]) -> 
     channel.send(msgspec.msgpack.encode(ForkReply("", 0 if problem else os.getpid(), problem)))
     if problem:
         return
-    entries = set(_USUAL_ENTRIES)
+    entries: set[str] = {*_USUAL_ENTRIES}
     for entry in _USUAL_ENTRIES:  # while nobody waits for them
         _import_entry(entry)
     _share_memory()
