@@ -20,7 +20,11 @@ def test_the_lag_over_lives_of_the_learner_is_one_of_updates() -> None:
     assert version_lag(numbered(3, 4), numbered(1, 9)) == 0, "of an update that was lost"
     assert epoch_of(numbered(3, 4)) == 3 and numbered(2, 0) > numbered(1, 10**9)
     versions = np.array([numbered(1, 4), numbered(2, 9)])
-    assert lag_metrics(numbered(2, 10), versions) == {"policy_lag": 3.5, "policy_lag_max": 6.0}
+    assert lag_metrics(numbered(2, 10), versions) == {
+        "policy_lag": 3.5,
+        "policy_lag_min": 1.0,
+        "policy_lag_max": 6.0,
+    }
 
 
 def test_blocks_are_stale_from_one_update_more_than_the_bound_on() -> None:

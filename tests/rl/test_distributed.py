@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
+
 import pytest
 
 import ropewalk as rw
@@ -26,6 +29,20 @@ def test_all_nodes_have_the_restart_rule_that_is_given_and_learners_restart_toge
         together = "together" if learners == 2 else "alone"
         assert rules.pop("learner") == rw.Restart("always", max_restarts=2, strategy=together)
         assert rules == {"actors": rule, "evaluators": rule}
+
+
+@pytest.mark.parametrize("inference", [0, 1])
+def test_all_processes_of_a_program_may_be_threads_of_one(inference: int) -> None:
+    """The colocation of Launchpad and Acme: actors, the learner with its replay, and servers share a process."""
+    experiment = dataclasses.replace(EXPERIMENT, steps=300)
+    assembly = Assembly(experiment, 4 if inference else 2)
+    program = build_program(assembly, ProcessCounts(2, "async", inference=inference), hold=True)
+    with program.launch(mode="threads") as running:
+        learner = running.client("learner")
+        while not learner.status().done:
+            time.sleep(0.01)
+        outcome = learner.outcome()
+    assert outcome.counters.steps >= 300 and outcome.counters.updates > 0
 
 
 def test_checkpoints_of_learners_are_paced_by_their_cost() -> None:

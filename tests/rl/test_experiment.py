@@ -20,8 +20,8 @@ from ropewalk import rl
 from ropewalk.rl import other_names
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.distributed import ProcessCounts, build_program
+from ropewalk.rl.environments.serial import environment_seed
 from ropewalk.rl.logs.memory import MemoryLogger
-from ropewalk.rl.seeds import derived_seed
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -312,7 +312,8 @@ def _chain(error: BaseException | None) -> Any:
 
 
 def failing_second_group(seed: int) -> Any:
-    of_second_group = [derived_seed(SMALL.seed, "environment", 1, env) for env in range(SMALL.agent.envs)]
+    lives, envs = range(20), range(SMALL.agent.envs)
+    of_second_group = [environment_seed(SMALL.seed, 1, env, life) for life in lives for env in envs]
     return failing_environment(seed) if seed in of_second_group else CARTPOLE(seed)
 
 

@@ -41,7 +41,8 @@ def test_an_update_is_counted_shown_digested_and_its_priorities_are_written_back
     keys = batch.info.keys.tolist()
     assert written == [(keys, [float(number)] * len(keys)) for number in range(1, 6)]
     lags = 7 - batch.info.version
-    assert updates.metrics == {"loss": 5.0, "policy_lag": lags.mean(), "policy_lag_max": lags.max()}
+    of_batch = {"policy_lag": lags.mean(), "policy_lag_min": lags.min(), "policy_lag_max": lags.max()}
+    assert updates.metrics == {"loss": 5.0, **of_batch}
     assert updates.counters.updates == 5 and updates.learner.version == 7
     assert updates.digests == [digest_of({"weight": np.array(number)}) for number in (2, 4)]
 

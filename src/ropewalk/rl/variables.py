@@ -57,12 +57,16 @@ def version_lag(newest: int, version: int) -> int:
 
 
 def lag_metrics(newest: int, versions: NDArray[np.int64]) -> dict[str, float]:
-    """Return the mean and the largest lag of the versions that chose the actions of a batch.
+    """Return the mean, the smallest and the largest lag of the versions that chose the actions of a batch.
 
     The unit is a version: a round in lock-step, an update otherwise.
     """
     lags = version_lags(newest, versions)
-    return {"policy_lag": float(lags.mean()), "policy_lag_max": float(lags.max())}
+    return {
+        "policy_lag": float(lags.mean()),
+        "policy_lag_min": float(lags.min()),
+        "policy_lag_max": float(lags.max()),
+    }
 
 
 __all__ = ["Variables", "epoch_of", "lag_metrics", "numbered", "version_lag", "version_lags"]

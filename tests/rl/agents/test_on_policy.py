@@ -288,6 +288,7 @@ def test_a_batch_of_blocks_that_are_all_too_old_changes_no_weights() -> None:
     learner.version = 4
     assert learner.update(random_batch(DISCRETE, 0), 0.0).metrics == {
         "policy_lag": 4.0,
+        "policy_lag_min": 4.0,
         "policy_lag_max": 4.0,
         "num_dropped": 2.0,
     }

@@ -29,7 +29,7 @@ def memory_maze(seed: int) -> Any:
 
 def breakout(seed: int) -> Any:
     from gymnasium.wrappers import TimeLimit
-    from minatar.gym import BaseEnv
+    from minatar.gym import BaseEnv  # pyright: ignore[reportMissingImports]
 
     del seed  # every reset is given one
     # An action is repeated by chance over the end of an episode, unless the game forgets it (sticky_action_prob > 0).

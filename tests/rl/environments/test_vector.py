@@ -99,7 +99,7 @@ class LikeEnvPool(gymnasium.vector.VectorEnv[Any, Any, Any], gymnasium.Env[Any, 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         return self.inner.reset(seed=self.own_seed)
 
-    def step(self, actions: Any) -> Any:
+    def step(self, actions: Any) -> Any:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.inner.step(actions)
 
     def close(self, **kwargs: Any) -> None:
