@@ -197,8 +197,8 @@ def test_points_are_exported_as_csv_and_as_lines_of_json(store: RunStore, tmp_pa
     ]  # fmt: skip
     lines = [json.loads(line) for line in run("export", "aa11", "--format", "jsonl", "--group", "").splitlines()]
     assert [(line["step"], line["value"]) for line in lines] == [(1, 4), (2, 2), (3, None), (4, 1)]
-    (everything,) = json.loads(run("export", "aa11", "--json"))
-    assert json.loads(run("export", "aa11", "--format", "json"))[0].keys() == everything.keys()
+    (everything,) = json.loads(run("export", "aa11", "--format", "json"))
+    assert run("export", "aa11", "--json") == [everything]
     assert everything == run("show", "aa11", "--json")
     assert "--format is one of csv, jsonl, json, not 'xml'" in run("export", "aa11", "--format", "xml", wrong=2)
     assert "cannot be written" in run("export", "aa11", "-o", str(tmp_path / "none" / "x"), wrong=1)

@@ -35,7 +35,7 @@ _RETRY_S = 1.0
 _MOST_NUMBERS = 2_000_000
 """Metrics that wait while the store cannot be written: about 200 MB."""
 _END_S = 10.0
-_MOST_APART_S = 2.0
+_MOST_APART_S = 4.0
 _MOST_SHARE = 0.005
 """Share of a core that transactions may take, until they are `_MOST_APART_S` apart."""
 _MOST_AT_ONCE = 5000
