@@ -18,7 +18,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,7 +37,6 @@ from ropewalk.processes.messages import Retired
 from ropewalk.processes.notifier import Notifier
 from ropewalk.program import node_context, stacks
 from ropewalk.program.directory import DirectoryView
-from ropewalk.program.early_store import early_store
 from ropewalk.program.held_up import HeldUp
 from ropewalk.program.kept_state import KeptState, has_state
 from ropewalk.program.messages import (
@@ -247,10 +245,7 @@ class NodeHost:
         with contextlib.ExitStack() as until_met:
             if unit.replica == 0:
                 ip = self.ip or _LOOPBACK
-                store = early_store(getattr(self._units[unit].nodes[0].node, "function", None))
-                port = store.port if store else until_met.enter_context(held_port(ip))
-                if store:
-                    self.loop.call_soon(partial(store.leave_when_shared, self.loop))
+                port = until_met.enter_context(held_port(ip))
                 self.say(OfferRendezvous(RendezvousAt(unit.unit, unit.generation, here, ip, port)))
             running, met = self._units[unit], (unit.unit, unit.generation)
             self._news.wait_until(lambda: met in self._rendezvous or running.stopping)

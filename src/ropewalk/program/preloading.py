@@ -32,12 +32,6 @@ def preload_of(code: CodeType) -> tuple[str, ...]:
     return _slow(set(_names_in(code)))
 
 
-def names_in(value: Any) -> set[str]:
-    """Return the names that a function or script uses; none if its code is not at hand."""
-    code = value.code() if isinstance(value, Script) else getattr(value, "__code__", None)
-    return set(_names_in(code)) if isinstance(code, CodeType) else set()
-
-
 def _slow(needed: Collection[str]) -> tuple[str, ...]:
     return tuple(f"{name}{IF_THERE}" for name in SLOW_IMPORTS if name in needed)
 
@@ -75,4 +69,4 @@ def _names_in(code: CodeType) -> Iterator[str]:
             yield from _names_in(constant)
 
 
-__all__ = ["SLOW_IMPORTS", "found_preload", "names_in", "preload_of"]
+__all__ = ["SLOW_IMPORTS", "found_preload", "preload_of"]
