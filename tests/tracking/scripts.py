@@ -7,7 +7,6 @@ import logging
 import resource
 import signal
 import sys
-import threading
 import time
 
 import ropewalk as rw
@@ -66,17 +65,18 @@ def count_for_ever() -> None:
 
 
 def run_briefly() -> None:
-    """Make runs that end at once, one after the other, until a line comes."""
+    """Make runs that end soon after a line has come, one after the other, until standard input ends."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which a run replaces while it lasts
-    waiting = threading.Thread(target=sys.stdin.readline, daemon=True)
-    waiting.start()
-    while waiting.is_alive():
+    while True:
         try:
             with rw.track("brief", system=False) as run:
                 print(run.id, flush=True)
+                if not sys.stdin.readline():
+                    return
                 time.sleep(0.6)
         except SystemExit:
-            print("ended", flush=True)
+            pass
+        print("ended", flush=True)
 
 
 if __name__ == "__main__":

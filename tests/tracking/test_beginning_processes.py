@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -65,20 +67,25 @@ def test_every_request_is_answered_however_close_to_the_end_it_comes(store_path:
     numbers: list[int] = []
     with start("run_briefly", store_path) as process:
         assert process.stdout is not None and process.stdin is not None
-        for line in process.stdout:
-            if line.strip() == "ended":
-                continue
-            for _ in range(10):  # until after its end
-                numbers.append(store.request(line.strip(), "stop" if len(numbers) % 2 else "pause"))
-                time.sleep(0.1)
-            if len(numbers) >= 100:
-                break
-        _, errors = process.communicate("\n", timeout=120)  # which a script that has ended already does not mind
+        for _ in range(10):
+            run = process.stdout.readline().strip()
+            actions = itertools.cycle(("pause", "stop"))
+            numbers.append(store.request(run, next(actions)))
+            process.stdin.write("\n")
+            process.stdin.flush()
+            with ThreadPoolExecutor(1) as threads:
+                end = threads.submit(process.stdout.readline)
+                while not end.done():
+                    numbers.append(store.request(run, next(actions)))
+                    time.sleep(0.1)
+            assert end.result().strip() == "ended"
+            numbers.append(store.request(run, next(actions)))
+        _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, errors
     answers = [store.requested(number) for number in numbers]
     assert all(one and one.answered and one.answer for one in answers)
     too_late = [one for one in answers if one and one.answer.startswith("it had ended already")]
-    assert 0 < len(too_late) < len(answers), "the requests came before and after the end"
+    assert 10 <= len(too_late) <= len(answers) - 10, "of each run the first came before the end, and the last after it"
 
 
 @pytest.mark.soak  # seven interpreters, one after the other
