@@ -282,7 +282,7 @@ def against_reverb(what: str, reach: str, fulfilled: bool, shape: Shape, rates: 
     }
     if "Reverb" not in rates:
         values["Reverb"] = "left out: BENCHMARK_REVERB_PYTHON names no Python that has it"
-        return Line(what, reach, measured, fulfilled, values)
+        return Line(what, reach, measured, None if fulfilled else False, values)
     ratio = rates["ropewalk"].per_wall_s / rates["Reverb"].per_wall_s
     if "copy" in rates:
         measured += f", {rates['ropewalk'].per_wall_s / rates['copy'].per_wall_s:.0%} of a copy"
