@@ -48,7 +48,9 @@ def test_steps_of_equal_distances_take_no_space_and_times_take_half() -> None:
     num = 1000
     times = np.float64(1.76e9) + np.sort(np.random.default_rng(1).random(num))
     values = np.zeros(num)
-    assert len(pack(Points(np.arange(num) * 0.1, times, values))) == 6 + 16 + 8 + 4 * num + 8 * num
+    steps = np.arange(num, dtype=np.float64) / 10
+    assert len(pack(Points(steps - steps % 1, times, values))) == 6 + 8 * num + 8 + 4 * num + 8 * num
+    assert len(pack(Points(steps * 10, times, values))) == 6 + 16 + 8 + 4 * num + 8 * num
     assert len(pack(Points(times, values * np.nan, values))) == 6 + 24 * num
 
 

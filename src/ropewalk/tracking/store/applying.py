@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, delete, select, update
 
+from ropewalk.tracking.metric_columns import gathered
 from ropewalk.tracking.records import (
     DONE,
     FAILED,
@@ -113,7 +114,7 @@ class RecordWriter:
         known = self._known(connection, {one.run for one in batch})
         metrics: list[tuple[str, Metrics | MetricColumns]] = []
         others: dict[Callable[[Connection, Received], None], list[tuple[str, Any]]] = {}
-        for one in batch:
+        for one in gathered(batch):  # a writer has done so for its journal already
             if self._dropped and one.run not in known:
                 continue
             if isinstance(one.record, Metrics | MetricColumns):
