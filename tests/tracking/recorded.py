@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ropewalk.tracking.records import Record, RunRecord
+from ropewalk.tracking.records import MetricColumns, Record, RunRecord
 from ropewalk.tracking.run import Run, RunIdentity
+from ropewalk.tracking.writer import StoreWriter
 
 R = TypeVar("R")
 
@@ -43,8 +44,14 @@ class Batches:
         self.batches.append(list(batch))
 
     @property
-    def records(self) -> list[Record]:
+    def records(self) -> list[Record | MetricColumns]:
         return [one.record for batch in self.batches for one in batch]
+
+
+def put(writer: StoreWriter, one: RunRecord) -> None:
+    """Give a writer a record of a run, as it comes from a process."""
+    assert not isinstance(one.record, MetricColumns)
+    writer.put(one.run, one.record)
 
 
 def make_run(folder: Path, sink: Recorded | None = None, **options: Any) -> Run:

@@ -14,6 +14,7 @@ from ropewalk.tracking import RunStore
 from ropewalk.tracking.journal import RecordJournal, recover
 from ropewalk.tracking.records import Metrics, NoteAdded, RunCreated, RunRecord
 from ropewalk.tracking.writer import StoreWriter
+from tests.tracking.recorded import put
 
 CREATED = RunRecord("a1", RunCreated("p", "n", "script", 1.0, {}, {}))
 
@@ -156,9 +157,9 @@ def test_a_slow_store_gets_rarer_transactions_and_the_journal_the_rest(
     slow = Slow(store, monkeypatch)
     writer = StoreWriter(slow, "slow", gather_s=0.001, journal=RecordJournal(store))
     try:
-        writer.put("a1", CREATED.record)
+        put(writer, CREATED)
         assert writer.flush(10) and journal_bytes(store) == 0
-        writer.put("a1", metrics(1).record)
+        put(writer, metrics(1))
         assert writer.settle(10) and writer.settle(10)  # the second one after what the first one had it do
         assert journal_bytes(store)
         assert len(slow.batches) == 1, "the next transaction is due in 100 s, and nobody needs one before"
@@ -177,7 +178,7 @@ def test_a_store_that_cannot_be_written_makes_those_wait_who_would_fill_the_memo
     writer = StoreWriter(slow, "slow", gather_s=0.001, retry_s=0.001, journal=RecordJournal(store))
     try:
         slow.failure = OSError("gone")
-        writer.put("a1", CREATED.record)
+        put(writer, CREATED)
         assert not writer.flush(0.05) and not writer.settle(0.05)
         slow.failure = None
         assert writer.settle(10)
@@ -193,7 +194,7 @@ def test_what_cannot_be_written_at_the_end_waits_for_the_next_run(
     writer = StoreWriter(slow, "slow", gather_s=0.001, journal=RecordJournal(store))
     slow.failure = OSError("gone")
     for one in (CREATED, metrics(1)):
-        writer.put("a1", one.record)
+        put(writer, one)
     assert not writer.close(0.05)
     assert "2 records of runs could not be written to slow, and wait on the disk for the next run" in caplog.text
     assert recover(store) == 2 and steps(store) == [1]
