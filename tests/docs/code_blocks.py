@@ -133,7 +133,8 @@ def _notes_before(lines: list[str], position: int) -> tuple[str, ...]:
 # --- running ----------------------------------------------------------------------------------------------------------
 
 ALL_OF_THEM = """
-import collections, dataclasses, json, sys, traceback
+import collections, json, sys, traceback
+import msgspec
 from ropewalk.processes.host_services import HostServices
 from ropewalk.processes.process_manager import ProcessManager
 
@@ -141,7 +142,7 @@ start = ProcessManager.start
 
 def start_warm(self, spec, owner):
     is_service = isinstance(owner, HostServices)
-    return start(self, spec if is_service else dataclasses.replace(spec, preload=tuple(sys.argv[1:])), owner)
+    return start(self, spec if is_service else msgspec.structs.replace(spec, preload=tuple(sys.argv[1:])), owner)
 
 if sys.argv[1:]:
     ProcessManager.start = start_warm
