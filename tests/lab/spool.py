@@ -158,7 +158,8 @@ class Spool:
                 if (self.folder / f"{id}.cancel").exists() and process.poll() is None and self._hears(machine):
                     process.kill()
                 if machine.is_plugged or process.poll() is not None:
-                    (self.folder / f"{id}.end").write_text(json.dumps(process.returncode))
+                    (self.folder / f"{id}.ending").write_text(json.dumps(process.returncode))
+                    (self.folder / f"{id}.ending").rename(self.folder / f"{id}.end")
                     del self._running[id]
             time.sleep(0.02)
 
