@@ -366,12 +366,14 @@ def test_a_step_that_was_taken_back_leaves_no_trace_and_survivors_go_on() -> Non
 
 def test_who_waits_for_the_memories_of_members_that_are_gone_can_be_woken_up() -> None:
     first, second, third = groups(2), groups(2, epoch=1), groups(1, epoch=2)
+    both = threading.Barrier(2)
     with servers() as running:
         client = running.client("servers")
 
         def body(rank: int) -> list[dict[str, Tensor]]:
             with member(client, first[rank], compressor=GDSEC(c=3.0, beta=0.1)) as exchange:
                 run_steps(exchange, rank, range(2))
+                both.wait(PATIENCE_S)  # or the next epoch could begin before the other one has its last sum
                 if rank == 1:
                     return []
                 exchange.regroup(second[0])  # the other one never comes
