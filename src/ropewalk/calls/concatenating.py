@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, cast
 
-from ropewalk.calls.merging import Arguments, Merging, PathStep
+from ropewalk.calls.merging import Arguments, Merging
 from ropewalk.calls.trees import inner_path, kind_of, library_of, parts_of, words_of
 
 
@@ -93,15 +93,6 @@ class Concatenating(Merging):
             return (library.cat if library.__name__ == "torch" else library.concatenate)(values)
         parts = parts_of(first)
         return first if parts is None else self.merge_parts(values, parts)
-
-    def divide(self, result: Any, sizes: Sequence[int], path: tuple[PathStep, ...] = ()) -> list[Any]:
-        """See `Merging`; a tuple of arrays, as policies return, without the dicts of its parts."""
-        if type(result) is not tuple or path or not result:
-            return super().divide(result, sizes, path)
-        arrays, num = cast("tuple[Any, ...]", result), sum(sizes)
-        if not all(library_of(array) is not None and array.shape and len(array) == num for array in arrays):
-            return super().divide(result, sizes, path)
-        return [result] if len(sizes) == 1 else list(zip(*(self.shares(array, sizes) for array in arrays), strict=True))
 
     def shares(self, entries: Any, sizes: Sequence[int]) -> list[Any]:
         """See `Merging`."""
