@@ -24,13 +24,17 @@ def gathered(records: Sequence[RunRecord]) -> list[RunRecord]:
         end = begin + 1
         if type(one.record) is Metrics:
             end = _end_of_same(one.run, one.record, records, end)
-        columns = None if end == begin + 1 else _columns([cast("Metrics", each.record) for each in records[begin:end]])
-        if columns is None:
-            found += records[begin:end]
-        else:
-            found.append(RunRecord(one.run, columns))
+        found += records[begin:end] if end == begin + 1 else _joined(records[begin:end])
         begin = end
     return found
+
+
+def _joined(records: Sequence[RunRecord]) -> Sequence[RunRecord]:
+    try:
+        columns = columns_of([cast("Metrics", one.record) for one in records])
+    except (TypeError, ValueError):  # one is not as it should be, which the store says of that one alone
+        return records
+    return [RunRecord(records[0].run, columns)]
 
 
 def _end_of_same(run: str, first: Metrics, records: Sequence[RunRecord], at: int) -> int:
@@ -44,17 +48,19 @@ def _end_of_same(run: str, first: Metrics, records: Sequence[RunRecord], at: int
     return len(records)
 
 
-def _columns(metrics: Sequence[Metrics]) -> MetricColumns | None:
-    """Return columns; None if a record is not as it should be, which the store says of that record alone."""
+def columns_of(metrics: Sequence[Metrics]) -> MetricColumns:
+    """Return columns with a row for each of some metrics, which have the group and the names of the first.
+
+    Raises:
+        ValueError: one has not as many numbers as names.
+        TypeError: a value is no number.
+    """
     first = metrics[0]
-    width = 8 * len(first.names)
-    try:
-        rows = [one.numbers if type(one.numbers) is bytes else packed(one.numbers) for one in metrics]
-        steps, times = packed([one.step for one in metrics]), packed([one.time for one in metrics])
-    except TypeError:
-        return None
-    if not all(len(row) == width for row in rows):
-        return None
+    if not all(one.is_even for one in metrics):
+        words = f"{', '.join(first.names[:5])}..."
+        raise ValueError(f"metrics {words} have another number of values than their {len(first.names)}")
+    rows = [one.numbers if type(one.numbers) is bytes else packed(one.numbers) for one in metrics]
+    steps, times = packed([one.step for one in metrics]), packed([one.time for one in metrics])
     return MetricColumns(first.group, first.names, b"".join(rows), steps, times)
 
 
@@ -71,4 +77,4 @@ def num_numbers(one: RunRecord) -> int:
     return len(record.names) if isinstance(record, Metrics) else 0
 
 
-__all__ = ["gathered", "num_numbers", "num_records"]
+__all__ = ["columns_of", "gathered", "num_numbers", "num_records"]

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, RowMapping, bindparam, delete, select, update
 
-from ropewalk.tracking.records import MetricColumns, Metrics, packed
+from ropewalk.tracking.metric_columns import columns_of
+from ropewalk.tracking.records import MetricColumns, Metrics
 from ropewalk.tracking.store.blocks import FULL, Points, cuts, num_small, num_to_merge, pack, pack_axes, unpack
 from ropewalk.tracking.store.column_values import from_number, to_name, to_number
 from ropewalk.tracking.store.databases import insert
@@ -96,7 +97,7 @@ def transposed(records: Iterable[tuple[str, Metrics | MetricColumns]]) -> dict[S
         if (group := same.get((run, record.group, id(record.names)))) is None:
             group = groups.setdefault((run, record.group, tuple(record.names)), [])
             same[run, record.group, id(record.names)] = group
-        columns = record if isinstance(record, MetricColumns) else _columns(record)
+        columns = record if isinstance(record, MetricColumns) else columns_of([record])
         group.append((position, columns))
         position += columns.num_rows
     parts: dict[SeriesKey, list[tuple[Points, NDArray[np.int64]]]] = {}
@@ -109,15 +110,6 @@ def transposed(records: Iterable[tuple[str, Metrics | MetricColumns]]) -> dict[S
             key = (run, to_name(group_name), to_name(name))
             parts.setdefault(key, []).append((Points(steps, times, column), positions))
     return {key: part[0][0] if len(part) == 1 else _in_order(part) for key, part in parts.items()}
-
-
-def _columns(record: Metrics) -> MetricColumns:
-    """Return columns of one row."""
-    if not record.is_even:
-        words = f"{', '.join(record.names[:5])}..."
-        raise ValueError(f"metrics {words} have another number of values than their {len(record.names)}")
-    numbers = record.numbers if isinstance(record.numbers, bytes) else packed(record.numbers)
-    return MetricColumns(record.group, record.names, numbers, packed([record.step]), packed([record.time]))
 
 
 def _numbers(parts: Iterable[bytes]) -> NDArray[np.float64]:
