@@ -31,7 +31,7 @@ from ropewalk.engines import keeper, ssh_checks, ssh_command, ssh_connection, ss
 from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
-from ropewalk.engines.ssh_command import Host, SshOptions
+from ropewalk.engines.ssh_command import AT_ONCE, Host, SshOptions
 from ropewalk.engines.ssh_connection import HostUnfit, SshConnection
 from ropewalk.errors import EngineError, FileNotTrusted
 from ropewalk.quantities import shown_size
@@ -43,8 +43,6 @@ _END_S = 5.0
 """A killed job is reported within this time, unless its host is out of reach; then `poll` reports it later."""
 _AVOIDED_S = 30.0
 """A host that was lost is tried again after this time. Trying takes up to `connect_timeout`."""
-_AT_ONCE = 32
-"""The number of hosts that are connected to at the same time."""
 
 
 @dataclass(slots=True)
@@ -193,7 +191,7 @@ class SshEngine(Engine):
         failures = self._connect(self._hosts)
         there = {entry: self._connections[entry] for entry in self._hosts if entry not in failures}
         findings = {entry: [EngineFinding(f"host {entry}", False, why)] for entry, why in failures.items()}
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ropewalk-ssh-check") as threads:
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="ropewalk-ssh-check") as threads:
             findings.update(zip(there, threads.map(ssh_checks.of_host, there.values()), strict=True))
         self._close_idle()
         return findings
@@ -407,7 +405,7 @@ class SshEngine(Engine):
         ]
         failures: dict[str, str] = {}
         if missing:
-            with ThreadPoolExecutor(min(_AT_ONCE, len(missing)), thread_name_prefix="ropewalk-ssh-connect") as threads:
+            with ThreadPoolExecutor(min(AT_ONCE, len(missing)), thread_name_prefix="ropewalk-ssh-connect") as threads:
                 for entry, outcome in zip(missing, threads.map(connect, missing), strict=True):
                     if isinstance(outcome, SshConnection):
                         self._connections[entry] = outcome

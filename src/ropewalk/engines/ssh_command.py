@@ -26,6 +26,8 @@ _BOOT = (
 )
 """Reads the keeper from its standard input and becomes it. Nothing in it needs quoting twice in any login shell; the
 current folder is removed from the path, because a file in it could hide a module of the standard library."""
+AT_ONCE = 32
+"""The number of hosts that are connected to at the same time."""
 HELLO = "ropewalk-keeper on python"
 """Begins the first line of ours; a greeting of the login shell may come before it, and need not end its last line."""
 

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from ropewalk.engines import keeper, ssh_checks
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus
-from ropewalk.engines.ssh_command import SshOptions
+from ropewalk.engines.ssh_command import AT_ONCE, SshOptions
 from ropewalk.engines.ssh_connection import SshConnection
 from ropewalk.errors import EngineError
 from ropewalk.interpreters import import_environment, module_command
@@ -29,8 +29,6 @@ _KEPT_BYTES = 1 << 20
 """How much of an output is remembered, so that what was shown of it is found again."""
 _REACH_S = 30.0
 """Beside the time for connecting: what checking the hosts takes from there."""
-_AT_ONCE = 32
-"""The number of hosts that are connected to at the same time; see `ssh`."""
 
 
 def is_launcher(id: str) -> bool:
@@ -143,7 +141,7 @@ def check(connection: SshConnection, options: Mapping[str, object], ours: SshOpt
 def _ask_there(connection: SshConnection, options: Mapping[str, object], ours: SshOptions) -> dict[str, Any]:
     """Return what `ssh_reach` finds on a host."""
     name = keeper.MARK + secrets.token_hex(8)
-    rounds = math.ceil(len(ours.hosts) / _AT_ONCE)
+    rounds = math.ceil(len(ours.hosts) / AT_ONCE)
     limit_s = _REACH_S + 2 * ours.connect_timeout * rounds
     connection.ask(
         "start",
