@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.fleet import Fleet
 from ropewalk.processes.sizing import Share
 from ropewalk.settings import load
+from ropewalk.supervision.liveness import Lease
 from ropewalk.transport.address import UnixAddress
 from ropewalk.transport.credentials import AllowList
 from tests.processes.test_session_parts import PretendLoop
@@ -219,3 +221,26 @@ def test_where_no_more_hosts_may_come_what_has_no_room_is_placed_all_the_same(sc
     scene.fleet._home = replace(scene.fleet._home, settings=load({"hosts": 1}, {}, []))
     [whole] = up(scene, Share(4, CPU))
     assert scene.fleet.place("learner", GPU, 1) is whole, "its agent looks for GPUs, and says what it has"
+
+
+def test_leases_are_looked_at_five_times_each_and_when_the_first_one_ends(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Ten looks in each second were a third of what an idle launcher costs.
+    scene.fleet._home = replace(scene.fleet._home, settings=load({"lease_s": 10.0}, {}, []))
+    agents = up(scene, Share(1, CPU), Share(1, CPU))
+    now = time.monotonic()
+    for agent in agents:
+        agent.link = SimpleNamespace(received_bytes=0)  # pyright: ignore[reportAttributeAccessIssue]
+        agent.lease = Lease(10.0, now - 9.5)
+        for before_s in (8.0, 6.0, 4.0, 2.0, 0.0):
+            agent.lease.state(now - before_s)
+    agents[0].lease.heard(now)
+    later: list[tuple[float, Callable[[], object]]] = []
+    monkeypatch.setattr(scene.loop, "call_later", lambda delay_s, call: later.append((delay_s, call)))
+    scene.fleet._look()
+    delay_s, look = later.pop()
+    assert delay_s <= 0.5, "the other one is lost then"
+    agents[1].lease.heard(time.monotonic())
+    look()
+    assert later.pop()[0] == 2.0 and not later
