@@ -1,6 +1,6 @@
 """A host whose end is announced hands its work over first, on each engine by its own announcement.
 
-What a notice means for tasks, services and trials is in `tests/scenarios`; here the announcement has to reach the agent.
+What it means for tasks, services and trials is in `tests/scenarios`; here the announcement has to reach the agent.
 """
 
 from __future__ import annotations
