@@ -33,6 +33,7 @@ class PretendEngine(Engine):
 
     def __init__(self) -> None:
         self.status = JobStatus(JobState.PENDING)
+        self.said = ""
         self.refusal: EngineError | None = None
         self.specs: list[JobSpec] = []
 
@@ -51,7 +52,7 @@ class PretendEngine(Engine):
         return []
 
     def logs(self, id: str) -> str:
-        return ""
+        return self.said
 
     def render(self, spec: JobSpec) -> str:
         return ""
@@ -142,6 +143,26 @@ def test_the_first_job_whose_node_does_not_see_the_launchers_folder_ends_the_wai
     words = "its job job-of-agent-1 could not begin: node n1 cannot open /home/ada/jobs"
     assert scene.told.lost == [f"the agent agent-1 is gone: {words}"]
     assert [str(failure) for failure in scene.told.failures] == [f"no agent could join this run. The last one: {words}"]
+
+
+@pytest.mark.parametrize("door", [False, True])
+def test_what_every_host_lacks_is_told_once_with_the_remedy_and_ends_the_wait(scene: Scene, door: bool) -> None:
+    # Over ssh, where the launcher comes to the agent's door, hosts without Ropewalk were tried 29 times.
+    agents = scene.submit(3)
+    missing = "ModuleNotFoundError: No module named 'msgspec'"
+    scene.engine.said = f"Traceback (most recent call last):\n  File ...\n{missing}\n"
+    scene.engine.status = JobStatus(JobState.ENDED, exit_code=1)
+    if door:
+        for agent in agents:
+            scene.fleet._bootstrap._never_met(agent, "its door is closed")
+        scene.loop.run()
+    else:
+        scene.look(1.0)
+    [told] = [why for why in scene.told.lost if why]
+    assert told.startswith(f"the agent agent-1 is gone: its job job-of-agent-1 ended before it was up: {missing}. That")
+    assert "pip install ropewalk" in told and "Traceback" not in told
+    [failure] = scene.told.failures
+    assert "no agent could join this run" in str(failure) and missing in str(failure)
 
 
 def test_a_refusal_that_repeats_is_reported_once_until_an_agent_is_accepted(scene: Scene) -> None:
