@@ -133,8 +133,9 @@ def check(connection: SshConnection, options: Mapping[str, object], ours: SshOpt
         first = next(iter(reached["failures"].values()), "")
         raise EngineError(
             f"a launcher on {entry} could use none of the hosts: {first.rstrip('.')}. It sees the names, keys and "
-            f"~/.ssh of {entry}, not those of this machine: install a key there that the hosts accept (its own sshd too, if it is one of "
-            "them), or name a configuration on it with the option launcher_config_file, or another host with launcher"
+            f"~/.ssh of {entry}, not those of this machine: install a key there that the hosts accept (its own sshd "
+            "too, if it is one of them), or name a configuration on it with the option launcher_config_file, or "
+            "another host with launcher"
         )
 
 
