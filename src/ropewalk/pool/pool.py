@@ -589,8 +589,8 @@ class Pool:
         try:
             return job.get()
         except KeyboardInterrupt as error:
-            if not job.ready():  # no caller can ask for the results any more, so unstarted tasks need not run
-                self._dispatcher.cancel(job, error)
+            if not job.ready():  # no caller can ask for the results any more: its tasks need not run
+                self._dispatcher.cancel(job, error, running=True)
             raise
 
     def _check_running(self) -> None:
