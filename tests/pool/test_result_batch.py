@@ -55,6 +55,31 @@ def test_buffers_belong_to_the_last_entry() -> None:
     assert (one, two, bytes(three)) == (1, "small", bytes(data))
 
 
+class InterruptedOnce:
+    """Is unpickled as "here", but the first time Ctrl-C comes."""
+
+    interrupts = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrive, ()
+
+
+def _arrive() -> str:
+    if InterruptedOnce.interrupts:
+        InterruptedOnce.interrupts -= 1
+        raise KeyboardInterrupt
+    return "here"
+
+
+def test_an_interrupt_while_a_batch_is_unpickled_leaves_it_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InterruptedOnce, "interrupts", 1)
+    batch = batch_of("before", InterruptedOnce(), 3)
+    with pytest.raises(KeyboardInterrupt):
+        batch.entries()
+    assert batch.entries() == ["before", "here", 3]
+    assert batch.all_values
+
+
 def test_a_result_that_cannot_be_unpickled_here_is_an_error_of_its_own_place() -> None:
     first, second, third = batch_of(1, RaisesWhenLoaded(), 3).entries()
     assert (first, third) == (1, 3)
