@@ -14,7 +14,7 @@ from ropewalk.errors import RemoteError
 from ropewalk.pool.result_batch import RaisedEntry, ResultBatch
 from ropewalk.processes.page import PICKLED
 from ropewalk.transport.failures import Failure, rebuild_error
-from tests.pool.batches import CountsLoads, batch_of, failure_of
+from tests.pool.batches import CountsLoads, InterruptedOnce, batch_of, failure_of
 
 
 class TwoArguments(Exception):
@@ -53,22 +53,6 @@ def test_buffers_belong_to_the_last_entry() -> None:
     assert batch.share_bytes > 3000
     one, two, three = batch.entries()
     assert (one, two, bytes(three)) == (1, "small", bytes(data))
-
-
-class InterruptedOnce:
-    """Is unpickled as "here", but the first time Ctrl-C comes."""
-
-    interrupts = 1
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _arrive, ()
-
-
-def _arrive() -> str:
-    if InterruptedOnce.interrupts:
-        InterruptedOnce.interrupts -= 1
-        raise KeyboardInterrupt
-    return "here"
 
 
 def test_an_interrupt_while_a_batch_is_unpickled_leaves_it_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
