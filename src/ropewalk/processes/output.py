@@ -7,6 +7,8 @@ The last ones are kept for a death record.
 Lines are never mixed: the agent forwards only whole lines (or, of an endless line,
 pieces of 64 KiB), and one thread in the launcher prints. When the terminal does not
 keep up, the agent stops reading the pipe and the process waits in `write`.
+
+A progress bar writes over its line and does not end it: every ten seconds its present state counts as a line.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import queue
 import select
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_LINE = 64 * 1024
 """The most bytes of one line that are held back while its end has not come."""
+_BAR_S = 10.0
+"""Seconds between two states of a progress bar that are shown."""
 _PARTIAL_S = 0.2
 """Seconds for which a line of the program that has no end yet waits for it, where Python does not buffer. Each look
 takes 0.1 ms of CPU time, for as long as the launcher runs."""
@@ -51,6 +56,8 @@ class LineAssembler:
     def __init__(self, path: Path | None) -> None:
         self.problem = ""
         self._partial = bytearray()
+        self._bar_due: float | None = None
+        """Monotonic time at which the state of a progress bar is to be shown; None: there is no bar."""
         self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
         self._file: io.FileIO | None = None
         if path is not None:
@@ -61,9 +68,27 @@ class LineAssembler:
         """Take bytes; returns the lines that are complete now."""
         self._partial += data
         end = self._partial.rfind(b"\n") + 1
-        if not end and len(self._partial) >= _LONGEST_LINE:
+        is_long = len(self._partial) >= _LONGEST_LINE
+        if end:
+            self._bar_due = None
+        elif bar := self._bar_end(is_long):
+            return self._take(bar, end_line=True) + "\n"
+        elif is_long:
             end = len(self._partial)
         return self._take(end)
+
+    def _bar_end(self, is_due: bool) -> int:
+        """Return the end of the last whole state of a progress bar, if it is to be shown now; else 0."""
+        end = self._partial.rfind(b"\r")
+        if end <= 0:
+            return 0
+        now = time.monotonic()
+        if self._bar_due is None:
+            self._bar_due = now + _BAR_S
+        if not is_due and now < self._bar_due:
+            return 0
+        self._bar_due = now + _BAR_S
+        return end
 
     def finish(self) -> str:
         """End the output of a process that is gone: the last line counts although it has no end. Closes the file."""
@@ -75,7 +100,7 @@ class LineAssembler:
 
     def tail(self) -> str:
         """Return the last lines, with the one that has no end yet."""
-        lines = [*self._tail, bytes(self._partial)] if self._partial else list(self._tail)
+        lines = [*self._tail, _last_state(bytes(self._partial))] if self._partial else list(self._tail)
         return b"\n".join(lines)[-_TAIL_BYTES:].decode(errors="replace")
 
     def _take(self, end: int, *, end_line: bool = False) -> str:
@@ -85,7 +110,8 @@ class LineAssembler:
             with self._noting_problems():
                 # Whole lines: the other pipe of the process writes to the same file.
                 self._file.write(whole + b"\n" if end_line else whole)
-        self._tail.extend(line[-_TAIL_BYTES:] for line in whole.splitlines())
+        lines = whole.removesuffix(b"\n").split(b"\n") if whole else []
+        self._tail.extend(_last_state(line)[-_TAIL_BYTES:] for line in lines)
         return whole.decode(errors="replace")
 
     @contextlib.contextmanager
@@ -98,6 +124,11 @@ class LineAssembler:
                 with contextlib.suppress(OSError):
                     self._file.close()
                 self._file = None
+
+
+def _last_state(line: bytes) -> bytes:
+    """Return what a line shows that is written over, as that of a progress bar is."""
+    return line.removesuffix(b"\r").rpartition(b"\r")[2]
 
 
 class UnbufferedStreams:
