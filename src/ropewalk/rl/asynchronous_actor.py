@@ -63,7 +63,7 @@ def async_actor(learners: Sequence[AsyncLearner], assembly: Assembly, inference:
             acting = _CentralPolicy(inference, keeps_to=replica)
             groups = [replica * GROUPS_OF_REMOTE_ACTOR + index for index in range(GROUPS_OF_REMOTE_ACTOR)]
         collectors: dict[int, Collector] = {}
-        with slow_calls_told(learners[0], replica, lambda: calls_under_way(collectors)):
+        with slow_calls_told(learners[0], f"actor {replica}", lambda: calls_under_way(collectors)):
             drive([_act(learner, assembly, acting, spec, group, collectors) for group in groups], acting)
 
 
