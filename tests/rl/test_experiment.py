@@ -352,3 +352,15 @@ def test_actors_without_a_network_train_by_an_inference_server_that_is_killed(ne
     assert killed and outcome.counters.steps >= 1_000
     assert served["rows"] > 100 and served["rows"] > served["batches"]
     assert restarts["inference"] == 1 and restarts["actors"] == 0, "actors waited for it"
+
+
+@pytest.mark.parametrize(
+    "agent", [rl.PPO(unroll=16, envs=2), rl.PPO(unroll=16, envs=2, clip=rl.LinearSchedule(0.2, 0))]
+)
+def test_the_last_round_is_learned_from_though_schedules_end_at_zero(agent: rl.PPO) -> None:
+    """Schedules once had the progress after the round: an experiment of one round changed no weight."""
+    experiment = rl.Experiment(agent, CARTPOLE, rl.MLP((8,)), steps=20, seed=1)
+    result = experiment.run(log="silent")
+    assert result.counters.rounds == 1
+    before = Assembly(experiment, 1).round_learner(result.assembly.spec()).learner.variables()
+    assert all((array != before[name]).any() for name, array in result.variables.arrays.items())
