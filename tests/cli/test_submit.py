@@ -305,3 +305,43 @@ def test_an_engine_that_does_not_answer_is_told_in_the_list(tmp_path: Path, clus
     while states(**cluster)[run]["state"] != "ended":
         assert time.monotonic() < due
         time.sleep(0.1)
+
+
+def test_a_run_that_cannot_be_asked_is_not_stopped_and_can_be_forgotten(
+    tmp_path: Path, cluster: dict[str, str]
+) -> None:
+    """Its ssh host, say, never comes back: it stayed in the list as `unknown` for ever."""
+    go = tmp_path / "go"
+    source = f"import os, time\nprint('up', flush=True)\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)"
+    run = submit(tmp_path, source, "--engine", "pretend", **cluster)
+    wait_for("up", run, **cluster)
+    silent = {**cluster, "PYTHONPATH": cluster["PYTHONPATH"].split(os.pathsep)[0]}  # the engine is not installed
+    stopped = call("stop", run, **silent)
+    assert stopped.returncode == 1 and f"{run} unknown" in stopped.stdout, stopped.stdout
+    assert "there is no engine 'pretend'" in stopped.stdout
+    assert "may still run" in stopped.stderr and f"ropewalk stop {run} --forget" in stopped.stderr
+    assert run in states(**silent), "it is only forgotten when that is asked for"
+    forgotten = call("stop", run, "--forget", **silent)
+    assert forgotten.returncode == 0 and "is not ended" in forgotten.stderr, forgotten.stderr
+    assert list(tmp_path.glob("state/ropewalk/runs/*")) == [] and states(**silent) == {}
+    go.touch()  # the job has gone on
+    (code,) = (file.with_suffix(".code") for file in tmp_path.glob("queue/*.pid"))
+    due = time.monotonic() + PATIENCE_S
+    while not (code.exists() and code.read_text() == "0\n"):
+        assert time.monotonic() < due
+        time.sleep(0.05)
+
+
+def test_a_run_that_answers_is_stopped_before_it_is_forgotten(tmp_path: Path, state: dict[str, str]) -> None:
+    run = submit(tmp_path, WAITS, **state)
+    wait_for("up", run, **state)
+    process = json.loads((tmp_path / "state/ropewalk/runs" / run / "process.json").read_text())["pid"]
+    stopped = call("stop", run, "--forget", **state)
+    assert stopped.returncode == 0 and f"{run} ended" in stopped.stdout, stopped.stdout + stopped.stderr
+    assert stopped.stderr.endswith(f"{run} is forgotten here\n") and not psutil.pid_exists(process)
+    assert list(tmp_path.glob("state/ropewalk/runs/*")) == []
+
+
+def test_only_a_submitted_run_can_be_forgotten() -> None:
+    refused = call("stop", "0123456789abcdef", "--forget")
+    assert refused.returncode == 2 and "--forget is for submitted runs" in refused.stderr

@@ -147,6 +147,21 @@ def test_hosts_that_the_launcher_cannot_use_are_told_and_others_are_used(ssh_hos
     assert laptop("attach", done.stdout.strip()).returncode == 0
 
 
+def test_a_run_whose_host_never_returns_is_told_so_and_can_be_forgotten(
+    own_ssh_hosts: SshHosts, tmp_path: Path
+) -> None:
+    laptop = Laptop(tmp_path, SAVES)
+    host = own_ssh_hosts.hosts[0]
+    run = laptop.submit(*words(own_ssh_hosts, launcher=host.ip, connect_timeout=1))
+    laptop.wait_for("up", run)
+    own_ssh_hosts.lab.plug(host)
+    stopped = laptop("stop", run)
+    assert stopped.returncode == 1 and f"{run} unknown" in stopped.stdout and host.ip in stopped.stdout, stopped
+    assert f"ropewalk stop {run} --forget" in stopped.stderr
+    assert laptop("stop", run, "--forget").returncode == 0
+    assert list(tmp_path.glob("state/ropewalk/runs/*")) == []
+
+
 def kept(code: str) -> JobSpec:
     return JobSpec([sys.executable, "-c", code], outlives=True)
 

@@ -10,7 +10,7 @@ import typer
 
 from ropewalk.cli.choosing import choose_run, refusal, telling_failures
 from ropewalk.cli.leftovers import end_run, usual_engines
-from ropewalk.cli.submissions import Submission, end, state_of
+from ropewalk.cli.submissions import RunState, Submission, end, forget, state_of
 from ropewalk.control.launchers import Launcher, LauncherConnection, LauncherGone, LauncherSilent
 from ropewalk.control.server import Stop, ViewIs
 from ropewalk.control.view import View
@@ -38,6 +38,9 @@ def stop(
     engine: Annotated[
         str | None, typer.Option(help="The engine, if you name a run by the id in its jobs' names.")
     ] = None,
+    forget_it: Annotated[
+        bool, typer.Option("--forget", help="Of a submitted run, also remove the record here, even if no host answers.")
+    ] = False,
 ) -> None:
     """Stop a running program or a submitted run, and wait until it has ended.
 
@@ -46,15 +49,21 @@ def stop(
 
     With the id of a run whose launcher is gone (ropewalk doctor --leftovers lists them), end its jobs.
 
+    A submitted run whose host or cluster does not answer is left as it is; --forget then removes its record here.
+
     Exit code 1 if a node failed, or if it is not known to have ended.
     """
     if engine is not None or _RUN_ID.fullmatch(program):
+        if forget_it:
+            raise refusal("--forget is for submitted runs, which ropewalk ps --all lists; give the id that it shows")
         _end_jobs(program, engine, as_json)
         return
     launcher = choose_run(program)
     if isinstance(launcher, Submission):
-        _stop_submission(launcher, grace, as_json)
+        _stop_submission(launcher, grace, as_json, is_forgotten=forget_it)
         return
+    if forget_it:
+        raise refusal(f"--forget is for submitted runs, and {escaped(str(launcher))} runs on this machine")
     with telling_failures():
         try:
             with launcher.connect() as conversation:
@@ -86,15 +95,31 @@ def _end_jobs(run_id: str, engine: str | None, as_json: bool) -> None:
         typer.echo(escaped(what))
 
 
-def _stop_submission(run: Submission, grace_s: float | None, as_json: bool) -> None:
+def _stop_submission(run: Submission, grace_s: float | None, as_json: bool, *, is_forgotten: bool) -> None:
     with telling_failures():
         state = state_of(run)
-        if state.is_live:
+        if state.is_live and state.state != "unknown":
             typer.echo(f"stopping {escaped(str(run))}", err=True)
             state = end(run, _OWN_GRACE_S if grace_s is None else grace_s)
     typer.echo(json.dumps(state.to_json(), indent=2) if as_json else escaped(state.describe()))
-    if state.is_live:
+    if is_forgotten and (state.state == "unknown" or not state.is_live):
+        forget(run)
+        still = "; what may still run there is not ended" if state.is_live else ""
+        typer.echo(f"ropewalk: {run.id} is forgotten here{still}", err=True)
+    elif state.is_live:
+        typer.echo(f"ropewalk: {_next_step(state)}", err=True)
         raise typer.Exit(1)
+
+
+def _next_step(state: RunState) -> str:
+    """Return what to do about a run that is not known to have ended."""
+    run = state.submission.id
+    if state.state != "unknown":
+        return f"{run} has not ended yet; ropewalk ps {run} shows when it has"
+    return (
+        f"{run} could not be stopped and may still run: call ropewalk stop {run} again when it can be asked; if that "
+        f"will never be, ropewalk stop {run} --forget removes its record and its output here"
+    )
 
 
 def _ask_to_stop(conversation: LauncherConnection, launcher: Launcher, grace_s: float | None) -> View:

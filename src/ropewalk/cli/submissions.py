@@ -204,6 +204,11 @@ def forget_old(now: float) -> None:
             shutil.rmtree(folder_of(submission.id), ignore_errors=True)
 
 
+def forget(run: Submission) -> None:
+    """Remove all that is kept here of a run, without asking its engine."""
+    shutil.rmtree(folder_of(run.id))
+
+
 # --- states -----------------------------------------------------------------------------------------------------------
 
 
