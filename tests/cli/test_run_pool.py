@@ -80,3 +80,38 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, signals: int) -> None:
     assert "Ctrl-C received, stopping" in errors and ("killing everything" in errors) == (signals == 2)
     _, alive = psutil.wait_procs(processes, timeout=PATIENCE_S)
     assert alive == []
+
+
+BROKEN = """
+    import ropewalk
+    def begin(): raise RuntimeError("no scenery")
+    def work(number): return number
+"""
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "with ropewalk.Pool(2, initializer=begin) as pool: pool.map(work, range(5))",
+        "with ropewalk.Pool(2, initializer=begin) as pool: list(pool.imap(work, range(5)))",
+        "with ropewalk.Pool(2, initializer=begin) as pool: pool.wait_until_ready()",
+        "with ropewalk.Executor(2, initializer=begin) as executor: executor.submit(work, 1).result()",
+        "with ropewalk.Executor(2, initializer=begin) as executor: list(executor.map(work, range(5)))",
+    ],
+)
+def test_an_error_of_the_whole_run_is_shown_once_with_its_traceback(tmp_path: Path, use: str) -> None:
+    """The pool logged it as well."""
+    write(tmp_path, "s.py", BROKEN + f"    {use}\n")
+    done = ropewalk("run", "s.py", folder=tmp_path)
+    assert done.returncode == 1 and "in begin" in done.stderr and ", line 5, in <module>" in done.stderr, done.stderr
+    assert done.stderr.count("the pool's initializer raised") == 1, done.stderr
+
+
+@pytest.mark.parametrize(
+    "end", ["pool.close(); pool.join()", "result.wait(); pool.terminate(); pool.join()", "result.wait()"]
+)
+def test_an_error_that_no_call_has_raised_is_logged(tmp_path: Path, end: str) -> None:
+    lines = f"    pool = ropewalk.Pool(2, initializer=begin)\n    result = pool.apply_async(work, (1,))\n    {end}\n"
+    write(tmp_path, "s.py", BROKEN + lines)
+    done = ropewalk("run", "s.py", folder=tmp_path)
+    assert done.stderr.count("pool-1 is broken: the pool's initializer raised") == 1, done.stderr

@@ -7,6 +7,7 @@ died; programs for Ropewalk catch `TaskPoisoned` and read its attributes. Both w
 
 from __future__ import annotations
 
+import contextlib
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]  # missing from the stubs
 from pickle import PicklingError
@@ -64,4 +65,7 @@ def as_futures_name_it(error: BaseException) -> BaseException:
         return error
     twin = kind(*error.args, **error.__dict__)
     twin.__cause__ = error.__cause__
-    return twin.with_traceback(error.__traceback__)
+    twin.__traceback__ = error.__traceback__
+    with contextlib.suppress(type(error)):
+        raise error  # the future shows it: its pool, which logs what nobody has raised, has nothing to add
+    return twin

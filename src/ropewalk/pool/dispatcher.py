@@ -15,12 +15,14 @@ either. Each part of the state has a class, whose methods are called with the lo
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import TracebackType
 from typing import Any
 
 from ropewalk.control.view import EventView
@@ -76,6 +78,9 @@ class Dispatcher:
         self._session = session
         self._options = options
         self._broken: BaseException | None = None
+        self._broken_at: TracebackType | None = None
+        """Where the error was raised before the pool got it: if that is still all, nobody has raised it to the user."""
+        self._untold: BaseException | None = None
         self._when_failed: Callable[[], object] | None = None
         self._begin = first_message()
         self._table = table = TaskTable(
@@ -171,13 +176,17 @@ class Dispatcher:
         with interrupts_deferred, self._lock:
             self.constants.let_go(constants)
 
-    def tell_all_deaths(self) -> None:
-        """Tell of the deaths that were not told one by one, after all workers are gone."""
+    def tell_the_rest(self) -> None:
+        """Tell of the deaths that were not told one by one, and of what broke the pool if no call has raised it.
+
+        Call it after all workers are gone; may be called twice.
+        """
         self._warnings.close()
+        self._tell_unraised()
 
     def close(self) -> None:
         """Free the memory of all constants, after all workers are gone."""
-        self.tell_all_deaths()
+        self.tell_the_rest()
         with interrupts_deferred, self._lock:
             self.constants.close()
 
@@ -453,9 +462,21 @@ class Dispatcher:
     def _break(self, error: BaseException) -> None:
         if self._broken is not None:
             return
-        if not isinstance(error, PoolClosed):  # a script that ends with its pool open is not a failure
-            logger.error("%s is broken: %s", self._options.name, error)
-        self._broken = error
+        self._broken, self._broken_at = error, error.__traceback__
+        self._untold = error
+        atexit.register(self._tell_unraised)  # for a script that ends with its pool open
         self.tasks.abandon_all(error)
         self.workers.end_all()
         self._changed.notify_all()
+
+    def _tell_unraised(self) -> None:
+        """Log what broke the pool, once, unless it was raised: calls whose results nobody gets would hide it.
+
+        A script that ends with its pool open is not a failure.
+        """
+        error, self._untold = self._untold, None
+        if error is None:
+            return
+        atexit.unregister(self._tell_unraised)
+        if error.__traceback__ is self._broken_at and not isinstance(error, PoolClosed):
+            logger.error("%s is broken: %s", self._options.name, error)

@@ -581,7 +581,7 @@ class Pool:
 
     def _wait_for_output(self) -> None:
         """Wait until what the workers have printed is shown, so that it comes before what the program prints next."""
-        self._dispatcher.tell_all_deaths()
+        self._dispatcher.tell_the_rest()
         if not self._released and not self._session.loop.is_here:
             self._session.output.wait_until_shown(_OUTPUT_S)
 
