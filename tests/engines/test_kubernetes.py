@@ -3,10 +3,10 @@
 ROPEWALK_TEST_KUBECONFIG names the kubeconfig of a real cluster: a namespace where pods may be created, by a user with
 the rights of deploy/kubernetes/rbac.yaml. Jobs of the suite need only a Python: ROPEWALK_TEST_IMAGE is the image.
 
-    ROPEWALK_TEST_KUBECONFIG=~/.kube/config python -m pytest tests/engines/test_kubernetes.py -k Real
+    ROPEWALK_TEST_KUBECONFIG=~/.kube/config python -m pytest tests/engines/test_kubernetes.py -k Real -rs
 
-What takes more rights (evictions, quotas, unplugged nodes, a server that is down) is shown on the fake alone, in
-`test_kubernetes_failures.py`.
+Both classes run the same tests, so the fake proves them. A test that takes more rights than a launcher has (evictions,
+quotas, a namespace of its own) is skipped without them, and says which; `kubernetes_faults.py` has the list.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ import pytest
 from ropewalk.engines.engine import Engine, JobState
 from ropewalk.engines.kubernetes import KubernetesEngine
 from ropewalk.engines.kubernetes_api import KubernetesApi
+from ropewalk.engines.kubernetes_manifests import selector
 from ropewalk.engines.resources import Resources
 from ropewalk.testing.engine_conformance import EngineConformance
 from ropewalk.testing.engine_under_test import EngineUnderTest, new_run
+from tests.engines.kubernetes_faults import KubernetesFaults
 from tests.lab.kubernetes import NAMESPACE, Cluster
 
 REAL = "ROPEWALK_TEST_KUBECONFIG"
@@ -70,7 +72,7 @@ class KubernetesEnds(EngineUnderTest):
             self._wait_for(lambda: "told" in engine.logs(id), "the notice")
 
 
-class TestKubernetes(KubernetesEnds, EngineConformance):
+class TestKubernetes(KubernetesFaults, KubernetesEnds, EngineConformance):
     engine_name = "kubernetes"
     time_limit_s = 0.5
     num_jobs = 20
@@ -83,11 +85,36 @@ class TestKubernetes(KubernetesEnds, EngineConformance):
     def engine_options(self) -> Mapping[str, object]:
         return self.options
 
+    def start(self, argv: list[str]) -> subprocess.Popen[str]:
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return self.cluster.machine("launcher").popen(argv, text=True, **pipes)
+
+    def launcher_options(self) -> dict[str, object]:
+        return {**self.options, "kubeconfig": "/tmp/kubeconfig"}
+
     def lose(self, engine: Engine, id: str) -> None:
         self.cluster.kubelet.machines[f"{NAMESPACE}/{id}"].kill()
 
     def leftovers(self) -> list[str]:
         return [f"Secret {name}" for name in self.cluster.secrets()]
+
+    @pytest.mark.parametrize(
+        ("test", "right"),
+        [
+            ("test_an_evicted_pod_is_told_and_the_eviction_is_the_reason", 'create resource "pods/eviction"'),
+            ("test_a_quota_that_is_used_up_refuses_all_or_none", 'create resource "resourcequotas"'),
+            (
+                "test_a_namespace_for_restricted_pods_takes_ours_when_they_do_not_run_as_root",
+                'create resource "namespaces"',
+            ),
+        ],
+    )
+    def test_a_missing_right_skips_and_is_named(self, test: str, right: str) -> None:
+        rules = [{"verbs": ["create", "list", "watch", "get", "delete"], "resources": ["pods", "pods/log", "secrets"]}]
+        config = self.cluster.kubeconfig(self.cluster.add_user("mouse", rules))
+        self.options = {**self.options, "kubeconfig": str(config)}
+        with pytest.raises(pytest.skip.Exception, match=f'"mouse" cannot {right}'):
+            getattr(self, test)()
 
 
 @pytest.fixture(scope="module")
@@ -99,12 +126,14 @@ def real_cluster() -> None:
 
 
 @pytest.mark.usefixtures("real_cluster")
-class TestRealKubernetes(KubernetesEnds, EngineConformance):
+class TestRealKubernetes(KubernetesFaults, KubernetesEnds, EngineConformance):
     engine_name = "kubernetes"
     python = "python3"
     patience_s = 50.0
     time_limit_s = 5.0
     num_jobs = 20
+    user = new_run()
+    """Whose pods they are: others in the namespace have theirs, and what is left of ours is told by it."""
 
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
@@ -112,12 +141,23 @@ class TestRealKubernetes(KubernetesEnds, EngineConformance):
 
     def launch(self, argv: Sequence[str], **popen_arguments: Any) -> subprocess.Popen[str]:
         """A launcher that is killed leaves the client's temporary files."""
-        return super().launch(argv, env={**os.environ, "XDG_RUNTIME_DIR": str(self.folder)}, **popen_arguments)
+        # Ropewalk refuses variables that it does not know, such as those of this suite.
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("ROPEWALK_TEST_")}
+        return super().launch(argv, env={**kept, "XDG_RUNTIME_DIR": str(self.folder)}, **popen_arguments)
 
     def engine_options(self) -> Mapping[str, object]:
         image = os.environ.get("ROPEWALK_TEST_IMAGE", "python:3.12-slim")
-        return {"image": image, "kubeconfig": os.environ[REAL], "python": self.python}
+        return {"image": image, "kubeconfig": os.environ[REAL], "python": self.python, "user": self.user}
 
     def lose(self, engine: Engine, id: str) -> None:
         assert isinstance(engine, KubernetesEngine)
         engine._api.delete_pod(id, grace_s=0)
+
+    def leftovers(self) -> list[str]:
+        """Pods of ours, ended or not; their Secrets go with them, and a launcher may not list those."""
+        engine = KubernetesEngine(self.engine_options())
+        try:
+            pods = engine._api.list_pods(selector(user=self.user)).pods
+        finally:
+            engine.close()
+        return [f"pod {pod['metadata']['name']}" for pod in pods]

@@ -20,6 +20,7 @@ from ropewalk.errors import EngineError, SettingsError
 from tests.lab.kubernetes_kubelet import expand
 from tests.lab.kubernetes_store import validate
 from tests.lab.plugin import require_packages
+from tests.lab.pod_security import violations
 
 SECRET = "a-secret-7d31"
 LABELS = manifests.labels("0123456789abcdef", "agent-1", "ada")
@@ -79,6 +80,24 @@ def test_a_pod_is_careful_by_default() -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        ({}, ["runAsNonRoot != true"]),
+        ({"run_as_non_root": True}, []),
+        ({"run_as_non_root": True, "run_as_user": 1000, "shm_size": "1Gi", "volumes": ["pvc:data:/data"]}, []),
+        ({"run_as_non_root": True, "volumes": ["host:/data:/data"]}, ["restricted volume types"]),
+        ({"run_as_non_root": True, "capabilities": ["IPC_LOCK"]}, ["unrestricted capabilities"]),
+        ({"run_as_user": 0}, ["runAsNonRoot != true", "runAsUser=0"]),
+    ],
+)
+def test_a_namespace_for_restricted_pods_takes_ours_but_for_what_the_user_asks_for(
+    options: dict[str, object], wrong: list[str]
+) -> None:
+    found = violations(pod(**options)["spec"])
+    assert len(found) == len(wrong) and all(map(str.startswith, found, wrong)), found
 
 
 def test_lost_nodes_are_tolerated_for_seconds_unless_the_user_says_otherwise() -> None:

@@ -289,7 +289,9 @@ class Kubelet:
                     "reason": why,
                     "message": "Pod was active on the node longer than the specified deadline",
                 }
-            changed["status"]["conditions"] = [{"type": "Ready", "status": "False", "reason": "PodCompleted"}]
+            disrupted = [each for each in changed["status"].get("conditions", []) if each["type"] == "DisruptionTarget"]
+            completed = {"type": "Ready", "status": "False", "reason": "PodCompleted"}
+            changed["status"]["conditions"] = [completed, *disrupted]
             _set_state(changed, {"terminated": terminated | {"finishedAt": now()}})
 
         self._update(pod, ended)

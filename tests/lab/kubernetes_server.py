@@ -288,12 +288,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 return
             case ["api", "v1", "nodes"]:
                 namespace, resource, name = "", "nodes", ""
+            case ["api", "v1", "namespaces"]:
+                namespace, resource, name = "", "namespaces", ""
+            case ["api", "v1", "namespaces", name]:
+                namespace, resource = "", "namespaces"
             case ["api", "v1", "namespaces", namespace, resource]:
                 name = ""
             case ["api", "v1", "namespaces", namespace, resource, name]:
                 pass
             case ["api", "v1", "namespaces", namespace, "pods", name, "log"]:
                 resource = "pods/log"
+            case ["api", "v1", "namespaces", namespace, "pods", name, "eviction"]:
+                resource = "pods/eviction"
             case _:
                 raise Refused(404, "NotFound", f"the server could not find the requested resource {path}")
         verb = {"POST": "create", "DELETE": "delete", "GET": "get" if name else "list"}[self.command]
@@ -321,12 +327,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     ) -> Object | bytes | None:
         api, store = self.server.api, self.server.api.store
         match verb, resource:
-            case "create", "pods" | "secrets":
+            case "create", "pods" | "secrets" | "resourcequotas":
                 return store.create(resource, namespace, body, query.get("dryRun") == "All")
             case "delete", "pods":
                 grace = query.get("gracePeriodSeconds", (body or {}).get("gracePeriodSeconds"))
                 return store.delete_pod(namespace, name, None if grace is None else int(grace))
-            case "delete", "secrets":
+            case "create", "pods/eviction":
+                return store.evict_pod(namespace, name, body.get("deleteOptions", {}).get("gracePeriodSeconds"))
+            case "create", "namespaces":
+                return store.create_namespace(body)
+            case "delete", "namespaces":
+                return store.delete_namespace(name)
+            case "delete", "secrets" | "resourcequotas":
                 return store.remove(resource, namespace, name)
             case "list", "pods" | "nodes":
                 items, version = store.list(resource, namespace, query.get("labelSelector", ""))

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.lab import pod_security
+
 VERSION = "1.36"
 Object = dict[str, Any]
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -64,6 +66,8 @@ class Store:
     """Objects by (kind, namespace, name). All methods lock."""
 
     namespaces: set[str] = field(default_factory=lambda: {"default", "kube-system"})
+    restricted: set[str] = field(default_factory=set)
+    """Namespaces that enforce the pod security standard `restricted`."""
     service_accounts: set[str] = field(default_factory=lambda: {"default"})
     priority_classes: set[str] = field(default_factory=lambda: {"system-node-critical"})
     quota: Mapping[str, float] | None = None
@@ -142,6 +146,40 @@ class Store:
             self.update("pods", namespace, name, stamp)
             return self.get("pods", namespace, name)
 
+    def evict_pod(self, namespace: str, name: str, grace_s: int | None) -> Object:
+        """As the Eviction API: like a deletion, with the reason in the pod's conditions; no budget forbids it here."""
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+        }
+
+        def told(changed: Object) -> None:
+            changed["status"]["conditions"] = [*changed["status"].get("conditions", []), condition]
+
+        with self.changed:
+            self.update("pods", namespace, name, told)
+            self.delete_pod(namespace, name, grace_s)
+        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+    def create_namespace(self, body: Object) -> Object:
+        with self.changed:
+            name = body["metadata"]["name"]
+            self.namespaces.add(name)
+            if body["metadata"].get("labels", {}).get("pod-security.kubernetes.io/enforce") == "restricted":
+                self.restricted.add(name)
+            return body
+
+    def delete_namespace(self, name: str) -> Object:
+        with self.changed:
+            self.namespaces.discard(name)
+            self.restricted.discard(name)
+            for kind, namespace, each in list(self.objects):
+                if namespace == name and (kind, namespace, each) in self.objects:
+                    self.remove(kind, namespace, each)
+            return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
     def remove(self, kind: str, namespace: str, name: str) -> Object:
         with self.changed:
             removed = self.get(kind, namespace, name)
@@ -214,20 +252,27 @@ class Store:
             for resource, limit in container.get("resources", {}).get("limits", {}).items():
                 if quantity(container["resources"].get("requests", {}).get(resource, limit)) > quantity(limit):
                     raise Refused(422, "Invalid", f'Pod "{name}" is invalid: requests: must be <= {resource} limit')
+        if namespace in self.restricted and (wrong := pod_security.violations(spec)):
+            raise Refused(403, "Forbidden", f'{forbidden}violates PodSecurity "restricted:latest": {", ".join(wrong)}')
         if self.quota is not None:
-            self._admit_by_quota(namespace, forbidden, spec)
+            self._admit_by_quota(namespace, forbidden, spec, self.quota)
+        for (kind, its_namespace, _), each in self.objects.items():
+            if kind == "resourcequotas" and its_namespace == namespace:
+                hard = {resource: quantity(most) for resource, most in each["spec"]["hard"].items()}
+                self._admit_by_quota(namespace, forbidden, spec, hard)
 
-    def _admit_by_quota(self, namespace: str, forbidden: str, spec: Object) -> None:
-        assert self.quota is not None
+    def _admit_by_quota(self, namespace: str, forbidden: str, spec: Object, quota: Mapping[str, float]) -> None:
         pods = [
             each["spec"]
             for (kind, its_namespace, _), each in self.objects.items()
             if kind == "pods" and its_namespace == namespace and each["status"]["phase"] not in OVER
         ]
-        for resource, most in self.quota.items():
+        for resource, most in quota.items():
             asked = requests(spec).get(resource.removeprefix("requests."), 0) if resource != "pods" else 1
             used = sum(requests(each).get(resource.removeprefix("requests."), 0) for each in pods)
             used = len(pods) if resource == "pods" else used
+            if not asked and "/" in resource:  # who asks for none of an extended resource is not concerned
+                continue
             if not asked:
                 raise Refused(403, "Forbidden", f"{forbidden}failed quota: compute: must specify {resource}")
             if used + asked > most:
