@@ -276,6 +276,9 @@ class _SearchsRun(Run):
         super().__init__(identity, {}, sink)
         self._has_report, self._num_failed = has_report, 0
 
+    def resumed_from(self, step: float) -> None:
+        """Do nothing: the search itself writes its attempts."""
+
     def put(self, record: Record) -> None:
         """Write a record.
 

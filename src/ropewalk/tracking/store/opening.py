@@ -90,11 +90,11 @@ def _open_file(path: Path, *, create: bool) -> RunStore:
                 with contextlib.suppress(FileExistsError):  # another process has made it
                     open_new_file(path).close()
             real = Path(check_unopened(path))
-    except FileNotFoundError as error:
-        raise StoreMissing(f"there is no store at {where} yet; the first run makes it", where=where) from error
     except FileNotTrusted:
         raise
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not create:
+            raise StoreMissing(f"there is no store at {where} yet; the first run makes it", where=where) from error
         raise StoreError(f"the store {where} cannot be made or opened: {error}", where=where) from error
     if 0 < real.stat().st_size < _LEAST_BYTES:  # SQLite would take it for a new one
         size = real.stat().st_size
