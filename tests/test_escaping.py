@@ -31,3 +31,8 @@ def test_colours_are_kept_for_a_terminal_and_end_with_their_line() -> None:
     assert escaped_line(line, colours=True) == "\x1b[31mred\\x1b[2J\x1b[0m"
     assert escaped_line(line, colours=False) == "red\\x1b[2J"
     assert escaped_line("plain", colours=True) == "plain"
+
+
+def test_of_a_line_that_writes_over_itself_the_last_state_is_shown() -> None:
+    assert escaped_line("\r 10%\r 20%\r100%", colours=False) == "100%"
+    assert escaped_line("\r 10%\r\x1b[32m20%\x1b[0m\r", colours=True) == "\x1b[32m20%\x1b[0m\x1b[0m"

@@ -19,10 +19,11 @@ def escaped_line(line: str, *, colours: bool) -> str:
     """Escape a line of output, except for its colours.
 
     Args:
-        line: the line.
+        line: the line. Of a progress bar, which writes over itself from the beginning of the line, the last state is
+            shown, as in a terminal.
         colours: keep colour sequences, and reset them at the end of the line; False removes them.
     """
-    pieces = _COLOUR.split(line.removesuffix("\r"))
+    pieces = _COLOUR.split(line.removesuffix("\r").rpartition("\r")[2])
     shown = "".join(
         piece if index % 2 and colours else "" if index % 2 else escaped(piece) for index, piece in enumerate(pieces)
     )

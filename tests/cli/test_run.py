@@ -225,6 +225,9 @@ def test_threads_and_exit_handlers_still_find_their_main_module(tmp_path: Path) 
         ([], "name a file to run, or a module with -m"),
         (["train.py", "--engine", "slrum"], "there is no engine 'slrum'; did you mean 'slurm'? There are "),
         (["train.py", "--seed", "3"], "options of the script go after --, as in ropewalk run FILE -- --seed"),
+        (["--nproc-per-node", "2", "train.py"], "--nproc-per-node is an option of torchrun; give the number"),
+        (["--nproc_per_node=2", "train.py"], "ropewalk run --ranks 2 FILE"),
+        (["--nnodes", "2", "train.py"], "--nnodes is an option of torchrun, which is not needed: the engine"),
         (["train.py", "--workers"], "--workers of ropewalk run needs a value; an option of the script with this name "),
     ],
 )

@@ -26,6 +26,22 @@ class CountsLoads:
         return {"some": "state"}
 
 
+class InterruptedOnce:
+    """Is unpickled as "here", but the first time Ctrl-C comes."""
+
+    interrupts = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrive, ()
+
+
+def _arrive() -> str:
+    if InterruptedOnce.interrupts:
+        InterruptedOnce.interrupts -= 1
+        raise KeyboardInterrupt
+    return "here"
+
+
 def failure_of(error: Exception, text: str = "Traceback: there\n") -> Failure:
     return Failure(f"{type(error).__module__}.{type(error).__qualname__}", str(error), text, pickle.dumps(error), [])
 

@@ -14,7 +14,7 @@ import pytest
 from ropewalk.errors import TaskCancelled
 from ropewalk.pool.imap_results import IMapIterator, ImapJob
 from tests.patience import PATIENCE_S
-from tests.pool.batches import batch_of
+from tests.pool.batches import InterruptedOnce, batch_of
 
 
 def imap(
@@ -101,6 +101,22 @@ def test_a_result_that_is_late_times_out_and_is_not_lost() -> None:
             iterator.next(timeout)
     job.accept(0, 1, batch_of("first"), 0)
     assert [iterator.next(0), iterator.next(0)] == ["first", "second"]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_result_whose_unpickling_is_interrupted_is_the_next_one(
+    ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(InterruptedOnce, "interrupts", 1)
+    job, iterator = imap(ordered=ordered)
+    job.sent(3)
+    job.end(None)
+    for index, value in enumerate(["first", InterruptedOnce(), "third"]):
+        job.accept(index, 1, batch_of(value), 0)
+    assert next(iterator) == "first"
+    with pytest.raises(KeyboardInterrupt):
+        next(iterator)
+    assert list(iterator) == ["here", "third"]
 
 
 def test_a_consumer_that_waits_is_woken_by_a_result_and_by_the_end(executor: ThreadPoolExecutor) -> None:

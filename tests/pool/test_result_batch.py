@@ -14,7 +14,7 @@ from ropewalk.errors import RemoteError
 from ropewalk.pool.result_batch import RaisedEntry, ResultBatch
 from ropewalk.processes.page import PICKLED
 from ropewalk.transport.failures import Failure, rebuild_error
-from tests.pool.batches import CountsLoads, batch_of, failure_of
+from tests.pool.batches import CountsLoads, InterruptedOnce, batch_of, failure_of
 
 
 class TwoArguments(Exception):
@@ -53,6 +53,15 @@ def test_buffers_belong_to_the_last_entry() -> None:
     assert batch.share_bytes > 3000
     one, two, three = batch.entries()
     assert (one, two, bytes(three)) == (1, "small", bytes(data))
+
+
+def test_an_interrupt_while_a_batch_is_unpickled_leaves_it_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InterruptedOnce, "interrupts", 1)
+    batch = batch_of("before", InterruptedOnce(), 3)
+    with pytest.raises(KeyboardInterrupt):
+        batch.entries()
+    assert batch.entries() == ["before", "here", 3]
+    assert batch.all_values
 
 
 def test_a_result_that_cannot_be_unpickled_here_is_an_error_of_its_own_place() -> None:

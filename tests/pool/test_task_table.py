@@ -727,6 +727,21 @@ def test_cancelling_drops_what_waits_and_names_who_holds_the_rest() -> None:
     assert table.cancel("unheard of") == []
 
 
+def test_a_worker_holds_only_cancelled_tasks_if_no_other_is_behind_them() -> None:
+    table = table_with(unit(1, job="x"), unit(1, job="y"))
+    table.pace.observe("f", 1000)
+    assign(table)
+    assert table.num_items("a") == 2
+    assert not table.is_in_cancelled("a") and not table.holds_only_cancelled("a")
+    table.cancel("x")
+    assert table.is_in_cancelled("a") and not table.holds_only_cancelled("a")
+    table.taken_back("a", 1, 2, now=0.1)
+    assert table.holds_only_cancelled("a")
+    table.done("a", 0, 1, 0, now=0.2)
+    assert not table.is_in_cancelled("a") and not table.holds_only_cancelled("a"), "it holds nothing"
+    assert not table.holds_only_cancelled("unheard of")
+
+
 # Looking
 
 

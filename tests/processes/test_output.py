@@ -34,6 +34,34 @@ def test_an_endless_line_comes_in_pieces() -> None:
     assert lines.finish() == ""
 
 
+def test_a_progress_bar_is_shown_now_and_then_and_at_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    now = 100.0
+    monkeypatch.setattr("ropewalk.processes.output.time.monotonic", lambda: now)
+    lines = LineAssembler(tmp_path / "log")
+    shown: list[str] = []
+    for number in range(25):
+        now += 1.0
+        shown += (
+            prefixed("pool-1 0@vm", text, colour=False).splitlines()
+            if (text := lines.feed(b"\r%d of 25" % number))
+            else []
+        )
+    assert shown == ["[pool-1 0@vm] 10 of 25", "[pool-1 0@vm] 20 of 25"]
+    assert lines.tail().splitlines() == ["10 of 25", "20 of 25", "24 of 25"]
+    last = lines.feed(b"\r25 of 25\nTraceback\n")
+    assert prefixed("pool-1 0@vm", last, colour=False) == "[pool-1 0@vm] 25 of 25\n[pool-1 0@vm] Traceback\n"
+    assert lines.tail().splitlines()[-2:] == ["25 of 25", "Traceback"], "the states before do not push out what follows"
+    assert (tmp_path / "log").read_bytes().count(b" of 25") == 26, "the file has all of them"
+    assert lines.feed(b"\rnext\rbar") == "", "its ten seconds begin anew"
+    lines.finish()
+
+
+def test_a_quick_progress_bar_comes_in_whole_states() -> None:
+    lines = LineAssembler(None)
+    text = "".join(lines.feed(b"\r%05d of 99999" % number) for number in range(6000))
+    assert prefixed("w", text, colour=False) in [f"[w] {number:05} of 99999\n" for number in range(6000)]
+
+
 def test_the_tail_holds_the_last_lines_with_the_one_that_has_no_end() -> None:
     lines = LineAssembler(None)
     lines.feed(b"".join(b"line %d\n" % number for number in range(1000)) + b"and a half")
@@ -67,11 +95,11 @@ def test_a_file_that_cannot_be_written_is_a_problem_that_is_kept_and_output_goes
 
 
 def test_each_line_bears_the_name_and_no_control_character_acts() -> None:
-    text = "one\n\ntwo\x1b[2Jthree\x07\rfour\r\nfive\ttab \x1b[31mred\x1b[0m\x1b]0;title\x07"
+    text = "one\n\ntwo\x1b[2Jthree\x07four\r\nfive\ttab \x1b[31mred\x1b[0m\x1b]0;title\x07"
     assert prefixed("pool-1 3@n17", text, colour=False) == (
         "[pool-1 3@n17] one\n"
         "[pool-1 3@n17] \n"
-        "[pool-1 3@n17] two\\x1b[2Jthree\\x07\\rfour\n"
+        "[pool-1 3@n17] two\\x1b[2Jthree\\x07four\n"
         "[pool-1 3@n17] five\ttab \x1b[31mred\x1b[0m\\x1b]0;title\\x07\x1b[0m\n"
     )
     assert prefixed("a", "x", colour=True).startswith("\x1b[")

@@ -531,6 +531,20 @@ def test_a_pool_that_nobody_closed_says_so_and_ends() -> None:
         gc.collect()
 
 
+def test_a_pool_whose_making_is_interrupted_ends_without_a_second_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    monkeypatch.setattr(ropewalk.pool.pool.parts, "PoolTarget", interrupted)  # pyright: ignore[reportPrivateUsage]
+    with pytest.warns(ResourceWarning, match="unclosed"):  # noqa: PT031  # by the collector
+        with pytest.raises(KeyboardInterrupt):
+            ropewalk.Pool(1)
+        gc.collect()
+    assert not unraisable
+
+
 def test_a_pool_that_is_not_closed_lets_its_script_end(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import ropewalk; pool = ropewalk.Pool(2); print(pool.map(abs, [-1])); pool.map_async(abs, [1])")

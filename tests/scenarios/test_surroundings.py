@@ -449,6 +449,35 @@ def test_an_interrupted_notebook_cell_leaves_the_pool_usable() -> None:
         assert pids_of(pool) == workers
 
 
+def spin(path: str) -> None:
+    note(path, os.getpid())
+    while True:
+        pass
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupted_endless_task_does_not_keep_its_worker(tmp_path: Path) -> None:
+    """In a notebook, the next cell would wait for it for ever."""
+    ran = str(tmp_path / "ran")
+
+    def interrupt_once_both_run() -> None:
+        wait_until(lambda: len(noted(ran)) == 2)
+        interrupt_main_thread_after(0.0).join()
+
+    with ropewalk.Pool(2, max_deaths=1) as pool:
+        pool.map(square, range(20))  # known to be short, so that the next ones are sent behind those that run
+        interrupt = threading.Thread(target=interrupt_once_both_run)
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            pool.map(spin, [ran] * 4, chunksize=1)
+        interrupt.join()
+        assert pool.map(square, range(20)) == [number * number for number in range(20)]
+        wait_until_gone({int(pid) for pid in noted(ran)})
+        status = pool.status()
+        assert (status.failed, status.retried, status.num_deaths) == (0, 0, 0), "nobody is to blame"
+        assert len(noted(ran)) == 2, "tasks that had not begun did not begin"
+
+
 @pytest.mark.usefixtures("interruptible")
 # An interrupt may strike in a callback of a weak reference, too, where Python can only report it.
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")

@@ -107,6 +107,12 @@ def test_a_real_wait_status_is_read(code: str, exit_code: int | None, number: in
     assert (record.exit_code, record.signal, record.pid, record.ran_s) == (exit_code, number, pid, 1.0)
 
 
+def test_the_marks_below_a_line_of_code_are_not_among_the_last_words() -> None:
+    output = '  File "/home/me/a.py", line 3, in f\n    x = 1 / 0\n        ~~^~~\nZeroDivisionError: division by zero\n'
+    line = died(exit_code=1, last_output=output).describe()
+    assert line.endswith("last output: a.py:3 in f | x = 1 / 0 | ZeroDivisionError: division by zero")
+
+
 def test_the_last_words_of_a_process_cannot_act_in_a_terminal() -> None:
     """A dead process's output appears in other people's terminals: colours are left out, titles and links are shown."""
     output = (

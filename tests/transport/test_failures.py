@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import linecache
 import pickle
 import threading
 import traceback
@@ -224,3 +225,20 @@ def test_what_a_remote_process_writes_as_its_traceback_does_not_act_where_it_is_
     unknown = rebuild_error(msgspec.structs.replace(found, pickle=b"x"), "actor")
     assert isinstance(unknown, RemoteError) and escaped(hostile) in str(unknown)
     assert escaped(str(unknown)) == str(unknown)
+
+
+def test_a_line_of_a_notebook_is_shown_where_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that ran it has no file to read the line from."""
+    cell = "def divide(x):\n    return 1 / x\n"
+    namespace: dict[str, Any] = {}
+    exec(compile(cell, "/tmp/ipykernel_1/2.py", "exec"), namespace)
+    with pytest.raises(ZeroDivisionError) as raised_there:
+        namespace["divide"](0)
+    failure = failure_of(raised_there.value)
+    frame = '  File "/tmp/ipykernel_1/2.py", line 2, in divide\n'
+    assert f"{frame}ZeroDivisionError" in failure.traceback
+    assert f"{frame}ZeroDivisionError" in str(rebuild_error(failure, "pool-1.0 on vm").__cause__)
+    monkeypatch.setitem(linecache.cache, "/tmp/ipykernel_1/2.py", (len(cell), None, cell.splitlines(True), ""))
+    arrived = str(rebuild_error(failure, "pool-1.0 on vm").__cause__)
+    assert f"{frame}    return 1 / x\nZeroDivisionError" in arrived
+    assert arrived.count("    raised") == failure.traceback.count("    raised"), "lines that are there are not repeated"

@@ -9,6 +9,8 @@ There is one link for each process that is called, however many objects that pro
 
 from __future__ import annotations
 
+import threading
+
 from ropewalk.calls.directory import Directory, ReplicaLocation
 from ropewalk.calls.messages import CALLS
 from ropewalk.calls.payloads import Handover
@@ -52,6 +54,8 @@ class Caller:
         self._process_id = process_id
         self._passport = passport
         self._connections: dict[str, RpcConnection] = {}
+        self._choosing = threading.Lock()
+        """Held while one of several new connections to a process becomes the one that is used."""
         self.closed: str = ""
         """The reason why this process makes no more calls; empty while it does."""
 
@@ -74,11 +78,13 @@ class Caller:
         if self.handover:
             self.handover.join(link)
         made = RpcConnection(link, self.loop, name, place.address)
-        other = self._connections.setdefault(place.address, made)
-        if other is not made and not other.closed:
+        with self._choosing:
+            chosen = self._connections.get(place.address)
+            if chosen is None or chosen.closed:
+                chosen = self._connections[place.address] = made
+        if chosen is not made:
             made.close("another thread was quicker")
-            return other
-        self._connections[place.address] = made
+            return chosen
         if self.closed:  # while this thread dialled: `close` may have looked before the connection existed
             self.lose(place.address, self.closed)
             raise ProgramStopped(self.closed)
@@ -115,6 +121,7 @@ class Caller:
         for connection in self._connections.values():
             connection.link.close_copy()
         self._connections = {}
+        self._choosing = threading.Lock()  # another thread may have held it at the fork
 
 
 __all__ = ["Caller"]

@@ -38,6 +38,26 @@ def parse_ranks(text: str) -> tuple[int, int]:
     return least, most
 
 
+def advice_for_torchrun(option: str, command: str) -> str:
+    """Return what to say instead of an option of `torchrun`, or "" for any other option."""
+    name = option.lstrip("-").replace("_", "-")
+    if name == "nproc-per-node":
+        return f"{option} is an option of torchrun; give the number of all ranks: ropewalk {command} --ranks 2 FILE"
+    if name in _OF_TORCHRUN:
+        return (
+            f"{option} is an option of torchrun, which is not needed: the engine finds the hosts and the address; give "
+            f"the number of all ranks, as in ropewalk {command} --ranks 8 --engine slurm FILE"
+        )
+    return ""
+
+
+_OF_TORCHRUN = {
+    *("nnodes", "node-rank", "standalone", "master-addr", "master-port", "local-addr"),
+    *("rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf"),
+}
+"""Options of torchrun that say which hosts there are, and how they meet."""
+
+
 def run_ranks(named: str, code: ScriptCode, arguments: Sequence[str], ranks: tuple[int, int], max_restarts: int) -> int:
     """Run a script in several processes, and return the exit code: that of the rank that failed first, or 0.
 

@@ -22,7 +22,7 @@ from typer.core import TyperCommand
 
 from ropewalk.cli import placing, script
 from ropewalk.cli.dry_run import describe_jobs
-from ropewalk.cli.ranks import RanksRefused, parse_ranks, run_ranks
+from ropewalk.cli.ranks import RanksRefused, advice_for_torchrun, parse_ranks, run_ranks
 from ropewalk.errors import CodeRefused, EngineError, SettingsError
 from ropewalk.escaping import escaped_lines
 from ropewalk.processes import interrupts
@@ -131,6 +131,8 @@ class RunCommand(TyperCommand):
             option = getattr(error, "option_name", None)  # only "no such option" and similar errors have one
             if isinstance(option, str) and "no such option" in str(error).lower():
                 name = ctx.info_name
+                if advice := advice_for_torchrun(option, name):
+                    raise placing.refusal(name, advice) from None
                 raise placing.refusal(
                     name,
                     f"there is no option {option} of ropewalk {name}; options of the script go after --, as in "

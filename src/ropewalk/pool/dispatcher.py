@@ -52,6 +52,11 @@ from ropewalk.transport.link import Link, Received
 
 logger = logging.getLogger(__name__)
 
+_UNWANTED_S = 1.0
+"""Seconds that a task may go on after the call that waited for it was interrupted."""
+_RECALL_S = 0.02
+"""Seconds in which the tasks behind it are usually taken back."""
+
 
 class Dispatcher:
     """The workers and tasks of one pool; an `Owner` of processes.
@@ -113,14 +118,22 @@ class Dispatcher:
             self._growth.look_soon()
             self._standstill.begin()
 
-    def cancel(self, job: PoolJob, error: BaseException | None = None) -> None:
-        """Forget the unstarted tasks of a job, and fail it with `error` if given."""
+    def cancel(self, job: PoolJob, error: BaseException | None = None, *, running: bool = False) -> None:
+        """Forget the unstarted tasks of a job, and fail it with `error` if given.
+
+        Args:
+            job: the job.
+            error: how it fails.
+            running: end the workers that are still in a task of the job a second later; others take their places.
+        """
         with interrupts_deferred, self._lock:
             holders = self.tasks.cancel(job, error)
             if holders is None:
                 return
             for holder in holders:
                 self._watch.recall_all(holder)
+            if running and holders:
+                self._end_later(holders, _UNWANTED_S)
             self._assign()
             self._changed.notify_all()
 
@@ -374,6 +387,26 @@ class Dispatcher:
                 self._table.vanished(id, str(error))
             self.tasks.count_off_dropped()
             self._changed.notify_all()
+
+    # Tasks that nobody waits for any more
+
+    def _end_later(self, ids: list[str], delay_s: float) -> None:
+        """Give workers a while for tasks of cancelled jobs: most end by themselves, and the worker stays."""
+        loop = self._session.loop
+        loop.call_soon(lambda: loop.call_later(delay_s, lambda: self._end_unwanted(ids)))
+
+    def _end_unwanted(self, ids: list[str]) -> None:
+        with self._lock:
+            left = [id for id in ids if self._table.is_in_cancelled(id)]
+            for id in left:
+                if self._table.holds_only_cancelled(id):
+                    self.workers.interrupt(self.workers.by_id[id])
+                else:  # the tasks behind are of others, who wait: they are taken back first
+                    self._table.drain(id)
+                    self._watch.recall_all(id)
+            left = [id for id in left if not self.workers.by_id[id].stopping]
+            if left:
+                self._end_later(left, _RECALL_S)
 
     # What follows from these, under the lock
 

@@ -6,7 +6,6 @@ iterable ─▶ feeder ─ while the job has room ─▶ units ─▶ dispatcher
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -40,8 +39,8 @@ class ImapFeeders:
         self._dispatcher = dispatcher
         self._submitter = submitter
         self._loop = loop
-        self._threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
-        self._jobs: weakref.WeakSet[ImapJob] = weakref.WeakSet()
+        self._feeding: dict[threading.Thread, ImapJob] = {}
+        """A thread removes itself when it ends, whatever other threads do with the table."""
 
     def start(
         self,
@@ -71,13 +70,17 @@ class ImapFeeders:
 
         def feed() -> None:
             self._feed(job, package, iterable, chunksize)
-            self._threads.discard(threading.current_thread())
+            self._feeding.pop(threading.current_thread(), None)
             ended()
 
         feeder = threading.Thread(target=feed, name=f"{self._name}-imap", daemon=True)
-        self._jobs.add(job)
-        self._threads.add(feeder)
-        feeder.start()
+        self._feeding[feeder] = job
+        try:
+            feeder.start()
+        except BaseException:
+            if not feeder.is_alive():
+                self._feeding.pop(feeder, None)
+            raise
         # The iterator may be dropped by the garbage collector anywhere, even while this thread holds the pool's lock:
         # act in the loop.
         loop, dispatcher = self._loop, self._dispatcher
@@ -92,18 +95,19 @@ class ImapFeeders:
     def are_feeding(self) -> bool:
         """Whether any feeder but the one that asks is at work."""
         current = threading.current_thread()
-        return any(feeder is not current and feeder.is_alive() for feeder in list(self._threads))
+        return any(feeder is not current and feeder.is_alive() for feeder in list(self._feeding))
 
     def drop_all(self) -> None:
         """Read no more: the pool is terminated."""
-        for job in list(self._jobs):
+        for job in list(self._feeding.values()):
             job.drop()
 
     def finish(self) -> None:
         """Read all iterables to their ends, and wait for that."""
-        for job in list(self._jobs):
+        feeding = dict(self._feeding)
+        for job in feeding.values():
             job.lift_window()
-        for feeder in list(self._threads):
+        for feeder in feeding:
             feeder.join()
 
     def _feed(self, job: ImapJob, package: JobPackage, iterable: Iterable[Any], chunksize: int) -> None:

@@ -136,12 +136,25 @@ class ImapJob(PoolJob):
             self._num_consumed += 1
             self._waiting_bytes -= raw[0].share_bytes
             self.changed.notify_all()
-        return raw[0].take(raw[1])
+        try:
+            return raw[0].take(raw[1])
+        except KeyboardInterrupt:  # while it was unpickled: it is the next one
+            self._put_back(raw)
+            raise
 
     def _pop(self) -> tuple[ResultBatch, int] | None:
         if self._ordered:
             return self._by_index.pop(self._num_consumed, None)
         return self._by_arrival.popleft() if self._by_arrival else None
+
+    def _put_back(self, raw: tuple[ResultBatch, int]) -> None:
+        with self._lock:
+            self._num_consumed -= 1
+            self._waiting_bytes += raw[0].share_bytes
+            if self._ordered:
+                self._by_index[self._num_consumed] = raw
+            else:
+                self._by_arrival.appendleft(raw)
 
 
 class IMapIterator(Generic[T]):

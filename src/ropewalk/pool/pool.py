@@ -121,6 +121,7 @@ class Pool:
         name: str | None = None,
     ) -> None:
         self._state = TERMINATE  # until it runs
+        self._control: ControlServer | None = None
         check_worker_arguments(initializer, maxtasksperchild, max_deaths, task_timeout_s, preload)
         if resources is not None:
             parts.check_resources(resources)
@@ -163,7 +164,6 @@ class Pool:
             self._released = False
             self._state = RUN
         self._target = parts.PoolTarget(self, self._dispatcher, self._session)
-        self._control: ControlServer | None = None
         self._announce()
 
     @contextlib.contextmanager
@@ -589,8 +589,8 @@ class Pool:
         try:
             return job.get()
         except KeyboardInterrupt as error:
-            if not job.ready():  # no caller can ask for the results any more, so unstarted tasks need not run
-                self._dispatcher.cancel(job, error)
+            if not job.ready():  # no caller can ask for the results any more: its tasks need not run
+                self._dispatcher.cancel(job, error, running=True)
             raise
 
     def _check_running(self) -> None:

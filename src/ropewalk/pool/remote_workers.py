@@ -2,7 +2,7 @@
 
     wanted ─▶ Scaling ─┬─ missing ─▶ start ─▶ ready ─┬─ drain ─▶ stop ─▶ exited
                        └─ surplus ───────────────────┘
-    terminate, or a pool that is broken ─▶ ForcedEnd (SIGTERM, then SIGKILL)
+    terminate, or a pool that is broken ─▶ ForcedEnd (SIGTERM, then SIGKILL); interrupt ─▶ the same for one
 
 `Scaling` decides; this carries it out, with the processes of the session. The caller holds the pool's lock.
 """
@@ -59,6 +59,7 @@ class RemoteWorkers:
         self._table = table
         self._lock = lock
         self._end: ForcedEnd | None = None
+        self._interrupted: dict[str, ForcedEnd] = {}
 
     @property
     def are_ending(self) -> bool:
@@ -172,6 +173,17 @@ class RemoteWorkers:
         self.scaling.leaving(worker.rank)
         self.fill_up()
 
+    def interrupt(self, worker: RemoteWorker) -> None:
+        """End a worker in the middle of tasks that nobody waits for any more; another one takes its place."""
+        if worker.stopping:
+            return
+        worker.stopping = True
+        self._session.processes.leaves(worker.id)
+        self._table.drain(worker.id)
+        self._interrupted[worker.id] = ForcedEnd(self._session, [worker.id], self._lock, None)
+        self.scaling.leaving(worker.rank)
+        self.fill_up()
+
     # The end of all
 
     def stop_if_finished(self) -> None:
@@ -193,8 +205,9 @@ class RemoteWorkers:
     def exited(self, id: str) -> RemoteWorker | None:
         """Forget a worker that has ended, and return it; None if it is not known any more."""
         worker = self.by_id.pop(id, None)
-        if worker and self._end:
-            self._end.exited(id)
+        for end in (self._end, self._interrupted.pop(id, None)):
+            if worker and end:
+                end.exited(id)
         return worker
 
 
@@ -207,14 +220,13 @@ class ForcedEnd:
 
     Args:
         session: the session of the processes.
-        ids: the ids of the processes; those that have ended disappear from it.
+        ids: the ids of the processes.
         lock: held by the caller, and taken again on the loop, when the time is over.
         grace_s: seconds from SIGTERM to SIGKILL; None: 1 second.
     """
 
     def __init__(self, session: Session, ids: Collection[str], lock: threading.Lock, grace_s: float | None) -> None:
         self._session = session
-        self._ids = ids
         self._lock = lock
         self._shutdown = Shutdown(ids, Graces(terminate_s=_TERMINATE_S if grace_s is None else grace_s))
         self._carry_out(self._shutdown.begin(time.monotonic(), at=Rung.TERMINATE))
@@ -234,5 +246,4 @@ class ForcedEnd:
 
     def _go_on(self) -> None:
         with self._lock:
-            if self._ids:
-                self._carry_out(self._shutdown.tick(time.monotonic()))
+            self._carry_out(self._shutdown.tick(time.monotonic()))

@@ -68,7 +68,7 @@ class ResultBatch:
         """Return the values, or `RaisedEntry`s, in the order of the tasks."""
         with self._lock:
             if self._nested:
-                values = self._entries
+                values = self._entries.copy()  # Ctrl-C may come in between, and then all are unpickled again
                 for at, kind in self._nested.items():
                     if self._parts and at == len(values) - 1:  # a large result, which was sent at once
                         data, *rest = self._parts
@@ -78,7 +78,7 @@ class ResultBatch:
                     else:
                         values[at] = self._rebuild(kind, values[at], ())
                 self.all_values = not any(type(values[at]) is RaisedEntry for at in self._nested)
-                self._nested, self._parts = {}, ()
+                self._entries, self._nested, self._parts = values, {}, ()
             return self._entries
 
     def take(self, at: int) -> Any:

@@ -281,6 +281,15 @@ class TaskTable:
                 self._has_cancelled = True
         return holders
 
+    def holds_only_cancelled(self, id: str) -> bool:
+        """Return whether all tasks that a worker holds are of cancelled jobs."""
+        return self.is_in_cancelled(id) and all(span.unit.cancelled for _, span in self._workers[id].outstanding)
+
+    def is_in_cancelled(self, id: str) -> bool:
+        """Return whether the oldest task that a worker holds is of a cancelled job."""
+        current = self.current_task(id)
+        return current is not None and current[0].cancelled
+
     def cancelled_behind(self) -> list[str]:
         """Return workers that hold tasks of cancelled jobs after the one they are in, for a recall.
 

@@ -7,6 +7,8 @@ The last ones are kept for a death record.
 Lines are never mixed: the agent forwards only whole lines (or, of an endless line,
 pieces of 64 KiB), and one thread in the launcher prints. When the terminal does not
 keep up, the agent stops reading the pipe and the process waits in `write`.
+
+A progress bar writes over its line and does not end it: every ten seconds its present state counts as a line.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ import contextlib
 import io
 import logging
 import os
+import queue
 import select
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,8 +35,11 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_LINE = 64 * 1024
 """The most bytes of one line that are held back while its end has not come."""
-_PARTIAL_S = 0.05
-"""Seconds for which a line of the program that has no end yet waits for it, where Python does not buffer."""
+_BAR_S = 10.0
+"""Seconds between two states of a progress bar that are shown."""
+_PARTIAL_S = 0.2
+"""Seconds for which a line of the program that has no end yet waits for it, where Python does not buffer. Each look
+takes 0.1 ms of CPU time, for as long as the launcher runs."""
 _TAIL_LINES = 60
 _TAIL_BYTES = 8 * 1024
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
@@ -49,6 +56,8 @@ class LineAssembler:
     def __init__(self, path: Path | None) -> None:
         self.problem = ""
         self._partial = bytearray()
+        self._bar_due: float | None = None
+        """Monotonic time at which the state of a progress bar is to be shown; None: there is no bar."""
         self._tail: deque[bytes] = deque(maxlen=_TAIL_LINES)
         self._file: io.FileIO | None = None
         if path is not None:
@@ -59,9 +68,27 @@ class LineAssembler:
         """Take bytes; returns the lines that are complete now."""
         self._partial += data
         end = self._partial.rfind(b"\n") + 1
-        if not end and len(self._partial) >= _LONGEST_LINE:
+        is_long = len(self._partial) >= _LONGEST_LINE
+        if end:
+            self._bar_due = None
+        elif bar := self._bar_end(is_long):
+            return self._take(bar, end_line=True) + "\n"
+        elif is_long:
             end = len(self._partial)
         return self._take(end)
+
+    def _bar_end(self, is_due: bool) -> int:
+        """Return the end of the last whole state of a progress bar, if it is to be shown now; else 0."""
+        end = self._partial.rfind(b"\r")
+        if end <= 0:
+            return 0
+        now = time.monotonic()
+        if self._bar_due is None:
+            self._bar_due = now + _BAR_S
+        if not is_due and now < self._bar_due:
+            return 0
+        self._bar_due = now + _BAR_S
+        return end
 
     def finish(self) -> str:
         """End the output of a process that is gone: the last line counts although it has no end. Closes the file."""
@@ -73,7 +100,7 @@ class LineAssembler:
 
     def tail(self) -> str:
         """Return the last lines, with the one that has no end yet."""
-        lines = [*self._tail, bytes(self._partial)] if self._partial else list(self._tail)
+        lines = [*self._tail, _last_state(bytes(self._partial))] if self._partial else list(self._tail)
         return b"\n".join(lines)[-_TAIL_BYTES:].decode(errors="replace")
 
     def _take(self, end: int, *, end_line: bool = False) -> str:
@@ -83,7 +110,8 @@ class LineAssembler:
             with self._noting_problems():
                 # Whole lines: the other pipe of the process writes to the same file.
                 self._file.write(whole + b"\n" if end_line else whole)
-        self._tail.extend(line[-_TAIL_BYTES:] for line in whole.splitlines())
+        lines = whole.removesuffix(b"\n").split(b"\n") if whole else []
+        self._tail.extend(_last_state(line)[-_TAIL_BYTES:] for line in lines)
         return whole.decode(errors="replace")
 
     @contextlib.contextmanager
@@ -96,6 +124,11 @@ class LineAssembler:
                 with contextlib.suppress(OSError):
                     self._file.close()
                 self._file = None
+
+
+def _last_state(line: bytes) -> bytes:
+    """Return what a line shows that is written over, as that of a progress bar is."""
+    return line.removesuffix(b"\r").rpartition(b"\r")[2]
 
 
 class UnbufferedStreams:
@@ -140,10 +173,9 @@ class Console:
         self._unbuffered = UnbufferedStreams()
         self.problem = ""
         """Why the output of other hosts is no longer kept in files; empty while it is."""
-        self._lines: deque[tuple[str, str, bool, Callable[[], object]] | None] = deque()
+        self._lines: queue.SimpleQueue[tuple[str, str, bool, Callable[[], object]] | None] = queue.SimpleQueue()
         self.num_shown = 0
         """Counts the pieces of output that were printed."""
-        self._there = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
@@ -163,8 +195,7 @@ class Console:
             on_shown: called when they have been printed.
         """
         self.open()
-        self._lines.append((who, text, is_error, on_shown))
-        self._there.release()
+        self._lines.put((who, text, is_error, on_shown))
 
     def when_shown(self, call: Callable[[], object]) -> None:
         """Have a call made when everything that was passed before has been printed; at once, if nothing ever was."""
@@ -176,8 +207,7 @@ class Console:
     def close(self, timeout_s: float = 2.0) -> None:
         """Print what is left and end; may be called twice."""
         if self._thread:
-            self._lines.append(None)
-            self._there.release()
+            self._lines.put(None)
             if self._thread is not threading.current_thread():
                 self._thread.join(timeout_s)
             self._thread = None
@@ -185,9 +215,11 @@ class Console:
 
     def _print_all(self) -> None:
         while True:
-            while not self._there.acquire(timeout=_PARTIAL_S if self._unbuffered else None):
+            try:
+                entry = self._lines.get(timeout=_PARTIAL_S if self._unbuffered else None)
+            except queue.Empty:
                 self._unbuffered.flush()
-            entry = self._lines.popleft()
+                continue
             if entry is None:
                 return
             who, text, is_error, on_shown = entry

@@ -20,7 +20,7 @@ from ropewalk.near_names import did_you_mean
 from ropewalk.processes.gpus import VISIBLE, Gpus
 from ropewalk.program.handle import Handle, handles_in, of_kind_in, pickled_handles, vertex_of
 from ropewalk.program.node import Node, NodeSpec
-from ropewalk.quantities import shown_size
+from ropewalk.quantities import counted, shown_size
 from ropewalk.transport.serialization import dumps_code
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _excess(spec: NodeSpec, machine: Machine) -> Iterator[str]:
     if asked.cpus > machine.cpus:
         yield f"asks for {asked.cpus:g} CPUs for each replica, but only {machine.cpus} can be used here"
     if asked.gpus > machine.gpus:
-        yield f"asks for {asked.gpus} GPUs for each replica, but this machine has {machine.gpus}"
+        yield f"asks for {counted(asked.gpus, 'GPU')} for each replica, but this machine has {machine.gpus}"
     if asked.memory_bytes is not None and asked.memory_bytes > machine.memory_bytes:
         has = shown_size(machine.memory_bytes)
         yield f"asks for {shown_size(asked.memory_bytes)} for each replica, but this machine has {has}"

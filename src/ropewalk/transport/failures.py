@@ -16,7 +16,7 @@ import msgspec
 
 from ropewalk.errors import RemoteError
 from ropewalk.escaping import escaped_lines
-from ropewalk.transport.one_traceback import note_of_place, one_traceback, own_notes
+from ropewalk.transport.one_traceback import note_of_place, one_traceback, own_notes, with_known_code
 from ropewalk.transport.serialization import dumps_result, loads
 
 
@@ -111,12 +111,12 @@ def remote_traceback(text: str) -> BaseException:
     """Return the cause of an exception that came from another process: its text is printed above the exception.
 
     Args:
-        text: the traceback there.
+        text: the traceback there. Lines of code that only this process knows are added: of the cells of a notebook.
     """
     # A slow import, for failures only; the stubs do not have the class.
     from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 
-    return cast("BaseException", RemoteTraceback(escaped_lines(text)))
+    return cast("BaseException", RemoteTraceback(escaped_lines(with_known_code(text))))
 
 
 _set = BaseException.__setattr__

@@ -14,6 +14,7 @@ Python's own output would have a block for each process in between, with frames 
 
 from __future__ import annotations
 
+import linecache
 import re
 import traceback
 from types import TracebackType
@@ -23,6 +24,7 @@ from ropewalk.user_frames import frames_text, remote_text, shows_all, tells_all
 
 _HEADER = "Traceback (most recent call last):\n"
 _NOTE = re.compile(r"It was raised in (.+); the remote traceback is above\.")
+_FRAME = re.compile(r'  File "(.+)", line ([0-9]{1,9}), in .+\n')
 _CAUSED = "\nThe above exception was the direct cause of the following exception:\n\n"
 _MEANWHILE = "\nDuring handling of the above exception, another exception occurred:\n\n"
 
@@ -46,6 +48,23 @@ def one_traceback(error: BaseException, *ours: str) -> str:
         *ours: modules and packages whose frames are left out where they are outermost.
     """
     return _text(error, ours, set())
+
+
+def with_known_code(text: str) -> str:
+    """Return a traceback from another process with the lines of code that only this one has.
+
+    The cells of a notebook and the input of a console are in no file. `linecache` keeps them where they were typed; no
+    file is read here.
+    """
+    lines = text.splitlines(keepends=True)
+    completed: list[str] = []
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        completed.append(line)
+        frame = _FRAME.fullmatch(line)
+        if frame and not following.startswith("    ") and frame[1] in linecache.cache:
+            code = linecache.getline(frame[1], int(frame[2])).strip()
+            completed += [f"    {code}\n"] if code else []
+    return "".join(completed)
 
 
 def _text(error: BaseException, ours: tuple[str, ...], seen: set[int]) -> str:
@@ -115,4 +134,4 @@ def _last_words(error: BaseException) -> str:
     return "".join(line for line in lines if not _NOTE.fullmatch(line.removesuffix("\n")))
 
 
-__all__ = ["note_of_place", "one_traceback", "own_notes"]
+__all__ = ["note_of_place", "one_traceback", "own_notes", "with_known_code"]

@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError
 from ropewalk import settings
 from ropewalk.atomic_files import open_new_file
 from ropewalk.errors import FileNotTrusted, StoreCorrupt, StoreError, StoreMissing
+from ropewalk.setting_values import data_folder
 from ropewalk.tracking.journal import recover
 from ropewalk.tracking.store.databases import file_engine, server_engine
 from ropewalk.tracking.store.migrating import migrate
@@ -119,4 +120,4 @@ def _open_server(url: URL) -> RunStore:
     except BaseException:
         engine.dispose()
         raise
-    return RunStore(engine, where, folder=settings.data_folder(os.environ) / "runs")
+    return RunStore(engine, where, folder=data_folder(os.environ) / "runs")
