@@ -573,7 +573,7 @@ def test_a_pool_whose_making_is_interrupted_ends_without_a_second_error(monkeypa
 
     unraisable: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
-    monkeypatch.setattr(ropewalk.pool.pool.parts, "PoolTarget", interrupted)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr("ropewalk.pool.parts.PoolTarget", interrupted)
     with pytest.warns(ResourceWarning, match="unclosed"):  # noqa: PT031  # by the collector
         with pytest.raises(KeyboardInterrupt):
             ropewalk.Pool(1)
