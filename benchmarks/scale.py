@@ -30,7 +30,7 @@ from population_work import rest
 
 import ropewalk as rw
 
-IDLE_S = 5.0
+IDLE_S = 30.0
 TASK_S = 1.0
 TASKS_EACH = 3
 GIGABIT = 125e6
@@ -50,7 +50,7 @@ class Costs:
     """For `TASKS_EACH` tasks of `TASK_S` for each worker, each sent alone."""
     task_wall_s: float
     idle_cpu_s: float
-    """In one second in which nothing happens."""
+    """In one second in which nothing happens; mean of `IDLE_S` seconds. Workers say nothing then, only hosts."""
 
 
 def measure(num_workers: int, num_hosts: int) -> Costs:
@@ -101,7 +101,6 @@ class LauncherModel:
     start_s: float
     memory_bytes: float
     task_s: float
-    idle_s: float
 
     @classmethod
     def of(cls, few: Costs, many: Costs) -> LauncherModel:
@@ -110,7 +109,7 @@ class LauncherModel:
         def each(name: str) -> float:
             return (getattr(many, name) - getattr(few, name)) / more
 
-        return cls(each("start_cpu_s"), each("memory_bytes"), each("task_cpu_s") / TASKS_EACH, each("idle_cpu_s"))
+        return cls(each("start_cpu_s"), each("memory_bytes"), each("task_cpu_s") / TASKS_EACH)
 
     def predicted(self, base: Costs, num_workers: int) -> dict[str, float]:
         """The costs of another size, from those of a measured one."""
@@ -119,7 +118,6 @@ class LauncherModel:
             "start_cpu_s": base.start_cpu_s + more * self.start_s,
             "memory_bytes": base.memory_bytes + more * self.memory_bytes,
             "task_cpu_s": base.task_cpu_s + more * self.task_s * TASKS_EACH,
-            "idle_cpu_s": base.idle_cpu_s + more * self.idle_s,
         }
 
 
@@ -127,7 +125,6 @@ NAMES = {
     "start_cpu_s": ("CPU to start all workers", 1.0, "s"),
     "memory_bytes": ("memory with them", 1e-6, "MB"),
     "task_cpu_s": (f"CPU for {TASKS_EACH} tasks each", 1.0, "s"),
-    "idle_cpu_s": ("CPU per second when idle", 1e3, "ms"),
 }
 
 
@@ -137,7 +134,7 @@ def model_lines(fit: Sequence[Costs], checks: Sequence[Costs]) -> list[str]:
     model = LauncherModel.of(few, many)
     lines = [
         f"one more worker: start {1e6 * model.start_s:.0f} µs, memory {model.memory_bytes / 1e3:.1f} kB, "
-        f"one task out and back {1e6 * model.task_s:.0f} µs, idle {1e6 * model.idle_s:.1f} µs/s "
+        f"one task out and back {1e6 * model.task_s:.0f} µs "
         f"(from {few.num_workers:,} and {many.num_workers:,} workers on {few.num_hosts} hosts)",
         "",
         "| workers | what | predicted | measured | error |",

@@ -57,6 +57,8 @@ def main() -> int:
 
 def run_alone(name: str, *, quick: bool) -> Iterator[Line]:
     """The lines of one row, measured by another interpreter."""
+    threads = str(tracking_log_rows.THREADS.get(name, 1))
+    os.environ.update(OPENBLAS_NUM_THREADS=threads, OMP_NUM_THREADS=threads)
     return measured_alone(name, [sys.executable, __file__, "--rows", name, *["--quick"] * quick], LIMIT_S)
 
 

@@ -30,6 +30,8 @@ PER_STEP = 100
 STEP_S = 1e-3
 PAIRS, SEGMENT_S = 30, 2.0
 """Segments with and without logging take turns: a minute of each."""
+MOST_COST = 0.02
+"""In a run in which a quarter of the pairs is faster by this with logging than without, other work has decided."""
 LOST_S = 0.1
 
 Log = Callable[[dict[str, float], int], object]
@@ -121,7 +123,16 @@ def _call_us(begin: Callable[[str], contextlib.AbstractContextManager[Log]], fol
 
 
 def load(bench: Bench) -> Iterator[Line]:
-    """A training that logs 10^5 metrics a second for a minute, beside itself without logging."""
+    """A training that logs 10^5 metrics a second for a minute, beside itself without logging; it uses one core."""
+    yield from _load(bench, "in one thread")
+
+
+def load_on_all_cores(bench: Bench) -> Iterator[Line]:
+    """The same with each matrix product on all cores, so that other threads take their time from it."""
+    yield from _load(bench, f"on all {os.cpu_count()} cores")
+
+
+def _load(bench: Bench, where_it_runs: str) -> Iterator[Line]:
     pairs, segment_s = (2, 0.5) if bench.quick else (PAIRS, SEGMENT_S)
     step = _step_of(STEP_S)
     names = [f"metric-{number}" for number in range(PER_STEP)]
@@ -157,10 +168,10 @@ def load(bench: Bench) -> Iterator[Line]:
     low, high = (100 * ratios[len(ratios) * part // 4] for part in (1, 3))
     own, other = _median(caller, True) / _median(caller, False) - 1, _median(others, True) - _median(others, False)
     yield Line(
-        f"training that logs {a_second:,.0f} metrics a second for {pairs * segment_s:.0f} s",
+        f"training {where_it_runs} that logs {a_second:,.0f} metrics a second for {pairs * segment_s:.0f} s",
         "<= 2 % slower, none lost",
         f"{100 * cost:.2f} % slower, {logged * PER_STEP - kept} of {logged * PER_STEP:,} lost",
-        cost <= 0.02 and kept == logged * PER_STEP,
+        ratios[len(ratios) // 4] >= -MOST_COST and cost <= MOST_COST and kept == logged * PER_STEP,
         {
             "ropewalk": f"quartiles {low:.2f} to {high:.2f} %; CPU time of the training's thread {100 * own:.2f} % "
             f"more, of other threads {100 * other:.1f} % of a core"
@@ -173,7 +184,7 @@ def _median(found: dict[bool, list[float]], is_logging: bool) -> float:
 
 
 def _step_of(duration_s: float) -> Callable[[], object]:
-    """Return a step of training: products of matrices in one thread, which let other threads run, for a duration."""
+    """Return a step of training: products of matrices, which let other threads run, for a duration."""
     matrix = np.random.default_rng(1).random((160, 160), dtype=np.float32)
     out = np.empty_like(matrix)
 
@@ -226,4 +237,6 @@ def lost(bench: Bench) -> Iterator[Line]:
     )
 
 
-ROWS = {"log": log, "load": load, "lost": lost}
+ROWS = {"log": log, "load": load, "load_on_all_cores": load_on_all_cores, "lost": lost}
+THREADS = {"load_on_all_cores": os.cpu_count() or 1}
+"""Threads of a matrix product, where it is more than one."""

@@ -27,7 +27,18 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import ropewalk as rw
-from ropewalk.population import PBT, LogUniform, Outcome, PBTMember, PBTReplay, PBTSchedule, Trial, Uniform, evaluate
+from ropewalk.population import (
+    PBT,
+    FailurePolicy,
+    LogUniform,
+    Outcome,
+    PBTMember,
+    PBTReplay,
+    PBTSchedule,
+    Trial,
+    Uniform,
+    evaluate,
+)
 
 HIDDEN = 48
 BATCH = 32
@@ -144,14 +155,14 @@ def main(argv: list[str] | None = None) -> int:
         "steps": arguments.epochs,
         "seed": arguments.seed,
     }
-    mode = "generation" if arguments.synchronous else "steady"
+    mode, nan = "generation" if arguments.synchronous else "steady", FailurePolicy(nan="worst")
     folder = arguments.folder and os.path.join(arguments.folder, "members")
     checkpoint = arguments.folder and os.path.join(arguments.folder, "checkpoints")
     with rw.Pool(arguments.workers, name="pbt") as pool:
         algorithm = PBT(SPACE, synchronous=arguments.synchronous, folder=folder, **options)
-        run = evaluate(algorithm, train, pool, mode=mode, nan="worst", checkpoint=checkpoint)
+        run = evaluate(algorithm, train, pool, mode=mode, failures=nan, checkpoint=checkpoint)
         _, accuracy = run.best.state.measure("test")  # the only weights that come to the launcher
-        alone = evaluate(PBT(SPACE, burn_in=sys.maxsize, **options), train, pool, mode=mode, nan="worst")
+        alone = evaluate(PBT(SPACE, burn_in=sys.maxsize, **options), train, pool, mode=mode, failures=nan)
         _, accuracy_alone = alone.best.state.measure("test")
         schedule = algorithm.schedule()
         losses = [schedule.stretches[-1].score, alone.algorithm.schedule().stretches[-1].score]

@@ -8,7 +8,7 @@
             ◀─ actions ────── └──────────────────┘
 
 The server has the only copy of the network beside the learner's, and the memory of its LSTM for each environment. An
-actor has two groups of environments, which ask by one call, and steps them while the server acts for others. It pays
+actor has four groups of environments, which ask by one call, and steps them while the server acts for others. It pays
 for networks that are too large for the actors' processors; for the small one here it costs more than it saves.
 (Espeholt et al., SEED RL, 2020, https://arxiv.org/abs/1910.06591)
 """

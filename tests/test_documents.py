@@ -19,6 +19,7 @@ import pytest
 
 import ropewalk
 from ropewalk import errors, rl
+from ropewalk.cli import COMMANDS
 from ropewalk.engines import ENGINES
 from ropewalk.errors import CallError
 from ropewalk.exchange.compressors import COMPRESSORS
@@ -234,6 +235,11 @@ def test_the_page_on_programs_names_all_that_is_public_and_nothing_that_is_not_t
     assert not unknown, f"docs/programs.md speaks of {sorted(unknown)}, which ropewalk does not have"
     running = set(re.findall(r"\brunning\.(\w+)", code)) - set(dir(ropewalk.RunningProgram))
     assert not running, f"docs/programs.md speaks of {sorted(running)}, which a running program does not have"
+
+
+def test_the_page_on_the_command_line_lists_every_command_with_its_guide() -> None:
+    table = re.findall(r"^\| (`.*`) \| \[", (ROOT / "docs" / "command-line.md").read_text(), re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(table))) == sorted(COMMANDS)
 
 
 def test_the_page_on_training_names_every_schedule_and_argument() -> None:

@@ -86,7 +86,7 @@ def test_options_are_checked_before_a_member_is_made() -> None:
         Unknown, match=r"knot 'bowline' has no option 'color'; did you mean 'colour'\? It has strands, "
     ):
         knots().make("bowline", {"strands": 3, "color": "blue"})
-    with pytest.raises(Unknown, match="knot 'bowline' needs the option 'strands'"):
+    with pytest.raises(Unknown, match=r"knot 'bowline' needs the option 'strands', as in Knot\(strands=...\)"):
         knots().make("bowline", {})
 
 

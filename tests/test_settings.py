@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import ropewalk
 from ropewalk import setting_values, settings
 from ropewalk.errors import SettingsError
+from ropewalk.setting_values import OWN_VARIABLES, PREFIX, refused_files
 from tests.other_users import ADA, MALLORY, as_user, needs_root
 
 
@@ -76,15 +77,15 @@ def test_an_empty_variable_counts_as_not_set() -> None:
 
 
 def test_variables_that_ropewalk_gives_its_own_processes_are_no_settings() -> None:
-    settings.load({}, dict.fromkeys(settings.OWN_VARIABLES, "x"), [])
+    settings.load({}, dict.fromkeys(OWN_VARIABLES, "x"), [])
 
 
 def test_every_variable_that_the_sources_name_is_known() -> None:
     """A variable invented in one module but not listed here would make every nested pool refuse its environment."""
-    known = settings.OWN_VARIABLES | {settings.PREFIX + name.upper() for name in settings.load({}, {}, []).__slots__}
+    known = OWN_VARIABLES | {PREFIX + name.upper() for name in settings.load({}, {}, []).__slots__}
     for source in Path(ropewalk.__file__).parent.rglob("*.py"):
         for variable in re.findall(r"\bROPEWALK_[A-Z][A-Z_]*[A-Z]", source.read_text(encoding="utf-8")):
-            assert variable in known, f"{source.name} uses {variable}; list it in settings.OWN_VARIABLES"
+            assert variable in known, f"{source.name} uses {variable}; list it in setting_values.OWN_VARIABLES"
 
 
 @pytest.mark.parametrize(
@@ -280,7 +281,7 @@ def test_a_file_that_another_user_planted_neither_chooses_the_engine_nor_stops_t
 
     def by_ada() -> tuple[set[str], list[str], int]:
         engines = {settings.current().engine for _ in range(3)}
-        refused = settings.refused_files(os.environ)
+        refused = refused_files(os.environ)
         return engines, [record.getMessage() for record in caplog.records], refused[0].owner
 
     engines, warnings, owner = as_user(ADA, by_ada)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 from ropewalk.process_start import stat_fields
@@ -33,6 +35,13 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def kill(pids: Iterable[int]) -> None:
+    """Kill processes; those that have ended, or belong to another user, are passed over."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def _children_by_parent() -> dict[int, list[int]]:
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
@@ -42,4 +51,4 @@ def _children_by_parent() -> dict[int, list[int]]:
     return children
 
 
-__all__ = ["descendants", "own_children"]
+__all__ = ["descendants", "kill", "own_children"]

@@ -94,7 +94,8 @@ class Family(dict[str, _Entry]):
                 f"{self._noun} {name!r} has no option {strange[0]!r}{instead_of(strange[0], named, 'it has')}"
             )
         if needed := [key for key, one in named.items() if one.default is one.empty and key not in options]:
-            raise self._unknown(f"{self._noun} {name!r} needs the option {needed[0]!r}")
+            example = f"{getattr(member, '__name__', name)}({', '.join(f'{key}=...' for key in needed)})"
+            raise self._unknown(f"{self._noun} {name!r} needs the option {needed[0]!r}, as in {example}")
         return member(**options)
 
     def add(self, name: str, entry: _Entry) -> None:

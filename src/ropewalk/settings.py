@@ -23,29 +23,9 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ropewalk.setting_values import (
-    OWN_VARIABLES,
-    PREFIX,
-    RULES,
-    data_folder,
-    default_files,
-    refused_files,
-    state_folder,
-    unknown_setting,
-    values_and_origins,
-)
+from ropewalk.setting_values import RULES, default_files, unknown_setting, values_and_origins
 
-__all__ = [
-    "OWN_VARIABLES",
-    "PREFIX",
-    "Settings",
-    "current",
-    "data_folder",
-    "default_files",
-    "load",
-    "refused_files",
-    "state_folder",
-]
+__all__ = ["Settings", "current", "load"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    command = ["search", *arguments, "--space", "space.toml", "--at-once", "1"]
+    command = ["search", *arguments, "--space", "space.toml", "--max-concurrent", "1"]
     result = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -93,6 +93,10 @@ def test_a_submitted_script_runs_by_itself_and_attach_takes_its_output_and_exit_
     assert attached.stdout == "285 ['--seed', '7']\n"
     assert attached.returncode == 3
     assert "ended with exit code 3" in attached.stderr
+    as_json = call("attach", run, "--json", **state)
+    *lines, end = map(json.loads, as_json.stdout.splitlines())
+    assert lines == [{"run": run, "line": "285 ['--seed', '7']"}] and as_json.returncode == 3
+    assert (end["id"], end["state"], end["exit_code"], as_json.stderr) == (run, "ended", 3, "")
     assert (states(**state)[run]["state"], states(**state)[run]["exit_code"]) == ("ended", 3)
     shown = call("ps", **state).stdout
     assert run not in shown and "1 submitted run has ended: see ropewalk ps --all" in shown

@@ -34,12 +34,15 @@ from ropewalk.population import (
     Algorithm,
     CheckpointConfig,
     EvalConfig,
+    FailurePolicy,
+    GenerationMode,
     Genetic,
     NoiseTable,
     NoveltyES,
     OpenAIES,
     Outcome,
     RunResult,
+    SteadyMode,
     StragglerPolicy,
     Trial,
     Uniform,
@@ -167,7 +170,8 @@ def killing(pool: rw.Pool, most: int) -> Generator[list[int]]:
 @pytest.mark.parametrize("stragglers", [StragglerPolicy.drop(0.5, 0.0), StragglerPolicy.carry(0.5, 0.0)])
 def test_a_run_that_left_stragglers_is_repeated_from_its_log(pool: rw.Pool, stragglers: Any, tmp_path: Path) -> None:
     log = tmp_path / "decisions.jsonl"
-    run = evaluate(algorithm(max_age=3), fitnesses.uneven, pool, generations=5, stragglers=stragglers, log=log, test=2)
+    mode = GenerationMode(stragglers)
+    run = evaluate(algorithm(max_age=3), fitnesses.uneven, pool, generations=5, mode=mode, log=log, test=2)
     assert sum(row["dropped"] for row in run.table) + sum(row["stale"] for row in run.table) > 0
     assert_same(evaluate(algorithm(max_age=3), fitnesses.uneven, None, replay=log, test=2), run)
     assert_same(evaluate(algorithm(max_age=3), fitnesses.uneven, pool, replay=run.decisions, test=2), run)
@@ -175,7 +179,7 @@ def test_a_run_that_left_stragglers_is_repeated_from_its_log(pool: rw.Pool, stra
 
 def test_steady_state_is_repeated_from_its_log(pool: rw.Pool) -> None:
     options = {"max_age": 3}
-    run = evaluate(algorithm(**options), fitnesses.uneven, pool, generations=4, mode="steady", ahead=2)
+    run = evaluate(algorithm(**options), fitnesses.uneven, pool, generations=4, mode=SteadyMode(ahead=2))
     assert len(run.decisions) > 64 and len(run.table) == 4
     again = evaluate(algorithm(**options), fitnesses.uneven, None, replay=run.decisions)
     assert_same(again, run)
@@ -201,7 +205,7 @@ def late_and_wrong(x: Any, trial: Trial) -> float:
 def test_a_straggler_that_was_dropped_may_fail_unheard() -> None:
     with concurrent.futures.ThreadPoolExecutor(32) as pool:  # room for all, so that stragglers are the last ones
         drop = StragglerPolicy.drop(after=0.5, grace=0.0)
-        run = evaluate(algorithm(), late_and_wrong, pool, generations=4, stragglers=drop, test=1)
+        run = evaluate(algorithm(), late_and_wrong, pool, generations=4, mode=GenerationMode(drop), test=1)
     assert sum(row["dropped"] for row in run.table) > 0 == sum(row["failed"] for row in run.table)
 
 
@@ -219,13 +223,13 @@ def test_an_evaluation_that_raises_ends_the_run_with_its_own_error(pool: rw.Pool
 @pytest.mark.parametrize("policy", ["worst", "drop"])
 def test_evaluations_that_raise_or_are_nan_can_be_told_as_the_worst_or_not_at_all(pool: rw.Pool, policy: Any) -> None:
     raising = evaluate(algorithm(), fitnesses.sometimes_raises, pool, generations=4, failures=policy)
-    nan = evaluate(algorithm(), fitnesses.sometimes_nan, pool, generations=4, nan=policy)
+    nan = evaluate(algorithm(), fitnesses.sometimes_nan, pool, generations=4, failures=FailurePolicy(nan=policy))
     assert_same(raising, nan)
     assert 0 < sum(row["failed"] for row in raising.table) < 64
 
 
 def test_nan_is_an_error_unless_a_policy_is_chosen(pool: rw.Pool) -> None:
-    with pytest.raises(EvaluationFailed, match=r'is NaN; .*nan="worst"'):
+    with pytest.raises(EvaluationFailed, match=r'is NaN; .*failures=FailurePolicy\(nan="worst"\)'):
         evaluate(algorithm(), fitnesses.sometimes_nan, pool, generations=4)
 
 
@@ -240,7 +244,8 @@ def diverges_in_half_of_the_tests(x: Any, trial: Trial) -> float:
 
 def test_tests_that_are_nan_follow_the_policy(pool: rw.Pool) -> None:
     def tests(nan: Any) -> list[float]:
-        run = evaluate(algorithm(), diverges_in_half_of_the_tests, pool, generations=3, test=8, nan=nan)
+        policy = FailurePolicy(nan=nan)
+        run = evaluate(algorithm(), diverges_in_half_of_the_tests, pool, generations=3, test=8, failures=policy)
         return [row["test"] for row in run.table]
 
     with pytest.raises(EvaluationFailed, match="the fitness of the incumbent is NaN in episode"):
@@ -300,7 +305,8 @@ def test_a_launcher_that_was_killed_goes_on_from_its_last_checkpoint(mode: Any, 
 
 def test_a_run_that_carries_stragglers_is_saved_with_them(pool: rw.Pool, tmp_path: Path) -> None:
     """What is under way at a checkpoint is evaluated again by who goes on, under its old parameters."""
-    options: dict[str, Any] = {"stragglers": StragglerPolicy.carry(after=0.5, grace=0.0), "checkpoint": tmp_path}
+    mode = GenerationMode(StragglerPolicy.carry(after=0.5, grace=0.0))
+    options: dict[str, Any] = {"mode": mode, "checkpoint": tmp_path}
     first = evaluate(algorithm(max_age=9), fitnesses.uneven, pool, generations=3, **options)
     assert first.table[-1]["generation"] == 3
     log = tmp_path / "log"
@@ -505,7 +511,6 @@ def test_an_interrupt_leaves_the_pool_usable(pool: rw.Pool) -> None:
         ({}, "nothing ends this run: OpenAIES goes on for ever"),
         ({"generations": 0}, "generations must be at least 1, not 0"),
         ({"mode": "async", "generations": 1}, "mode must be one of 'generation', 'steady', not 'async'"),
-        ({"mode": "steady", "generations": 1, "stragglers": StragglerPolicy.wait()}, "steady state has none"),
         ({"until": {"test": 3.0}}, "this run has no tests; give test=8"),
         ({"generations": 1, "workers": WorkerAutoscaler(1, 2)}, "workers= sizes a ropewalk.Pool"),
     ],
@@ -520,7 +525,7 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"stragglers": "drop", "generations": 1}, r"must be a StragglerPolicy, .*drop\(after=0.9\), not 'drop'"),
+        ({"failures": None, "generations": 1}, r"failures must be .*, such as FailurePolicy\(nan=.*, not None"),
         ({"until": 3}, "until must be a function of a row, .*, not 3"),
         ({"generations": 2.5}, "generations must be a whole number, not 2.5"),
     ],
@@ -601,7 +606,7 @@ def test_a_second_run_of_the_same_object_goes_on() -> None:
     es = algorithm()
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
         for generations in (2, 4):
-            run = evaluate(es, fitnesses.uneven, threads, mode="steady", ahead=2, generations=generations)
+            run = evaluate(es, fitnesses.uneven, threads, mode=SteadyMode(ahead=2), generations=generations)
         assert es.generation == 4 and len(run.table) == 2
         with pytest.raises(ValueError, match=r"the log to replay is of .*'after': 2.* and this run is of .*'after': 0"):
             evaluate(algorithm(), fitnesses.uneven, replay=run.decisions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ropewalk.errors import EvaluationFailed
-from ropewalk.population.failures import FailurePolicy
+from ropewalk.population.failures import FailurePolicy, MissingFitness
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.pacing.pacing import Ticket
 
@@ -17,32 +17,34 @@ def told(*outcomes: Outcome) -> list[tuple[Ticket, Outcome]]:
 
 
 def test_the_worst_of_those_told_together_stands_in_for_a_fitness() -> None:
-    policy = FailurePolicy("worst", "worst")
-    policy.applied(told(Outcome(-100.0)))
-    found, num_failed = policy.applied(told(Outcome(2.0), Outcome(NAN, failure="it died"), Outcome(-1.0), Outcome(NAN)))
+    missing = MissingFitness(FailurePolicy("worst", nan="worst"))
+    missing.applied(told(Outcome(-100.0)))
+    found, num_failed = missing.applied(
+        told(Outcome(2.0), Outcome(NAN, failure="it died"), Outcome(-1.0), Outcome(NAN))
+    )
     assert [outcome and outcome.fitness for outcome in found] == [2.0, -1.0, -1.0, -1.0] and num_failed == 2
     assert found[1] and found[1].failure == "it died" and found[3] and found[3].failure == "NaN"
 
 
 def test_one_that_is_told_alone_gets_the_worst_so_far() -> None:
-    policy = FailurePolicy("worst", "worst")
-    assert policy.applied(told(Outcome(NAN))) == ([None], 1)  # nothing is known yet
-    policy.applied(told(Outcome(5.0)))
-    policy.applied(told(Outcome(7.0)))
-    found, _ = policy.applied(told(Outcome(NAN)))
+    missing = MissingFitness(FailurePolicy("worst", nan="worst"))
+    assert missing.applied(told(Outcome(NAN))) == ([None], 1)  # nothing is known yet
+    missing.applied(told(Outcome(5.0)))
+    missing.applied(told(Outcome(7.0)))
+    found, _ = missing.applied(told(Outcome(NAN)))
     assert found[0] and found[0].fitness == 5.0
 
 
 def test_failures_and_nan_have_policies_of_their_own() -> None:
-    policy = FailurePolicy(failures="drop", nan="raise")
-    assert policy.applied(told(Outcome(NAN, failure="no"), Outcome(1.0))) == ([None, Outcome(1.0)], 1)
+    missing = MissingFitness(FailurePolicy(failures="drop"))
+    assert missing.applied(told(Outcome(NAN, failure="no"), Outcome(1.0))) == ([None, Outcome(1.0)], 1)
     with pytest.raises(EvaluationFailed, match="candidate 1 of ask 3 is NaN"):
-        policy.applied(told(Outcome(1.0), Outcome(NAN)))
+        missing.applied(told(Outcome(1.0), Outcome(NAN)))
 
 
 def test_infinities_are_a_fitness() -> None:
     outcomes = [Outcome(float("inf")), Outcome(float("-inf"))]
-    assert FailurePolicy("raise", "raise").applied(told(*outcomes)) == (outcomes, 0)
+    assert MissingFitness(FailurePolicy()).applied(told(*outcomes)) == (outcomes, 0)
 
 
 def test_an_unknown_policy_is_answered_with_those_there_are() -> None:

@@ -15,6 +15,7 @@ from ropewalk.population import (
     PBT,
     POET,
     ESConfig,
+    GenerationMode,
     GridArchive,
     MAPElites,
     OpenAIES,
@@ -89,9 +90,9 @@ def test_failed_evaluations_are_events_with_their_cause() -> None:
 
 
 def test_dropped_stragglers_are_counted() -> None:
-    policy = StragglerPolicy.drop(after=0.5, grace=0.0)
+    mode = GenerationMode(StragglerPolicy.drop(after=0.5, grace=0.0))
     with rw.Pool(2) as pool:
-        view = seen_after(OpenAIES(np.zeros(2), population=8), fitnesses.uneven, 2, {}, pool=pool, stragglers=policy)
+        view = seen_after(OpenAIES(np.zeros(2), population=8), fitnesses.uneven, 2, {}, pool=pool, mode=mode)
     assert int(view.facts["dropped"]) > 0
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from ropewalk.descendants import descendants, own_children
+from ropewalk.descendants import descendants, kill, own_children
 from ropewalk.processes.agent_children import AgentChildren
 from ropewalk.processes.hosted_process import HostedProcess
 from ropewalk.transport import kernel
@@ -202,3 +202,11 @@ def test_a_fork_is_awaited_until_the_last_is_answered_or_given_up(children: Chil
     assert not children.table._forks_awaited and second.pid is None
     children.forking("d")
     assert children.table._forks_awaited
+
+
+def test_one_that_has_ended_does_not_keep_the_others_alive(children: Children) -> None:
+    ended, alive = children.popen(), children.popen()
+    os.kill(ended, signal.SIGKILL)
+    os.waitpid(ended, 0)
+    kill([ended, alive])
+    assert os.waitstatus_to_exitcode(os.waitpid(alive, 0)[1]) == -signal.SIGKILL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.fleet import Fleet
 from ropewalk.processes.sizing import Share
 from ropewalk.settings import load
+from ropewalk.supervision.liveness import Lease
 from ropewalk.transport.address import UnixAddress
 from ropewalk.transport.credentials import AllowList
 from tests.processes.test_session_parts import PretendLoop
@@ -31,6 +33,7 @@ class PretendEngine(Engine):
 
     def __init__(self) -> None:
         self.status = JobStatus(JobState.PENDING)
+        self.said = ""
         self.refusal: EngineError | None = None
         self.specs: list[JobSpec] = []
 
@@ -49,7 +52,7 @@ class PretendEngine(Engine):
         return []
 
     def logs(self, id: str) -> str:
-        return ""
+        return self.said
 
     def render(self, spec: JobSpec) -> str:
         return ""
@@ -142,6 +145,26 @@ def test_the_first_job_whose_node_does_not_see_the_launchers_folder_ends_the_wai
     assert [str(failure) for failure in scene.told.failures] == [f"no agent could join this run. The last one: {words}"]
 
 
+@pytest.mark.parametrize("door", [False, True])
+def test_what_every_host_lacks_is_told_once_with_the_remedy_and_ends_the_wait(scene: Scene, door: bool) -> None:
+    # Over ssh, where the launcher comes to the agent's door, hosts without Ropewalk were tried 29 times.
+    agents = scene.submit(3)
+    missing = "ModuleNotFoundError: No module named 'msgspec'"
+    scene.engine.said = f"Traceback (most recent call last):\n  File ...\n{missing}\n"
+    scene.engine.status = JobStatus(JobState.ENDED, exit_code=1)
+    if door:
+        for agent in agents:
+            scene.fleet._bootstrap._never_met(agent, "its door is closed")
+        scene.loop.run()
+    else:
+        scene.look(1.0)
+    [told] = [why for why in scene.told.lost if why]
+    assert told.startswith(f"the agent agent-1 is gone: its job job-of-agent-1 ended before it was up: {missing}. That")
+    assert "pip install ropewalk" in told and "Traceback" not in told
+    [failure] = scene.told.failures
+    assert "no agent could join this run" in str(failure) and missing in str(failure)
+
+
 def test_a_refusal_that_repeats_is_reported_once_until_an_agent_is_accepted(scene: Scene) -> None:
     scene.submit(1)
     for refusals in (1, 2):
@@ -219,3 +242,26 @@ def test_where_no_more_hosts_may_come_what_has_no_room_is_placed_all_the_same(sc
     scene.fleet._home = replace(scene.fleet._home, settings=load({"hosts": 1}, {}, []))
     [whole] = up(scene, Share(4, CPU))
     assert scene.fleet.place("learner", GPU, 1) is whole, "its agent looks for GPUs, and says what it has"
+
+
+def test_leases_are_looked_at_five_times_each_and_when_the_first_one_ends(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Ten looks in each second were a third of what an idle launcher costs.
+    scene.fleet._home = replace(scene.fleet._home, settings=load({"lease_s": 10.0}, {}, []))
+    agents = up(scene, Share(1, CPU), Share(1, CPU))
+    now = time.monotonic()
+    for agent in agents:
+        agent.link = SimpleNamespace(received_bytes=0)  # pyright: ignore[reportAttributeAccessIssue]
+        agent.lease = Lease(10.0, now - 9.5)
+        for before_s in (8.0, 6.0, 4.0, 2.0, 0.0):
+            agent.lease.state(now - before_s)
+    agents[0].lease.heard(now)
+    later: list[tuple[float, Callable[[], object]]] = []
+    monkeypatch.setattr(scene.loop, "call_later", lambda delay_s, call: later.append((delay_s, call)))
+    scene.fleet._look()
+    delay_s, look = later.pop()
+    assert delay_s <= 0.5, "the other one is lost then"
+    agents[1].lease.heard(time.monotonic())
+    look()
+    assert later.pop()[0] == 2.0 and not later

@@ -19,6 +19,7 @@ import ropewalk as rw
 from ropewalk import rl
 from ropewalk.rl import other_names
 from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.asynchronous_actor import GROUPS_OF_REMOTE_ACTOR
 from ropewalk.rl.distributed import ProcessCounts, build_program
 from ropewalk.rl.environments.serial import environment_seed
 from ropewalk.rl.logs.memory import MemoryLogger
@@ -290,15 +291,17 @@ def test_an_actor_that_fails_for_good_ends_the_program_with_its_error() -> None:
     assert "the motor burned" in "".join(str(error) for error in causes(raised.value))
 
 
-def test_one_group_that_fails_ends_an_actor_with_two_groups() -> None:
+def test_one_group_that_fails_ends_an_actor_with_several() -> None:
     experiment = dataclasses.replace(SMALL, environment=failing_second_group, groups=None, steps=10_000_000)
-    program = build_program(Assembly(experiment, 2, 0), ProcessCounts(1, "async", inference=1), hold=True)
+    program = build_program(
+        Assembly(experiment, GROUPS_OF_REMOTE_ACTOR, 0), ProcessCounts(1, "async", inference=1), hold=True
+    )
     restarts, deadline = 0, time.monotonic() + 120
     with program.launch() as running:
         while not restarts and time.monotonic() < deadline:
             threading.Event().wait(0.1)
             (restarts,) = (node.restarts for node in running.status().nodes if node.name == "actors")
-    assert restarts, "an actor with half of its environments would not be noticed"
+    assert restarts, "an actor with fewer environments would not be noticed"
 
 
 def causes(error: BaseException | None) -> list[BaseException]:
@@ -336,7 +339,7 @@ def failing_environment(seed: int) -> Any:
 )
 def test_actors_without_a_network_train_by_an_inference_server_that_is_killed(network: Any) -> None:
     experiment = dataclasses.replace(SMALL, network=network, groups=None, steps=1_000)
-    assembly = Assembly(experiment, 4, 0)
+    assembly = Assembly(experiment, 2 * GROUPS_OF_REMOTE_ACTOR, 0)
     program = build_program(assembly, ProcessCounts(2, "async", inference=1), hold=True)
     killed = False
     with program.launch() as running:
@@ -352,3 +355,15 @@ def test_actors_without_a_network_train_by_an_inference_server_that_is_killed(ne
     assert killed and outcome.counters.steps >= 1_000
     assert served["rows"] > 100 and served["rows"] > served["batches"]
     assert restarts["inference"] == 1 and restarts["actors"] == 0, "actors waited for it"
+
+
+@pytest.mark.parametrize(
+    "agent", [rl.PPO(unroll=16, envs=2), rl.PPO(unroll=16, envs=2, clip=rl.LinearSchedule(0.2, 0))]
+)
+def test_the_last_round_is_learned_from_though_schedules_end_at_zero(agent: rl.PPO) -> None:
+    """Schedules once had the progress after the round: an experiment of one round changed no weight."""
+    experiment = rl.Experiment(agent, CARTPOLE, rl.MLP((8,)), steps=20, seed=1)
+    result = experiment.run(log="silent")
+    assert result.counters.rounds == 1
+    before = Assembly(experiment, 1).round_learner(result.assembly.spec()).learner.variables()
+    assert all((array != before[name]).any() for name, array in result.variables.arrays.items())

@@ -29,13 +29,13 @@ from ropewalk.rl.standstill import TrainingStandstill
 from tests.rl.faulty import cartpole, node_is
 
 CALL = "step 7 of environment 0 of group 2, episode seed 9"
-SLOW = SlowCall(2, CALL, 14.0)
+SLOW = SlowCall("actor 2", CALL, 14.0)
 
 
 def test_a_call_is_slow_from_when_it_was_seen_first_until_another_one_is() -> None:
-    watch = CallWatch(2, slow_s=3)
+    watch = CallWatch("actor 2", slow_s=3)
     looks = [watch.look(float(now), {2: CALL, 5: ""}) for now in range(5)]
-    assert looks == [[], [], [], [SlowCall(2, CALL, 3.0)], [SlowCall(2, CALL, 4.0)]]
+    assert looks == [[], [], [], [SlowCall("actor 2", CALL, 3.0)], [SlowCall("actor 2", CALL, 4.0)]]
     assert watch.look(5.0, {2: "step 8 of environment 0 of group 2, episode seed 9"}) == []
     assert watch.look(6.0, {2: CALL}) == [], "this is another call"
 
@@ -43,10 +43,10 @@ def test_a_call_is_slow_from_when_it_was_seen_first_until_another_one_is() -> No
 def test_what_an_actor_does_not_say_again_is_forgotten() -> None:
     calls = SlowCalls()
     calls.note(SLOW, now=100.0)
-    calls.note(SlowCall(0, "reset of environment 1 of group 0, episode seed 3", 60.0), now=100.0)
-    assert [(each.actor, round(each.seconds)) for each in calls.at(101.0)] == [(0, 61), (2, 15)]
-    calls.note(SlowCall(2, CALL, 17.0), now=103.0)
-    assert calls.at(104.0) == (SlowCall(2, CALL, 18.0),), "actor 0 died, or its call has returned"
+    calls.note(SlowCall("actor 0", "reset of environment 1 of group 0, episode seed 3", 60.0), now=100.0)
+    assert [(each.caller, round(each.seconds)) for each in calls.at(101.0)] == [("actor 0", 61), ("actor 2", 15)]
+    calls.note(SlowCall("actor 2", CALL, 17.0), now=103.0)
+    assert calls.at(104.0) == (SlowCall("actor 2", CALL, 18.0),), "actor 0 died, or its call has returned"
 
 
 def test_a_verdict_goes_when_nothing_moves_and_a_slow_call_is_named() -> None:
@@ -70,7 +70,7 @@ def test_a_verdict_goes_when_nothing_moves_and_a_slow_call_is_named() -> None:
 def test_the_alarm_names_the_call_too() -> None:
     standstill = TrainingStandstill(patience_s=30)
     standstill.look(0.0, 1, 0)
-    (words,) = standstill.look(30.0, 1, 0, slow=[SlowCall(None, CALL, 29.9)])
+    (words,) = standstill.look(30.0, 1, 0, slow=[SlowCall("", CALL, 29.9)])
     assert words.startswith(f"no environment steps have been made for 30 s; {CALL}, has not returned for 30 s. An")
 
 
@@ -109,9 +109,11 @@ def test_environments_say_which_call_is_under_way() -> None:
 
 @dataclass(frozen=True)
 class HangsWhileGated:
-    """CartPole whose twentieth step in actor 1 does not return while a file is there."""
+    """CartPole whose twentieth step in a process does not return while a file is there."""
 
     gate: str
+    node: str = "actors"
+    replica: int = 1
 
     def __call__(self, seed: int) -> Any:
         number = 0
@@ -119,7 +121,7 @@ class HangsWhileGated:
         def before() -> None:
             nonlocal number
             number += 1
-            while number >= 20 and node_is("actors", 1) and os.path.exists(self.gate) and not rw.stopping():
+            while number >= 20 and node_is(self.node, self.replica) and os.path.exists(self.gate) and not rw.stopping():
                 time.sleep(0.01)
 
         return cartpole(before)
@@ -179,6 +181,60 @@ def test_one_process_names_the_call_while_it_lasts(
     assert bound.startswith(f"{call} of environment 0 of group 0, episode seed {episode}, has not returned for ")
     assert steps == (15 if step else 0), "of the blocks before"
     assert bound in file.getvalue()
+
+
+def test_one_process_names_a_call_of_an_evaluation_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once said nothing: an evaluation has environments of its own, at which nobody looked."""
+    monkeypatch.setattr(in_process, "CallWatch", functools.partial(CallWatch, slow_s=1e-3))
+    told: list[str] = []
+
+    def log(label: str, row: Any) -> None:
+        if "has not returned for" in (bound := str(row.get("bound"))):
+            told.append(bound)
+            hanging.named.set()
+
+    trained, hanging = Hangs(-1), Hangs(20)
+    experiment = rl.Experiment(
+        rl.A2C(unroll=8, envs=1),
+        lambda seed: hanging if trained.num_steps else trained,
+        rl.MLP((4,)),
+        steps=32,
+        evaluation=rl.Evaluation(every_steps=32, episodes=2),
+    )
+    assert experiment.run(log=log).evaluations[0].scores == (0.0, 0.0)
+    episode = derived_seed(derived_seed(derived_seed(0, "evaluation"), "evaluation"), "episode", 0, 0, 1)
+    assert told[0].startswith(
+        f"step 5 of environment 0 of an evaluation, episode seed {episode}, has not returned for "
+    )
+
+
+@pytest.mark.usefixtures("shared_session")
+def test_the_line_of_progress_names_an_evaluator(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    gate.touch()
+    told: list[str] = []
+
+    def log(label: str, row: Any) -> None:
+        bound = str(row.get("bound") or "")
+        if bound.startswith("evaluator 0 has not answered for"):
+            told.append(bound)
+            gate.unlink(missing_ok=True)
+        elif label == "evaluation" and told:
+            raise Enough
+
+    experiment = rl.Experiment(
+        rl.IMPALA(unroll=8, envs=2, batch_size=2),
+        HangsWhileGated(str(gate), "evaluators", 0),
+        rl.MLP((4,)),
+        steps=100_000_000,
+        evaluation=rl.Evaluation(every_steps=16, episodes=1),
+    )
+    with pytest.raises(Enough):
+        experiment.run(2, log=log)
+    assert re.match(
+        r"evaluator 0 has not answered for \d+ s in step \d+ of environment 0 of an evaluation, episode seed \d+; \w+",
+        told[0],
+    ), "training goes on, with its own verdict"
 
 
 @pytest.mark.usefixtures("shared_session")

@@ -27,6 +27,15 @@ def test_being_heard_renews_the_lease() -> None:
     assert lease.state(103) is ALIVE
 
 
+def test_what_is_left_of_a_lease_is_counted_from_the_last_message() -> None:
+    lease = Lease(10, now=0)
+    assert lease.left_s(0) == 10
+    assert lease.state(3) is ALIVE
+    assert lease.left_s(4) == 6
+    lease.heard(5)
+    assert (lease.left_s(6), lease.left_s(100)) == (9, 0)
+
+
 def test_lost_is_final() -> None:
     """Its work has been given to others: coming back as if nothing had happened would compute it twice."""
     lease = Lease(10, now=0)

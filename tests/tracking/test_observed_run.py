@@ -280,20 +280,26 @@ def test_a_trainer_that_is_asked_to_pause_does_so_at_its_checkpoint_and_to_stop_
     assert ended == {"paused": 2, "stopped": 1}
 
 
+@pytest.mark.parametrize("of_a_folder", [True, False])
 def test_an_attempt_of_a_trainer_says_from_which_step_it_goes_on(
-    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_a_folder: bool
 ) -> None:
     x, y = torch.ones(8, 4), torch.zeros(8, 4)
     with trainer_of(inline=True, track=True) as trainer:
         trainer.step(x, y)
         trainer.step(x, y)
         trainer.save(tmp_path / "saved")
+        state = trainer.state_dict()
     run = only(store)
     (first,) = store.attempts(run.id)
     monkeypatch.setenv("ROPEWALK_CONTINUE", run.id)
     with trainer_of(inline=True, track=True) as trainer:
-        trainer.load(tmp_path / "saved")
+        if of_a_folder:
+            trainer.load(tmp_path / "saved")
+        else:
+            trainer.load_state_dict(state)
         trainer.step(x, y)
+        trainer.load_state_dict(trainer.state_dict())  # which is no beginning
     before, second = store.attempts(run.id)
     assert before == first and (first.from_step, second.from_step) == (0, 2)
     assert (second.outcome, second.host, second.pid) == ("done", first.host, first.pid)
@@ -320,13 +326,14 @@ def test_an_experiment_keeps_the_rows_of_its_log(store: RunStore, actors: int) -
         assert len(values(store, run, "score", "validation")) == 2
 
 
+@pytest.mark.parametrize("actors", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_an_attempt_of_an_experiment_says_from_which_step_it_goes_on(
-    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, actors: int
 ) -> None:
     agent = rl.PPO(envs=2, unroll=8)
     experiment = rl.Experiment(agent, rl.Gymnasium("CartPole-v1"), steps=16, checkpoint=tmp_path / "saved")
-    experiment.run(log="silent", track=True)
+    experiment.run(actors, log="silent", track=True)
     run = only(store)
     monkeypatch.setenv("ROPEWALK_CONTINUE", run.id)
-    dataclasses.replace(experiment, steps=32).run(log="silent", track=True)
+    dataclasses.replace(experiment, steps=32).run(actors, log="silent", track=True)
     assert [one.from_step for one in store.attempts(run.id)] == [0, 16]

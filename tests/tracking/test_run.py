@@ -284,12 +284,17 @@ def test_training_goes_on_when_a_checkpoint_cannot_be_written(
     def full(*_: object, **__: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(checkpoints, "write_new_file", full)
     run = make_run(tmp_path, sink)
-    for step in run.steps(3):
-        assert run.checkpoint({"n": step}) is False
-    assert sink.of(CheckpointKept) == []
-    assert "the checkpoint of step 3 of run first was not kept: [Errno 28] No space left on device" in caplog.text
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "write_new_file", full)
+        for step in range(1, 4):
+            assert run.checkpoint({"n": step}, step=step) is False
+    assert sink.of(CheckpointKept) == [] and len(sink.of(EventHappened)) == 3
+    assert run.checkpoint({"n": 4}, step=4) and run.checkpoint({"n": 5}, step=5)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the checkpoint of step 1 of run first was not kept: [Errno 28] No space left on device",
+        "checkpoints of run first are written again, at step 4",
+    ]
 
 
 def test_a_missing_score_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,7 +17,7 @@ import ropewalk as rw
 from ropewalk import rl
 from ropewalk.managers import DictProxy, ListProxy, SyncManager, ValueProxy
 from ropewalk.pool import AsyncResult, IMapIterator, MapResult
-from ropewalk.population import SNES, RunResult, evaluate
+from ropewalk.population import SNES, FailurePolicy, RunResult, SteadyMode, evaluate
 
 
 def label(x: int) -> str:
@@ -92,6 +92,9 @@ def runs_of_population_methods(pool: rw.Pool) -> None:
     assert_type(run.algorithm.widths.size, int)
     assert_type(run.best_fitness, float)
     assert_type(evaluate(object(), fitness, generations=2), RunResult[Any])
+    assert_type(
+        evaluate(SNES(np.zeros(3)), fitness, mode=SteadyMode(2), failures=FailurePolicy(nan="drop")), RunResult[SNES]
+    )
     evaluate(SNES(np.zeros(3)), fitness, mode="forever")  # pyright: ignore  # pyrefly: ignore[no-matching-overload]
 
 

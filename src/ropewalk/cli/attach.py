@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -14,6 +15,9 @@ from ropewalk.escaping import escaped
 def attach(
     run: Annotated[str, typer.Argument(help="The id of a submitted run, or the start of it.")],
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Begin with this many of the last lines.")] = 1000,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each line as a JSON object, and at last one of the run.")
+    ] = False,
 ) -> None:
     """Follow the output of a submitted run until it ends; the exit code is that of the run.
 
@@ -22,7 +26,7 @@ def attach(
     submission = choose_submission(run)
     with telling_failures():
         try:
-            state = show(submission, lines, follow=True)
+            state = show(submission, lines, follow=True, as_json=as_json)
         except KeyboardInterrupt:
             typer.echo(
                 f"\nropewalk: {submission.id} goes on; ropewalk attach {submission.id} comes back to it, ropewalk stop "
@@ -31,5 +35,8 @@ def attach(
             )
             raise typer.Exit(130) from None
     assert state  # `show` follows to the end
-    typer.echo(f"ropewalk: {escaped(state.describe())}", err=True)
+    if as_json:
+        typer.echo(json.dumps(state.to_json()))
+    else:
+        typer.echo(f"ropewalk: {escaped(state.describe())}", err=True)
     raise typer.Exit(1 if state.exit_code is None else state.exit_code)

@@ -34,6 +34,7 @@ from ropewalk.engines import make_engine
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError, SettingsError
 from ropewalk.quantities import shown_duration, shown_size
+from ropewalk.setting_values import refused_files
 from ropewalk.transport import kernel
 
 MIB = 2**20
@@ -325,7 +326,7 @@ def _manager(name: str, question: Sequence[str]) -> Finding:
 
 def configuration() -> Iterator[Finding]:
     """List each setting with its origin, and the findings of the chosen engine."""
-    for refused in settings.refused_files(os.environ):
+    for refused in refused_files(os.environ):
         words, _, advice = str(refused).rpartition("; ")
         yield Finding("settings", "file not read", Severity.WARNING, words, advice)
     try:

@@ -21,9 +21,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
-import psutil
-
 from ropewalk.cli.leftovers import end_run
+from ropewalk.descendants import descendants, kill
 from ropewalk.errors import RopewalkError
 from ropewalk.escaping import escaped_lines
 from ropewalk.processes.launcher_record import runs_of
@@ -165,20 +164,18 @@ def _end_descendants(grace_s: float) -> None:
     while left := _descendants():
         waited_s = time.monotonic() - began
         if waited_s > grace_s:
-            for process in left:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
+            kill(left)
         if waited_s > grace_s + _KILLED_S:
-            _say(f"{len(left)} of its processes cannot be killed; the first is {left[0].pid}")
+            _say(f"{len(left)} of its processes cannot be killed; the first is {left[0]}")
             return
         time.sleep(0.02)
 
 
-def _descendants() -> list[psutil.Process]:
+def _descendants() -> list[int]:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    return psutil.Process().children(recursive=True)
+    return descendants(os.getpid())
 
 
 def _say(message: str) -> None:

@@ -17,6 +17,7 @@ from ropewalk.engines import make_engine
 from ropewalk.engines.options import words_to_options
 from ropewalk.errors import EngineError, SettingsError
 from ropewalk.escaping import escaped_lines
+from ropewalk.setting_values import PREFIX
 
 _PLACE, _SHARE = "Where", "What each process gets"
 
@@ -111,7 +112,7 @@ def place(*, option: list[str] | None, time: str | None, workers: int | None, **
     chosen = settings.current(**given)
     if "engine" in given or options:
         make_engine(chosen.engine, chosen.engine_options).close()
-    variables = {settings.PREFIX + name.upper(): str(value) for name, value in given.items()}
+    variables = {PREFIX + name.upper(): str(value) for name, value in given.items()}
     if options or os.environ.get("ROPEWALK_ENGINE_OPTIONS"):  # options of another engine must not reach this one
         variables["ROPEWALK_ENGINE_OPTIONS"] = json.dumps(dict(chosen.engine_options), default=str)
     return Placing(chosen, variables | _workers(workers))

@@ -50,8 +50,8 @@ def search(
         str,
         typer.Option(help='none, asha, hyperband, adaptive_asha, ...; with options: "asha R=81 eta=3".'),
     ] = "none",
-    at_once: Annotated[
-        int | None, typer.Option("--at-once", min=1, help="Trials at a time (default: the usable CPUs).")
+    max_concurrent: Annotated[
+        int | None, typer.Option("--max-concurrent", min=1, help="Trials at a time (default: the usable CPUs).")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the search (default: the function's).")] = None,
     project: Annotated[str | None, typer.Option(help="Project in the store of runs (default: the name).")] = None,
@@ -87,7 +87,7 @@ def search(
     try:
         made = _made(
             function, space, sampler=sampler, scheduler=scheduler, metric=metric, mode=_modes(mode), trials=trials,
-            max_concurrent=at_once, name=name, project=project, seed=seed, time_limit_s=time_limit,
+            max_concurrent=max_concurrent, name=name, project=project, seed=seed, time_limit_s=time_limit,
             resume=not begin_anew, resources=default_resources(placed.settings),
         )  # fmt: skip
         results = made.run()

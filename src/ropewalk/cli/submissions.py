@@ -36,7 +36,7 @@ from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine, JobState, JobStatus
 from ropewalk.errors import RopewalkError
 from ropewalk.process_start import start_ticks
-from ropewalk.settings import state_folder
+from ropewalk.setting_values import state_folder
 from ropewalk.trusted_files import make_private_folder, read_trusted
 
 _KEEP_S = 30 * 86_400.0

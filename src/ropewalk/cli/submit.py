@@ -29,7 +29,8 @@ from ropewalk.errors import RopewalkError
 from ropewalk.interpreters import import_environment, module_command
 from ropewalk.processes.code_bundle import find_project, make_bundle
 from ropewalk.program.script_code import NotAProgram, load_file
-from ropewalk.settings import PREFIX, Settings
+from ropewalk.setting_values import PREFIX
+from ropewalk.settings import Settings
 from ropewalk.trusted_files import open_to_append
 
 _HERE_ONLY = ("key_folder", "run_folder", "store", "logs", "advertise")

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ropewalk.descendants import descendants
+from ropewalk.descendants import descendants, kill
 from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import usable_cpus
@@ -163,9 +163,7 @@ class _LocalJob:
             return
         found = descendants(self.process.pid)
         self._end_group()
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        kill(found)
 
     def wait(self) -> None:
         """Wait until a killed job is gone, reap it, and end its descendants."""
@@ -207,10 +205,8 @@ def _end_marked(mark: str) -> None:
 
     A cluster manager uses a control group for this, which needs rights that a user may not have.
     """
-    for pid, environment in _environments():
-        if f"{MARK_VARIABLE}={mark}".encode() in environment:
-            with contextlib.suppress(OSError):  # the process is gone, or another user's
-                os.kill(pid, signal.SIGKILL)
+    marked = f"{MARK_VARIABLE}={mark}".encode()
+    kill(pid for pid, environment in _environments() if marked in environment)
 
 
 def _marked() -> dict[str, str]:

@@ -21,9 +21,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
-
 from ropewalk.atomic_files import replace_file
+from ropewalk.descendants import descendants, kill
 
 _RANK_VARIABLES = (
     "PMI_RANK",
@@ -82,8 +81,8 @@ def _run(command: list[str], more: dict[str, str], folder: Path, rank: int, outp
             break
         # The parent is mpiexec, or its proxy on this host: when it is gone, this process has to end the job.
         if (folder / f"{rank}.cancel").exists() or not folder.exists() or os.getppid() != parent:
-            _end_descendants()
-    _end_descendants()
+            kill(descendants(os.getpid()))  # orphans have become children of this process
+    kill(descendants(os.getpid()))
     return job.returncode
 
 
@@ -99,13 +98,6 @@ def _open_stdin(path: Path) -> int:
 def _pass_on(job: subprocess.Popen[bytes], number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         job.send_signal(number)
-
-
-def _end_descendants() -> None:
-    """End all descendants of the job; orphans have become children of this process."""
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            process.kill()
 
 
 def _say_end(folder: Path, rank: int, code: int) -> None:

@@ -132,9 +132,10 @@ def check(connection: SshConnection, options: Mapping[str, object], ours: SshOpt
     if reached["num_usable"] == 0:
         first = next(iter(reached["failures"].values()), "")
         raise EngineError(
-            f"a launcher on {entry} could use none of the hosts: {first}. It sees the names, keys and ~/.ssh of {entry}"
-            ", not those of this machine: install a key there that the hosts accept (its own sshd too, if it is one of "
-            "them), or name a configuration on it with the option launcher_config_file, or another host with launcher"
+            f"a launcher on {entry} could use none of the hosts: {first.rstrip('.')}. It sees the names, keys and "
+            f"~/.ssh of {entry}, not those of this machine: install a key there that the hosts accept (its own sshd "
+            "too, if it is one of them), or name a configuration on it with the option launcher_config_file, or "
+            "another host with launcher"
         )
 
 

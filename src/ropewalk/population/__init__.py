@@ -36,8 +36,8 @@ with _lazy:
     from ropewalk.population.checkpoint import CheckpointConfig as CheckpointConfig
     from ropewalk.population.decisions import Decisions as Decisions
     from ropewalk.population.decisions import read_decisions as read_decisions
-    from ropewalk.population.evaluating import RunResult as RunResult
     from ropewalk.population.evaluating import evaluate as evaluate
+    from ropewalk.population.failures import FailurePolicy as FailurePolicy
     from ropewalk.population.hyperparameters import Choice as Choice
     from ropewalk.population.hyperparameters import Integers as Integers
     from ropewalk.population.hyperparameters import LogUniform as LogUniform
@@ -51,7 +51,10 @@ with _lazy:
     from ropewalk.population.open_ended.niche import ESConfig as ESConfig
     from ropewalk.population.open_ended.reproduction import Reproduction as Reproduction
     from ropewalk.population.outcome import Outcome as Outcome
+    from ropewalk.population.pacing.modes import GenerationMode as GenerationMode
+    from ropewalk.population.pacing.modes import SteadyMode as SteadyMode
     from ropewalk.population.pacing.stragglers import StragglerPolicy as StragglerPolicy
     from ropewalk.population.rows import EvalConfig as EvalConfig
+    from ropewalk.population.run_result import RunResult as RunResult
     from ropewalk.population.trial import Trial as Trial
     from ropewalk.population.worker_autoscaler import WorkerAutoscaler as WorkerAutoscaler

@@ -2,92 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, cast, get_args, overload
+from typing import Any, NamedTuple, cast, overload
 
-from ropewalk.control.view import View
-from ropewalk.near_names import check_choice
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm, serial_map
 from ropewalk.population.algorithms.external import adapt
 from ropewalk.population.checkpoint import CheckpointConfig
-from ropewalk.population.decisions import Decisions, Fail, read_decisions
-from ropewalk.population.evaluation import own, taking_trial
+from ropewalk.population.decisions import Decisions, read_decisions
+from ropewalk.population.evaluation import taking_trial
 from ropewalk.population.executors import executor_for
-from ropewalk.population.failures import FailurePolicy, Policy
+from ropewalk.population.failures import FailureAction, FailurePolicy, MissingFitness
 from ropewalk.population.observing import observe
 from ropewalk.population.pacing.generational import Generational
+from ropewalk.population.pacing.modes import GenerationMode, Mode, ModeName, SteadyMode, mode_of
 from ropewalk.population.pacing.pacing import Pacing
 from ropewalk.population.pacing.replay import ReplayPacing
 from ropewalk.population.pacing.steady import Steady
-from ropewalk.population.pacing.stragglers import StragglerPolicy
 from ropewalk.population.progress import ProgressPrinter
-from ropewalk.population.rows import EvalConfig, Row
+from ropewalk.population.rows import EvalConfig
 from ropewalk.population.run import EvaluationLoop
+from ropewalk.population.run_observer import RunObserver
+from ropewalk.population.run_result import A, RunResult, result_of
 from ropewalk.population.running import RunningEvaluation, name_of
 from ropewalk.population.saved_run import RunKind, SavedRun
-from ropewalk.population.view import ended_view, html_of_rows
+from ropewalk.population.stop_condition import StopCondition, Until
 from ropewalk.population.worker_autoscaler import WorkerAutoscaler
 from ropewalk.tracking.observed_run import ObservedRun, Track
-
-Until = Callable[[Row], object] | Mapping[str, float]
-Mode = Literal["generation", "steady"]
-
-
-A = TypeVar("A", bound=Algorithm[Any])
-
-
-@dataclass(slots=True)
-class RunResult(Generic[A]):
-    """The result of a run."""
-
-    algorithm: A
-    """The algorithm after the last tell; for an object of another library, the algorithm that `adapt` returned."""
-    table: list[Row]
-    """One row per generation: fitness, tests, figures of the algorithm, times."""
-    best: Any
-    """The solution to use: the incumbent with the best test; without tests, the last incumbent."""
-    best_test: float
-    """The mean fitness of the best test; NaN without tests."""
-    best_fitness: float
-    """The best fitness of any single evaluation, as in the column "best"; often the result of chance."""
-    decisions: Decisions
-    """The log of decisions, in order: `evaluate(..., replay=run.decisions)` repeats the run."""
-    evaluations: int
-    steps: int
-    """Number of environment steps, as far as outcomes report them."""
-    seconds: float
-    launcher_ms: float
-    """CPU time of this process per evaluation, over all its threads, in ms; NaN if this process ran the evaluations."""
-    checkpoint_failures: list[str]
-    """Error messages of checkpoints that could not be written."""
-    fitness: str = ""
-    """Name of the fitness function."""
-
-    def view(self, panels: dict[str, int] | None = None) -> View:
-        """Return what the page and reports show about the run, now that it has ended.
-
-        Args:
-            panels: names of the panels whose data is wanted, with cursors; see `ropewalk.control.view.Observable`.
-                None: all of them.
-        """
-        return ended_view(self.algorithm, self.table, self.evaluations, self.seconds, self.fitness, panels)
-
-    def _repr_html_(self) -> str:
-        return html_of_rows(type(self.algorithm).__name__, str(self), self.table)
-
-    def __str__(self) -> str:
-        rate = self.evaluations / self.seconds if self.seconds else 0.0
-        test = "" if self.best_test != self.best_test else f"best test {self.best_test:.6g}, "
-        own = "" if self.launcher_ms != self.launcher_ms else f", {self.launcher_ms:.3f} ms of the launcher for each"
-        return (
-            f"{type(self.algorithm).__name__}: {test}best evaluation {self.best_fitness:.6g}, "
-            f"{self.algorithm.generation} generations, {self.evaluations} evaluations in {self.seconds:.1f} s "
-            f"({rate:.4g}/s{own})"
-        )
 
 
 @overload
@@ -98,11 +41,8 @@ def evaluate(
     *,
     generations: int | None = None,
     until: Until | None = None,
-    mode: Mode = "generation",
-    stragglers: StragglerPolicy | None = None,
-    ahead: float = 1.0,
-    failures: Policy = "raise",
-    nan: Policy = "raise",
+    mode: Mode | ModeName = "generation",
+    failures: FailurePolicy | FailureAction = "raise",
     test: EvalConfig | int | None = None,
     checkpoint: CheckpointConfig | str | Path | None = None,
     log: str | Path | None = None,
@@ -121,11 +61,8 @@ def evaluate(
     *,
     generations: int | None = None,
     until: Until | None = None,
-    mode: Mode = "generation",
-    stragglers: StragglerPolicy | None = None,
-    ahead: float = 1.0,
-    failures: Policy = "raise",
-    nan: Policy = "raise",
+    mode: Mode | ModeName = "generation",
+    failures: FailurePolicy | FailureAction = "raise",
     test: EvalConfig | int | None = None,
     checkpoint: CheckpointConfig | str | Path | None = None,
     log: str | Path | None = None,
@@ -143,11 +80,8 @@ def evaluate(
     *,
     generations: int | None = None,
     until: Until | None = None,
-    mode: Mode = "generation",
-    stragglers: StragglerPolicy | None = None,
-    ahead: float = 1.0,
-    failures: Policy = "raise",
-    nan: Policy = "raise",
+    mode: Mode | ModeName = "generation",
+    failures: FailurePolicy | FailureAction = "raise",
     test: EvalConfig | int | None = None,
     checkpoint: CheckpointConfig | str | Path | None = None,
     log: str | Path | None = None,
@@ -185,14 +119,12 @@ def evaluate(
             this process.
         generations: total number of generations, including those before a resumed checkpoint; None for no limit.
         until: stop when a row has at least these values, such as {"test": 475}, or when a function of the row is true.
-        mode: "generation" waits for all candidates of a generation; "steady" tells each outcome when it arrives, and
-            asks for another candidate.
-        stragglers: the policy for the last evaluations of a generation: `StragglerPolicy.wait()` (the default),
-            `StragglerPolicy.drop(after, grace)` or `StragglerPolicy.carry(after, grace)`.
-        ahead: number of submitted candidates per worker in steady state.
+        mode: "generation" waits for all candidates of a generation, `GenerationMode(stragglers)` perhaps not for the
+            last ones; "steady", or `SteadyMode(ahead)`, tells each outcome when it arrives, and asks for another
+            candidate.
         failures: the policy for evaluations that raised, or that the pool gave up (`TaskPoisoned`, `TaskTimeout`):
-            "raise" an error, tell the "worst" fitness, or "drop" them.
-        nan: the policy for evaluations that returned NaN, with the same values.
+            "raise" an error, tell the "worst" fitness, or "drop" them. NaN ends the run then; `FailurePolicy(failures,
+            nan)` has a policy for each.
         test: additional episodes that test the incumbent, and from which nothing is learnt:
             `EvalConfig(episodes, every)` or a number of episodes. Their mean is the column "test"; the incumbent with
             the best test is `RunResult.best`.
@@ -212,47 +144,39 @@ def evaluate(
         The result of the run.
 
     Raises:
-        EvaluationFailed: a fitness is NaN and `nan="raise"`, or all evaluations fail.
-        Exception: the exception of an evaluation, with its remote traceback, if `failures="raise"`.
+        EvaluationFailed: a fitness is NaN and the policy for it is "raise", or all evaluations fail.
+        Exception: the exception of an evaluation, with its remote traceback, if the policy for it is "raise".
         OSError: the folder of checkpoints cannot be created, or the log cannot be written.
         FileNotTrusted: other users may change files in that folder, or could have written all checkpoints there.
         CheckpointCorrupt: there are checkpoints, and all of them are damaged.
         ValueError: arguments contradict each other, or the checkpoint belongs to another algorithm or problem.
     """
-    method = _method_of(algorithm)
-    _check(method, mode, stragglers, generations, until, replay, workers, has_tests=test is not None)
-    if workers is not None and not isinstance(pool, Pool):
-        raise ValueError("workers= sizes a ropewalk.Pool; other pools keep their size: leave it out")
-    stragglers = stragglers or StragglerPolicy.wait()
-    run_seed = seed if seed is not None else method.seed
-    earlier = read_decisions(replay) if replay is not None else None
-    pacing = _pacing_of(method, mode, stragglers, ahead, earlier)
-    saved = SavedRun(checkpoint, RunKind(type(method).__name__, run_seed, type(pacing).__name__), method.generation)
-    decisions = _decisions_of(method, run_seed, saved.begun_at, earlier, log)
-    # An algorithm that continues in another run gets new evaluation seeds, not those it has already learnt from.
-    evaluation_seed = derive(run_seed, saved.begun_at) if saved.begun_at else run_seed
-    in_bulk = isinstance(pacing, Generational) and stragglers.action == "wait"
-    num_arguments = method.evaluator().num_arguments
-    executor = executor_for(pool, taking_trial(fitness, num_arguments), evaluation_seed, in_bulk=in_bulk)
+    method, mode, stop = _method_of(algorithm), mode_of(mode), StopCondition(generations, until)
+    policy = FailurePolicy(failures) if isinstance(failures, str) else failures
+    _check(method, stop, policy, pool, workers, replays=replay is not None, has_tests=test is not None)
+    history = _history_of(method, mode, seed, checkpoint, log, replay)
+    executor = executor_for(
+        pool, taking_trial(fitness, method.evaluator().num_arguments), history.seed, in_bulk=history.in_bulk
+    )
     display = ProgressPrinter(type(method).__name__, generations, shown=progress)
-    observer = _RunObserver(method, decisions, saved, display, report, generations, until)
+    observer = RunObserver(method, history.decisions, history.saved, display, report, stop)
     loop = EvaluationLoop(
         method,
         executor,
-        pacing,
-        decisions,
-        FailurePolicy(failures, nan),
+        history.pacing,
+        history.decisions,
+        MissingFitness(policy),
         test=EvalConfig(test) if isinstance(test, int) else test,
         workers=workers,
         end_row=observer.end_row,
         failed=observer.failed,
     )
     is_over = observer.restore(loop)
-    options = {"generations": generations, "mode": mode, "ahead": ahead}
-    watched = observe(track, method, run_seed, options, can_pause=saved.is_kept)
-    fitness_name = name_of(fitness)
+    can_pause = history.saved.is_kept
+    options = {"generations": generations, **_settings_of(mode)}
+    watched = observe(track, method, history.run_seed, options, can_pause=can_pause)
     running = RunningEvaluation(
-        method, loop, watched, fitness=fitness_name, generations=generations, can_pause=saved.is_kept
+        method, loop, watched, fitness=name_of(fitness), generations=generations, can_pause=can_pause
     )
     observer.begin(watched, running)
     try:
@@ -263,121 +187,39 @@ def evaluate(
     finally:
         method.map = serial_map
         executor.close()
-        decisions.close()
-    return _run_of(
-        method, loop, decisions, saved.failures, fitness=fitness_name, shares_process=executor.shares_process
+        history.decisions.close()
+    return result_of(
+        method,
+        loop,
+        history.decisions,
+        history.saved.failures,
+        fitness=name_of(fitness),
+        shares_process=executor.shares_process,
     )
-
-
-class _RunObserver:
-    """Writes down, shows and saves what an evaluation loop does, and says when it is enough."""
-
-    def __init__(
-        self,
-        method: Algorithm[Any],
-        decisions: Decisions,
-        saved: SavedRun,
-        display: ProgressPrinter,
-        report: Callable[..., object] | None,
-        generations: int | None,
-        until: Until | None,
-    ) -> None:
-        self._method, self._decisions, self._saved = method, decisions, saved
-        self._display, self._report = display, report
-        self._generations, self._until = generations, until
-        self._loop: EvaluationLoop
-        self._watched: ObservedRun
-        self._has_resumed = False
-        self._running: RunningEvaluation
-
-    def restore(self, loop: EvaluationLoop) -> bool:
-        """Bring the loop to where the newest checkpoint ends; returns whether nothing is left to do."""
-        self._loop = loop
-        self._has_resumed = self._saved.restore(loop)
-        if not self._has_resumed:
-            return False
-        self._display.note(f"going on after generation {self._method.generation}, from {self._saved.path}")
-        return bool(loop.rows) and self._is_enough(loop.rows[-1])
-
-    def begin(self, watched: ObservedRun, running: RunningEvaluation) -> None:
-        """Set the run and the view that are told from now on."""
-        self._watched, self._running = watched, running
-        if self._has_resumed:
-            watched.resumed_from(self._method.generation)
-
-    def end_row(self, row: Row) -> bool:
-        """Handle the end of a generation; returns whether it was the last one."""
-        generation = self._method.generation
-        self._decisions.flush()
-        self._display.row(row)
-        if self._report is not None:
-            self._report(int(row["generation"]), **{name: row[name] for name in row if name != "generation"})
-        self._watched.row(row, generation)
-        path = self._saved.save(self._loop, generation)
-        if path is not None:
-            self._watched.checkpoint(generation, path)
-            self._running.happened("checkpoint", f"generation {generation} is saved in {path}")
-        is_over = self._is_enough(row)
-        if not is_over:
-            self._watched.interrupt(generation, is_saved=path is not None)
-        return is_over
-
-    def failed(self, failure: Fail) -> None:
-        """Handle an evaluation that failed."""
-        self._watched.event("evaluation failed", failure.why, ask=failure.ticket.ask)
-        self._running.failed(failure)
-
-    def _is_enough(self, row: Row) -> bool:
-        enough = self._generations is not None and self._method.generation >= self._generations
-        return enough or reached(self._until, row)
-
-
-def reached(until: Until | None, row: Row) -> bool:
-    """Whether a row meets a condition: a function of the row, or minimum values of columns.
-
-    Raises:
-        ValueError: the condition names a column that this run does not have.
-    """
-    if until is None:
-        return False
-    if callable(until):
-        return bool(until(row))
-    columns = until
-    for name in columns:
-        if name not in row and name != "test":  # some rows have no test
-            raise ValueError(f"until asks for the column {name!r}, and the rows of this run have {', '.join(row)}")
-    return all(row.get(name, float("-inf")) >= least for name, least in columns.items())
 
 
 def _check(
     algorithm: Algorithm[Any],
-    mode: str,
-    stragglers: StragglerPolicy | None,
-    generations: int | None,
-    until: Until | None,
-    replay: object,
+    stop: StopCondition,
+    policy: object,
+    pool: object,
     workers: object,
     *,
+    replays: bool,
     has_tests: bool,
 ) -> None:
-    check_choice("mode", mode, get_args(Mode))
-    if stragglers is not None and not isinstance(stragglers, StragglerPolicy):
+    if not isinstance(policy, FailurePolicy):
         raise TypeError(
-            f"stragglers must be a StragglerPolicy, such as StragglerPolicy.drop(after=0.9), not {stragglers!r}"
+            f'failures must be "raise", "worst", "drop", or a FailurePolicy, such as FailurePolicy(nan="worst"), '
+            f"not {policy!r}"
         )
-    if until is not None and not callable(until) and not isinstance(until, Mapping):
-        raise TypeError(f"until must be a function of a row, or columns with their least values, not {until!r}")
-    if not has_tests and isinstance(until, Mapping) and "test" in until:
+    if stop.needs_tests and not has_tests:
         raise ValueError("until asks for the column 'test', and this run has no tests; give test=8, or another column")
-    if mode == "steady" and stragglers is not None:
-        raise ValueError("stragglers are the last ones of a generation; steady state has none: leave `stragglers` out")
-    if generations is not None and not isinstance(generations, int):
-        raise TypeError(f"generations must be a whole number, not {generations!r}")
-    if generations is not None and generations < 1:
-        raise ValueError(f"generations must be at least 1, not {generations}")
     if workers is not None and not isinstance(workers, WorkerAutoscaler):
         raise TypeError(f"workers must be ropewalk.population.WorkerAutoscaler(least, most), not {workers!r}")
-    if generations is None and until is None and replay is None and not algorithm.can_finish:
+    if workers is not None and not isinstance(pool, Pool):
+        raise ValueError("workers= sizes a ropewalk.Pool; other pools keep their size: leave it out")
+    if stop.is_none and not replays and not algorithm.can_finish:
         raise ValueError(
             f"nothing ends this run: {type(algorithm).__name__} goes on for ever; give generations=..., or until=..."
         )
@@ -391,14 +233,53 @@ def _method_of(algorithm: Algorithm[Any] | Any) -> Algorithm[Any]:
     return cast("Algorithm[Any]", algorithm if isinstance(algorithm, Algorithm) else adapt(algorithm))
 
 
-def _pacing_of(
-    method: Algorithm[Any], mode: Mode, stragglers: StragglerPolicy, ahead: float, earlier: Decisions | None
-) -> Pacing:
-    if earlier is not None:
-        return ReplayPacing(earlier.instructions)
-    if mode == "generation":
-        return Generational(lambda: method.population, stragglers)
-    return Steady(ahead)
+class _History(NamedTuple):
+    """What a run repeats, continues and writes down, and the seeds that follow."""
+
+    pacing: Pacing
+    saved: SavedRun
+    decisions: Decisions
+    run_seed: int
+    seed: int
+    """Seed of the evaluations."""
+    in_bulk: bool
+    """Whether all evaluations of an ask are waited for."""
+
+
+def _history_of(
+    method: Algorithm[Any],
+    mode: Mode,
+    seed: int | None,
+    checkpoint: CheckpointConfig | str | Path | None,
+    log: str | Path | None,
+    replay: Decisions | str | Path | Iterable[str] | None,
+) -> _History:
+    run_seed = seed if seed is not None else method.seed
+    earlier = read_decisions(replay) if replay is not None else None
+    pacing = _pacing_of(method, mode) if earlier is None else ReplayPacing(earlier.instructions)
+    saved = SavedRun(checkpoint, RunKind(type(method).__name__, run_seed, type(pacing).__name__), method.generation)
+    decisions = _decisions_of(method, run_seed, saved.begun_at, earlier, log)
+    # An algorithm that continues in another run gets new evaluation seeds, not those it has already learnt from.
+    evaluation_seed = derive(run_seed, saved.begun_at) if saved.begun_at else run_seed
+    in_bulk = earlier is None and isinstance(mode, GenerationMode) and mode.stragglers.action == "wait"
+    return _History(pacing, saved, decisions, run_seed, evaluation_seed, in_bulk)
+
+
+def _pacing_of(method: Algorithm[Any], mode: Mode) -> Pacing:
+    match mode:
+        case GenerationMode(stragglers):
+            return Generational(lambda: method.population, stragglers)
+        case SteadyMode(ahead):
+            return Steady(ahead)
+
+
+def _settings_of(mode: Mode) -> dict[str, object]:
+    """Return what the run in the store says of a mode."""
+    match mode:
+        case GenerationMode(stragglers):
+            return {"mode": "generation", "stragglers": stragglers.action}
+        case SteadyMode(ahead):
+            return {"mode": "steady", "ahead": ahead}
 
 
 def _decisions_of(
@@ -411,27 +292,4 @@ def _decisions_of(
     return earlier or Decisions(Path(log) if log is not None else None, about)
 
 
-def _run_of(
-    method: Algorithm[Any],
-    loop: EvaluationLoop,
-    decisions: Decisions,
-    checkpoint_failures: list[str],
-    *,
-    fitness: str,
-    shares_process: bool,
-) -> RunResult[Any]:
-    tested = loop.best_tested is not None
-    return RunResult(
-        algorithm=method,
-        table=loop.rows,
-        best=own(loop.best_tested if tested else method.incumbent()),
-        best_test=loop.best_test if tested else float("nan"),
-        best_fitness=loop.best_fitness,
-        decisions=decisions,
-        fitness=fitness,
-        evaluations=loop.num_evaluations,
-        steps=loop.num_steps,
-        seconds=loop.seconds,
-        launcher_ms=float("nan") if shares_process else 1e3 * loop.cpu_s / max(1, loop.num_evaluations),
-        checkpoint_failures=checkpoint_failures,
-    )
+__all__ = ["evaluate"]

@@ -21,7 +21,7 @@ from ropewalk.errors import EvaluationFailed
 from ropewalk.population.algorithm import Algorithm, Evaluator, IncumbentEvaluator
 from ropewalk.population.decisions import Decisions, Fail, unpacked_decisions
 from ropewalk.population.executors.executor import EvaluationExecutor, FinishedEvaluation
-from ropewalk.population.failures import FailurePolicy
+from ropewalk.population.failures import MissingFitness
 from ropewalk.population.moved_classes import loads_moved
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.pacing.pacing import Ask, CancelEvaluations, Pacing, Tell, Ticket
@@ -54,7 +54,7 @@ class EvaluationLoop:
         executor: the executor of the evaluations.
         pacing: decides what to do next.
         decisions: the log.
-        policy: the policy for failures and NaN.
+        missing: decides what is told in place of a missing fitness.
         test: when to test the incumbent; None for never.
         workers: adapts the number of workers to the number of candidates; None keeps the number.
         end_row: called with each row; returns whether to stop.
@@ -67,7 +67,7 @@ class EvaluationLoop:
         executor: EvaluationExecutor,
         pacing: Pacing,
         decisions: Decisions,
-        policy: FailurePolicy,
+        missing: MissingFitness,
         *,
         test: EvalConfig | None,
         workers: WorkerAutoscaler | None,
@@ -78,7 +78,7 @@ class EvaluationLoop:
         self._executor = executor
         self._pacing = pacing
         self._decisions = decisions
-        self._policy = policy
+        self._missing = missing
         self._test = test
         self._workers = workers
         self._end_row = end_row
@@ -184,7 +184,7 @@ class EvaluationLoop:
     def _tell(self, tickets: Sequence[Ticket]) -> None:
         told = [(ticket, self._outcomes.pop(ticket)) for ticket in tickets]
         candidates = [self._forget(ticket) for ticket in tickets]
-        outcomes, num_failed = self._policy.applied(told)
+        outcomes, num_failed = self._missing.applied(told)
         self._row.num_failed += num_failed
         self.num_failed += num_failed
         self.num_evaluations += len(tickets)
@@ -255,7 +255,7 @@ class EvaluationLoop:
         self._pacing.ended(ticket, time.monotonic())
 
     def _failed(self, ticket: Ticket, error: BaseException) -> None:
-        if not isinstance(error, Exception) or self._policy.failures == "raise":
+        if not isinstance(error, Exception) or self._missing.policy.failures == "raise":
             error.add_note(
                 f"This ended the evaluation of candidate {ticket.position} of ask {ticket.ask}. To go on without such: "
                 'evaluate(..., failures="worst") or failures="drop".'
@@ -283,13 +283,14 @@ class EvaluationLoop:
             if outcome.has_fitness:
                 testing.fitness[arrival.ticket.position] = outcome.fitness
                 return
-            policy = self._policy.nan
+            policy = self._missing.policy.nan
             error: BaseException = EvaluationFailed(
                 f"the fitness of the incumbent is NaN in episode {arrival.ticket.position} of the test of generation "
-                f'{self._algorithm.generation}; mend it, or choose evaluate(..., nan="worst") or nan="drop"'
+                f"{self._algorithm.generation}; mend it, or choose evaluate(..., "
+                'failures=FailurePolicy(nan="worst")) or nan="drop"'
             )
         else:
-            policy, error = self._policy.failures, outcome
+            policy, error = self._missing.policy.failures, outcome
             error.add_note("This ended a test of the incumbent.")
         if policy == "raise" or not isinstance(error, Exception):
             raise error
@@ -324,7 +325,7 @@ class EvaluationLoop:
         line: Row = {"generation": self._algorithm.generation, "evaluations": self.num_evaluations}
         line |= {"steps": self.num_steps, **values, "best": self.best_fitness}
         if testing is not None:
-            worst = self._policy.worst  # read here and not when the episode ended, which depends on the pool
+            worst = self._missing.worst  # read here and not when the episode ended, which depends on the pool
             line["test"] = mean = testing.mean(float("-inf") if worst is None else worst)
             if mean > self.best_test:
                 self.best_test, self.best_tested = mean, testing.incumbent
@@ -364,7 +365,7 @@ class EvaluationLoop:
             "rows": self.rows,
             "counts": [self.num_evaluations, self.num_steps, self._num_without_fitness],
             "figures": [self.seconds, self.cpu_s, self.best_fitness, self.best_test],
-            "worst": self._policy.worst,
+            "worst": self._missing.worst,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -385,7 +386,7 @@ class EvaluationLoop:
         self.num_dropped = int(sum(row["dropped"] for row in self.rows))
         self.num_evaluations, self.num_steps, self._num_without_fitness = state["counts"]
         self.seconds, self.cpu_s, self.best_fitness, self.best_test = state["figures"]
-        self._policy.worst = state["worst"]
+        self._missing.worst = state["worst"]
 
 
 def _saved(value: Any) -> dict[str, Any]:

@@ -55,7 +55,8 @@ LISTENS = re.compile(r"^ropewalk-agent listens at ([0-9a-fA-F.:\[\]]+):(\d+)(?:;
 _FATAL = (REFUSED_EXIT_CODE, 126, 127)
 """Exit codes of an agent that was refused, or whose Python is missing or cannot be run: another agent would end
 likewise."""
-_FATAL_WORDS = ("No module named", "Unknown option: -P")
+_NO_SUCH_OPTION = "Unknown option: -P"
+"""What a Python says that is older than 3.11."""
 
 
 class Port(Protocol):
@@ -211,10 +212,15 @@ class AgentBootstrap:
             words = f"its job {agent.job} could not begin: {status.reason}"
             self._port.lost(agent, words, hopeless=True, cause=status.reason)
             return
+        if advice := remedy_for(said):  # the traceback says no more, and every host of this kind repeats it
+            last = said.rstrip().rpartition("\n")[2].strip()
+            words = f"its job {agent.job} ended before it was up: {last}. {advice}"
+            self._port.lost(agent, words, hopeless=True, cause=last)
+            return
         reason = f" ({status.reason})" if status.reason else ""
         what = f"ended with exit code {status.exit_code}" if status.exit_code is not None else "is gone"
-        words = f"its job {agent.job} {what}{reason} before it was up. It said: {said or 'nothing'}{remedy_for(said)}"
-        self._port.lost(agent, words, hopeless=status.exit_code in _FATAL or any(each in said for each in _FATAL_WORDS))
+        words = f"its job {agent.job} {what}{reason} before it was up. It said: {said or 'nothing'}"
+        self._port.lost(agent, words, hopeless=status.exit_code in _FATAL or _NO_SUCH_OPTION in said)
 
     def _runs(self, agent: AgentRecord, said: str, now: float) -> None:
         waits = LISTENS.search(said)
@@ -282,19 +288,30 @@ class AgentBootstrap:
 
         def ask() -> None:
             status, said = self._engine.look(agent.job) or (JobStatus(JobState.RUNNING), "")
-            words = " ".join(filter(None, (f"{why}.", status.reason)))
-            if not agent.board:
-                words += f" It said: {said or 'nothing'}"
-            self._loop.call_soon(lambda: self._port.lost(agent, words, hopeless=agent.board is not None))
+            self._loop.call_soon(lambda: self._not_met(agent, why, status, said))
 
         self._engine.in_thread(ask)
 
+    def _not_met(self, agent: AgentRecord, why: str, status: JobStatus, said: str) -> None:
+        if not agent.board and status.state in (JobState.ENDED, JobState.LOST):  # it never listened at its door
+            self._ended(agent, status, said)
+            return
+        words = " ".join(filter(None, (f"{why}.", status.reason)))
+        if not agent.board:
+            words += f" It said: {said or 'nothing'}"
+        self._port.lost(agent, words, hopeless=agent.board is not None)
+
 
 def remedy_for(said: str) -> str:
-    """Return advice for an agent whose Python has no Ropewalk, to follow its output."""
-    if not re.search(r"No module named '?ropewalk\b", said):
+    """Return advice for an agent whose Python lacks Ropewalk or a package that it needs; empty if it lacks nothing.
+
+    Args:
+        said: the output of the agent before it was up, when it has run no code of the user.
+    """
+    missing = re.search(r"No module named '?(\w+)", said)
+    if missing is None:
         return ""
     return (
-        f"\nThat Python has no Ropewalk: install it there (pip install ropewalk=={VERSION}), or set the option "
-        "`python` of the engine to an interpreter that has it"
+        f"That Python has no {missing[1]}: install Ropewalk there (pip install ropewalk=={VERSION}), or set the option "
+        "`python` of the engine to an interpreter that has it. `ropewalk doctor --engine NAME` looks at every host"
     )

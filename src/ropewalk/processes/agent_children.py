@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from ropewalk import injection
-from ropewalk.descendants import descendants, own_children
+from ropewalk.descendants import descendants, kill, own_children
 from ropewalk.processes.fork_channel import ForkChannel
 from ropewalk.processes.hosted_process import HostedProcess
 
@@ -90,8 +90,7 @@ class AgentChildren:
         """Kill a process, once its pid is known; the first reason counts."""
         process.ended_by = process.ended_by or why
         if process.pid and self.runs(process):  # else it is dead, and its pid may belong to another process
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
+            kill([process.pid])
 
     def reap(self) -> list[tuple[HostedProcess, int]]:
         """Collect the children that have ended; returns the hosted ones, with their exit codes."""
@@ -131,8 +130,7 @@ class AgentChildren:
         deadline = time.monotonic() + timeout_s
         with contextlib.suppress(ChildProcessError):  # there are none any more, and so no descendants either
             while time.monotonic() < deadline:
-                for child in own_children():  # repeatedly: children that they leave behind become ours
-                    _kill(child)
+                kill(own_children())  # repeatedly: children that they leave behind become ours
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
                 time.sleep(_PAUSE_S)
@@ -143,8 +141,7 @@ class AgentChildren:
         names = {process.start.name for process in self.by_pid.values()}
         for orphan in own_children():
             if not self._is_expected(orphan, names):
-                for pid in (orphan, *descendants(orphan)):
-                    _kill(pid)
+                kill((orphan, *descendants(orphan)))
 
     def _is_expected(self, pid: int, names: set[str]) -> bool:
         """Return whether a child of ours is a process that we started, or an orphan of one that is still running."""
@@ -158,11 +155,6 @@ class AgentChildren:
             return True
         # Perhaps a worker whose fork reply is still in transit; if it is not, the reply calls us again.
         return leader in (pid, os.getsid(0)) and self._forks_awaited
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def _kill_group(pid: int) -> None:

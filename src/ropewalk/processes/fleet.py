@@ -41,9 +41,8 @@ from ropewalk.transport.loop import Loop
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.5
-_LOOK_S = 0.1
-"""Leases are checked more often (seconds) than they are renewed, so that a loss is known soon after the end of the
-lease."""
+_LOOKS = 5
+"""Leases are checked at least this often in the time of a lease, and when the first of them ends."""
 _IDLE_S = 30.0
 """An agent without processes is given back after this long (seconds), if the engine gives another one when it is
 needed."""
@@ -364,6 +363,8 @@ class Fleet:
 
     def _heard(self, agent: AgentRecord, received: Received) -> None:
         agent.lease.heard(time.monotonic())
+        if agent.link:
+            agent.num_bytes = agent.link.received_bytes
         message = received.message
         if isinstance(message, AgentUp):
             if agent.pid:
@@ -425,17 +426,20 @@ class Fleet:
         if self._closed:
             return
         now = time.monotonic()
+        next_s = self._home.settings.lease_s / _LOOKS
         for agent in list(self.agents.values()):
             link = agent.link
             if link is None:
                 continue
-            if link.received_bytes != agent.num_bytes:  # also of a large message that is not complete yet
+            if link.received_bytes != agent.num_bytes:  # of a large message that is not complete yet
                 agent.num_bytes = link.received_bytes
                 agent.lease.heard(now)
             if agent.lease.state(now) is Liveness.LOST:
                 self._loop.remove_link(link)
                 self._link_lost(agent, link, f"nothing was heard of it for {agent.lease.silent_s(now):.1f} s")
-        self._loop.call_later(_LOOK_S, self._look)
+            else:
+                next_s = min(next_s, agent.lease.left_s(now))
+        self._loop.call_later(next_s, self._look)
 
     def _idles(self, agent: AgentRecord, now: float) -> bool:
         if self._here or self._home.settings.hosts or agent.processes or agent.idle_since is None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from ropewalk.atomic_files import StagedFile, boot_id, write_locked_file
-from ropewalk.settings import state_folder
+from ropewalk.setting_values import state_folder
 from ropewalk.trusted_files import make_private_folder, read_trusted
 
 

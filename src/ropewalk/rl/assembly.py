@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ropewalk.rl.actors.collector import Collector, CollectorHistory
-from ropewalk.rl.actors.evaluator import MAX_STEPS, evaluate_policy
+from ropewalk.rl.actors.evaluator import MAX_STEPS, PolicyEvaluator
 from ropewalk.rl.environments.histories import fresh_history
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.environments.vector import environment_spec, make_vector
@@ -17,7 +17,6 @@ from ropewalk.rl.policies.policy import Policy
 from ropewalk.rl.replay.tables import ReplayTables
 from ropewalk.rl.round_learner import RoundLearner
 from ropewalk.rl.seeds import derived_seed
-from ropewalk.rl.variables import Variables
 
 if TYPE_CHECKING:
     from ropewalk.rl.experiment import Experiment
@@ -121,13 +120,10 @@ class Assembly:
         goes_on = history if history is not None and history.block else None
         return Collector(policy, environment, experiment.seed, group, life, history=goes_on)
 
-    def evaluate(self, policy: Policy, variables: Variables, episodes: int, seed: int) -> list[float]:
-        """Return the scores of episodes of the greedy policy; equal for equal arguments."""
-        policy.load(variables)
+    def evaluator(self) -> PolicyEvaluator:
+        """Make what evaluates policies in this experiment's environment."""
         evaluation = self.experiment.evaluation
-        max_steps = evaluation.max_steps if evaluation else MAX_STEPS
-        scores = evaluate_policy(policy, self.experiment.environment, episodes=episodes, seed=seed, max_steps=max_steps)
-        return [float(score) for score in np.asarray(scores)]
+        return PolicyEvaluator(self.experiment.environment, evaluation.max_steps if evaluation else MAX_STEPS)
 
 
 __all__ = ["Assembly"]

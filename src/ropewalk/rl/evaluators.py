@@ -10,6 +10,7 @@ from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.learner_node import LearnerNode
 from ropewalk.rl.result import EvaluationScores
 from ropewalk.rl.seeds import derived_seed
+from ropewalk.rl.telling_slow_calls import slow_calls_told
 from ropewalk.rl.torch_threads import one_torch_thread
 
 logger = logging.getLogger(__name__)
@@ -54,19 +55,22 @@ def evaluate_forever(learner: LearnerNode, assembly: Assembly) -> None:
     turns = EvaluationTurns(evaluation.every_steps if evaluation else None, node.replica, node.replicas)
     policy = assembly.policy(assembly.spec(), 0)
     version = -1
-    with one_torch_thread():
+    evaluator = assembly.evaluator()
+    told = slow_calls_told(learner, f"evaluator {node.replica}", lambda: {0: evaluator.call_under_way()})
+    with one_torch_thread(), told:
         for number in count():
             newest = learner.newest_variables(version)
             version = newest.version if newest else version
             if newest and turns.take(steps := round(newest.progress * experiment.steps)):
                 seed = derived_seed(experiment.seed, "evaluator", node.replica, number)
                 try:
-                    scores = assembly.evaluate(policy, newest, episodes, seed)
+                    policy.load(newest)
+                    scores = evaluator.scores(policy, episodes, seed=seed)
                 except Exception as error:
                     logger.exception("the weights of version %d were not evaluated", version)
                     learner.report_problem(f"an evaluation failed with {type(error).__name__}: {error}")
                 else:
-                    evaluated = EvaluationScores(steps, version, tuple(scores))
+                    evaluated = EvaluationScores(steps, version, tuple(scores.tolist()))
                     if learner.report_evaluation(evaluated):
                         learner.keep_best(evaluated, newest)
             if rw.wait_for_stop(_PAUSE_S):

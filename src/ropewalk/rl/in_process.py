@@ -28,6 +28,9 @@ from ropewalk.rl.view import replay_settings
 
 logger = logging.getLogger(__name__)
 
+_EVALUATION = -1
+"""Key of the calls of an evaluation, beside the numbers of groups."""
+
 
 def run_in_process(assembly: Assembly, log: Logger, run: str = "") -> ExperimentResult:
     """Train to the end in this process.
@@ -61,7 +64,7 @@ class _InProcessRun:
         spec = assembly.spec()
         self._rounds: RoundLearner = assembly.round_learner(spec)
         self._policies = [assembly.policy(spec, group) for group in range(assembly.groups)]
-        self._evaluated = assembly.policy(spec, 0)
+        self._evaluated, self._evaluator = assembly.policy(spec, 0), assembly.evaluator()
         self._histories = [assembly.beginning(policy) for policy in self._policies]
         """Where the collectors begin."""
         evaluation = self._experiment.evaluation
@@ -76,7 +79,7 @@ class _InProcessRun:
         else:
             self._published = [self._rounds.variables()] * (assembly.lag + 1)
         self._times = TimeShares()
-        self._standstill, self._is_evaluating, self._num_evaluations = TrainingStandstill(), False, 0
+        self._standstill = TrainingStandstill()
         self._calls = CallWatch()
         self._verdict = ""
         """Where the time goes, in words."""
@@ -123,11 +126,10 @@ class _InProcessRun:
 
         While a call lasts, the training thread tells no progress, so that this one does.
         """
-        if self._is_evaluating:  # in environments of its own
-            return
-        steps = sum(collector.num_calls for collector in self._collectors) + self._num_evaluations
+        steps = sum(each.num_calls for each in (*self._collectors, self._evaluator))
         now = time.monotonic()
-        slow = self._calls.look(now, calls_under_way(dict(enumerate(self._collectors))))
+        calls = calls_under_way(dict(enumerate(self._collectors)))
+        slow = self._calls.look(now, {**calls, _EVALUATION: self._evaluator.call_under_way()})
         for words in self._standstill.look(now, steps, self._rounds.counters.updates, slow=slow):
             logger.warning("%s", words)
             self.shown.happened("", words)
@@ -187,11 +189,9 @@ class _InProcessRun:
         assert evaluation is not None
         steps, variables = self._rounds.counters.steps, self._rounds.variables()
         seed = derived_seed(self._experiment.seed, "evaluation")
-        self._is_evaluating = True
-        scores = self._assembly.evaluate(self._evaluated, variables, evaluation.episodes, seed)
-        self._num_evaluations += 1
-        self._is_evaluating = False
-        evaluated = EvaluationScores(steps, variables.version, tuple(scores))
+        self._evaluated.load(variables)
+        scores = self._evaluator.scores(self._evaluated, evaluation.episodes, seed=seed)
+        evaluated = EvaluationScores(steps, variables.version, tuple(scores.tolist()))
         if self._evaluations.add(evaluated):
             self._evaluations.keep(evaluated, variables)
         self._log.evaluation(evaluated)

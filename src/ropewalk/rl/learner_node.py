@@ -227,7 +227,7 @@ class LearnerNode(ABC):
     @rw.concurrent(64)
     @rw.idempotent
     def report_slow_call(self, slow: SlowCall) -> None:
-        """Keep what an actor says of a call that has not returned; it says so again every second."""
+        """Keep what an actor or an evaluator says of a call that has not returned; it says so again every second."""
         with self._evaluations_lock:
             self._slow_calls.note(slow, time.monotonic())
 

@@ -235,7 +235,7 @@ def lockstep_actor(learner: LockstepLearner, assembly: Assembly) -> None:
     """Collect blocks for a learner until the program stops."""
     node = rw.current_node()
     actor = _LockstepActor(learner, assembly, f"{node.replica}#{node.generation}")
-    with slow_calls_told(learner, node.replica, lambda: calls_under_way(actor.collectors)):
+    with slow_calls_told(learner, f"actor {node.replica}", lambda: calls_under_way(actor.collectors)):
         actor.run()
 
 

@@ -99,8 +99,8 @@ class ExperimentMember:
 
     def _score(self, assembly: Assembly, rounds: RoundLearner, seed: int) -> float:
         policy = assembly.policy(assembly.spec(), 0)
-        scores = assembly.evaluate(policy, rounds.variables(), self.episodes, derived_seed(seed, "score"))
-        return float(np.mean(scores))
+        policy.load(rounds.variables())
+        return float(np.mean(assembly.evaluator().scores(policy, self.episodes, seed=derived_seed(seed, "score"))))
 
 
 def _load(rounds: RoundLearner, state: Mapping[str, Any] | None) -> None:

@@ -158,10 +158,8 @@ class ExperimentResult:
             episodes: how many.
             seed: of the environments.
         """
-        policy = self.assembly.policy(self.assembly.spec(), 0)
-        return tuple(
-            self.assembly.evaluate(policy, self.variables, episodes, derived_seed(seed, "evaluate the result"))
-        )
+        derived = derived_seed(seed, "evaluate the result")
+        return tuple(self.assembly.evaluator().scores(self.policy(), episodes, seed=derived).tolist())
 
     def view(self, panels: dict[str, int] | None = None) -> View:
         """Return what the page and reports show about the experiment, now that it has ended.

@@ -79,7 +79,8 @@ class RoundLearner:
         """Learn from a round.
 
         Each block is inserted as soon as the limiter allows it, with updates until it does; then come all updates that
-        it allows.
+        it allows. Schedules stand where they stood when the round began, as they did for its actors: with the progress
+        at its end, a learning rate that falls to 0 would leave nothing to learn from the last round.
 
         Args:
             blocks: one for each group, in their order.
@@ -90,15 +91,15 @@ class RoundLearner:
         Raises:
             LimiterStuck: the limiter allows neither the next insertion nor an update.
         """
-        before = self.counters.updates
+        before, progress = self.counters.updates, self.progress
         for adder, block in zip(self.adders, blocks, strict=True):
             insertion = adder.add(block)
             while not self.tables.can_insert(insertion):
-                if not self._update():
+                if not self._update(progress):
                     raise self._stuck(insertion)
             self.tables.insert(insertion)
             self.counters.add(block.steps, block.episodes)
-        while self._update():
+        while self._update(progress):
             pass
         self.counters.rounds += 1
         return self.counters.updates - before
@@ -118,12 +119,12 @@ class RoundLearner:
         self.adders = list(state["adders"])
         self._published = {}
 
-    def _update(self) -> bool:
+    def _update(self, progress: float) -> bool:
         """Learn from one batch, if the limiter allows a whole one."""
         if self.tables.can_sample(self._table, self._batch_size) < self._batch_size:
             return False
         batch = self.tables.sample(self._table, self._batch_size)
-        self.updates.update(batch, self.progress, self.version)
+        self.updates.update(batch, progress, self.version)
         return True
 
     def _stuck(self, insertion: Insertion) -> LimiterStuck:

@@ -1,7 +1,7 @@
-"""Tells a learner, from the process of an actor, which calls of environments have not returned.
+"""Tells a learner, from the process of an actor or an evaluator, which calls of environments have not returned.
 
-The thread that collects is what hangs, so another one looks. An environment that keeps the interpreter from running, in
-C, stops that one too: then the learner knows only whose block it waits for.
+The thread that steps them is what hangs, so another one looks. An environment that keeps the interpreter from running,
+in C, stops that one too: then the learner knows only whose block it waits for.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def slow_calls_told(learner: LearnerNode, actor: int, calls: Callable[[], Mapping[int, str]]) -> Generator[None]:
+def slow_calls_told(learner: LearnerNode, caller: str, calls: Callable[[], Mapping[int, str]]) -> Generator[None]:
     """Look once a second while the block runs.
 
     Args:
         learner: whom to tell.
-        actor: replica of this actor.
-        calls: returns, by group, the call that is under way; see `CallWatch.look`.
+        caller: what messages call this process, such as "actor 2".
+        calls: returns, by group or another key, the call that is under way; see `CallWatch.look`.
     """
-    watch = CallWatch(actor)
+    watch = CallWatch(caller)
 
     def look() -> None:
         for slow in watch.look(time.monotonic(), calls()):

@@ -22,8 +22,10 @@ from ropewalk.pool.pool import Pool
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithms.pbt import PBT
 from ropewalk.population.algorithms.pbt_history import Mutation
-from ropewalk.population.evaluating import RunResult, evaluate
+from ropewalk.population.evaluating import evaluate
+from ropewalk.population.failures import FailurePolicy
 from ropewalk.population.rows import Row
+from ropewalk.population.run_result import RunResult
 from ropewalk.search.book import Mode
 from ropewalk.search.member_run import NOTHING_TO_COMPARE, TrainMember
 from ropewalk.search.places import TrialRecords
@@ -164,8 +166,7 @@ class PopulationSearch:
             pool,
             mode="generation" if self._settings.synchronous else "steady",
             until=is_over,
-            failures="worst",
-            nan="worst",
+            failures=FailurePolicy("worst", nan="worst"),
             checkpoint=self._folder / "generations",
             report=self._row,
             progress=self._progress is not False,
@@ -274,6 +275,9 @@ class _SearchsRun(Run):
     def __init__(self, identity: RunIdentity, sink: StoreWriter, has_report: Callable[[], bool]) -> None:
         super().__init__(identity, {}, sink)
         self._has_report, self._num_failed = has_report, 0
+
+    def resumed_from(self, step: float) -> None:
+        """Do nothing: the search itself writes its attempts."""
 
     def put(self, record: Record) -> None:
         """Write a record.

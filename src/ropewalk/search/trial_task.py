@@ -194,6 +194,9 @@ class TrialRun(Run):
         ends = [int(each) for each in (total, end_at) if each is not None]
         return super().steps(min(ends, default=None), start=start)
 
+    def resumed_from(self, step: float) -> None:
+        """Do nothing: an attempt of a trial begins with the newest checkpoint of its run, whose step is known."""
+
     def restore(self, step: float | None = None) -> Restored | None:
         """Return the newest checkpoint that is whole, as `Run.restore`."""
         found = super().restore(step)

@@ -66,6 +66,10 @@ class Lease:
         """Return the seconds of silence that count, for messages."""
         return max(0.0, now - self._heard)
 
+    def left_s(self, now: float) -> float:
+        """Return the seconds after which the other side is lost if it stays silent."""
+        return max(0.0, self.lease_s - (now - self._heard))
+
     def _look(self, now: float) -> None:
         gap_s = now - self._looked
         if gap_s > self.lease_s / 2:

@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 
 from ropewalk.population.algorithm import Algorithm
-from ropewalk.population.evaluating import Mode, RunResult, evaluate
+from ropewalk.population.evaluating import evaluate
 from ropewalk.population.outcome import Outcome, outcome_of
+from ropewalk.population.pacing.modes import ModeName
 from ropewalk.population.rows import RESERVED
+from ropewalk.population.run_result import RunResult
 from ropewalk.population.state_file import pack_state, unpack_state
 from ropewalk.population.trial import Trial
 from ropewalk.testing.conformance_suite import ConformanceSuite
@@ -31,7 +33,7 @@ class AlgorithmConformance(ConformanceSuite):
 
     generations: int = 3
     """The number of generations of a run."""
-    modes: tuple[Mode, ...] = ("generation", "steady")
+    modes: tuple[ModeName, ...] = ("generation", "steady")
     """The modes that the algorithm supports."""
     takes_pieces: bool = True
     """Whether the result is the same, up to rounding, if a generation is told in several pieces, in order."""

@@ -263,7 +263,9 @@ class EngineConformance(EngineUnderTest):
             secret = secrets.token_hex()
             spec = self._spec("print(1)", stdin=secret.encode(), environment={"CONFORMANCE": "shown"})
             text = engine.render(spec)
-            assert "print(1)" in text and "shown" in text, f"it does not show the job: {text}"
+            assert "print(1)" in text and "shown" in text, (
+                f"it does not show the command, or the variable CONFORMANCE=shown of its environment: {text}"
+            )
             assert secret not in text, "stdin holds secrets and must not be rendered"
             assert text == engine.render(spec)
             assert engine.find(run) == []

@@ -185,15 +185,7 @@ def _after(store: RunStore, before: str, relaunch: Relaunch) -> Relaunch:
 def _make_run(
     identity: RunIdentity, config: Mapping[str, Any], detached: DetachedRun, checkpoints: CheckpointPolicy | None
 ) -> Run:
-    return Run(
-        identity,
-        config,
-        detached,
-        checkpoints=checkpoints,
-        asked=detached.asked,
-        ended=detached.end,
-        resumed=detached.resumed,
-    )
+    return Run(identity, config, detached, checkpoints=checkpoints, asked=detached.asked, ended=detached.end)
 
 
 MakeRun = Callable[[RunIdentity, Mapping[str, Any], DetachedRun, CheckpointPolicy | None], Run]

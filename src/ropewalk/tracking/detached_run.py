@@ -21,8 +21,6 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
-import msgspec
-
 from ropewalk.processes import open_sessions
 from ropewalk.processes.given_run import listen_to_deaths
 from ropewalk.processes.record_relay import RecordBatch, listen_everywhere
@@ -107,10 +105,10 @@ class DetachedRun:
         """Say that the process works on the run; handle signals; measure the machine."""
         self._run = run
         saved = CheckpointFolder(run.folder / "checkpoints").saved()
-        self._began = AttemptBegan(
+        began = AttemptBegan(
             run.attempt, self._owner.host, self._owner.pid, time.time(), saved[-1].step if saved else 0
         )
-        for record in (self._owner, StateIs(RUNNING, time.time()), self._began):
+        for record in (self._owner, StateIs(RUNNING, time.time()), began):
             self.put(run.id, record)
         self._is_current = current_run() is None
         if self._is_current:
@@ -124,10 +122,6 @@ class DetachedRun:
         self._writer.every(_ALIVE_S, lambda: self._writer.put(run.id, self._owner))
         if system:
             self._system = SystemMetrics(lambda metrics: self.put(run.id, metrics))
-
-    def resumed(self, step: float) -> None:
-        """Say from which step the process goes on, if that is not the newest checkpoint of the run."""
-        self.put(self._identity.id, msgspec.structs.replace(self._began, from_step=step))
 
     # --- records ------------------------------------------------------------------------------------------------------
 

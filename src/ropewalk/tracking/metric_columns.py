@@ -10,9 +10,12 @@ Only a writer makes columns, of what it gathers for its journal and its store; s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import cast
 
 from ropewalk.tracking.records import MetricColumns, Metrics, RunRecord, packed
+
+_columns = attrgetter("numbers", "step", "time")
 
 
 def gathered(records: Sequence[RunRecord]) -> list[RunRecord]:
@@ -55,13 +58,13 @@ def columns_of(metrics: Sequence[Metrics]) -> MetricColumns:
         ValueError: one has not as many numbers as names.
         TypeError: a value is no number.
     """
-    first = metrics[0]
-    if not all(one.is_even for one in metrics):
-        words = f"{', '.join(first.names[:5])}..."
-        raise ValueError(f"metrics {words} have another number of values than their {len(first.names)}")
-    rows = [one.numbers if type(one.numbers) is bytes else packed(one.numbers) for one in metrics]
-    steps, times = packed([one.step for one in metrics]), packed([one.time for one in metrics])
-    return MetricColumns(first.group, first.names, b"".join(rows), steps, times)
+    names = metrics[0].names
+    numbers, steps, times = zip(*map(_columns, metrics), strict=True)
+    rows = [row if type(row) is bytes else packed(row) for row in numbers]
+    if set(map(len, rows)) != {8 * len(names)}:
+        words = f"{', '.join(names[:5])}..."
+        raise ValueError(f"metrics {words} have another number of values than their {len(names)}")
+    return MetricColumns(metrics[0].group, names, b"".join(rows), packed(steps), packed(times))
 
 
 def num_records(records: Sequence[RunRecord]) -> int:

@@ -226,6 +226,13 @@ class AttemptEnded(msgspec.Struct, tag=12, array_like=True, frozen=True):
     """The last step that it reported."""
 
 
+class AttemptResumed(msgspec.Struct, tag=15, array_like=True, frozen=True):
+    """What that process does goes on from a checkpoint of its own, which it has loaded since it began."""
+
+    number: int
+    from_step: float
+
+
 class EventHappened(msgspec.Struct, tag=13, array_like=True, frozen=True):
     """Something that belongs on the run's time line: a join, a death, a retry, a preemption, a plan, a decision."""
 
@@ -252,6 +259,7 @@ OtherRecord = (
     | CheckpointRemoved
     | AttemptBegan
     | AttemptEnded
+    | AttemptResumed
     | EventHappened
 )
 """All but `Metrics`, which come by the thousand and have a decoder of their own."""

@@ -37,6 +37,7 @@ from ropewalk.tracking.interruptions import (
 from ropewalk.tracking.records import (
     DONE,
     TRAINING,
+    AttemptResumed,
     ConfigIs,
     LabelsAre,
     Metrics,
@@ -65,7 +66,6 @@ class Run:
         asked: returns what is asked of the run now: "pause", "stop", or "" for nothing. `steps` calls it.
         pause_at: the budget: the step at which the run pauses by itself, having written a checkpoint; None: none.
         ended: called once, with state and cause, when the run ends; it writes them.
-        resumed: called with the step from which the work goes on; it writes it. None: the step is known already.
     """
 
     def __init__(
@@ -78,7 +78,6 @@ class Run:
         asked: Callable[[], str] = str,
         pause_at: float | None = None,
         ended: Callable[[str, str], None] | None = None,
-        resumed: Callable[[float], object] | None = None,
     ) -> None:
         self._identity, self._sink, self._id = identity, sink, identity.id
         self._put_record = sink.put
@@ -86,7 +85,7 @@ class Run:
         """Hyperparameters and other settings, read like a dictionary; `config.update` adds and replaces."""
         self._checkpoints = RunCheckpoints(identity, checkpoints or CheckpointPolicy(), self._put, self._warn_once)
         self._scores = self._checkpoints.policy.best is not None
-        self._asked, self._pause_at, self._ended, self._resumed = asked, pause_at, ended, resumed
+        self._asked, self._pause_at, self._ended = asked, pause_at, ended
         self._step: float | None = None  # of `steps`
         self._total: float | None = None
         self._counted: dict[str, int] = {}  # logs without a step, by group
@@ -361,8 +360,7 @@ class Run:
 
     def resumed_from(self, step: float) -> None:
         """Write from which step this attempt goes on, for what has loaded a checkpoint of its own."""
-        if self._resumed is not None:
-            self._resumed(step)
+        self._put(AttemptResumed(self.attempt, step))
 
     def _put(self, record: Record) -> None:
         self._put_record(self._id, record)

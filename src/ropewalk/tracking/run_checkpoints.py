@@ -37,6 +37,7 @@ class RunCheckpoints:
         self._identity, self._put, self._warn = identity, put, warn
         self._folder = CheckpointFolder(identity.folder / "checkpoints")
         self._score: float | None = None
+        self._is_failing = False
 
     def see(self, metrics: Metrics) -> None:
         """Look for the metric by which the best checkpoint is found, among numbers that are logged."""
@@ -69,8 +70,14 @@ class RunCheckpoints:
         try:
             saved = self._folder.write(step, state, score)
         except OSError as error:
-            tell_not_kept(self._identity.name, f"the checkpoint of step {shown_step(step)}", error, self._put)
+            what = f"the checkpoint of step {shown_step(step)}"
+            level = logging.DEBUG if self._is_failing else logging.WARNING  # a loop may try to write one at each step
+            tell_not_kept(self._identity.name, what, error, self._put, level)
+            self._is_failing = True
             return False
+        if self._is_failing:
+            self._is_failing = False
+            _log.warning("checkpoints of run %s are written again, at step %s", self._identity.name, shown_step(step))
         self.newest_step = step
         self._put(CheckpointKept(step, str(saved.path), saved.size_bytes, saved.time, score))
         try:
@@ -104,7 +111,9 @@ class RunCheckpoints:
         return found
 
 
-def tell_not_kept(run: str, what: str, error: OSError, put: Callable[[Record], None]) -> None:
+def tell_not_kept(
+    run: str, what: str, error: OSError, put: Callable[[Record], None], level: int = logging.WARNING
+) -> None:
     """Tell that a file could not be written, by a warning and an event of the run; the training goes on.
 
     Args:
@@ -112,9 +121,10 @@ def tell_not_kept(run: str, what: str, error: OSError, put: Callable[[Record], N
         what: words for the file.
         error: why not.
         put: takes the event.
+        level: that of the warning in the log.
     """
     text = f"{what} of run {run} was not kept: {error}"
-    _log.warning("%s", text)
+    _log.log(level, "%s", text)
     put(EventHappened("file not kept", text, time.time()))
 
 

@@ -368,9 +368,15 @@ class Trainer:
         Raises:
             ValueError: the state belongs to another model.
         """
+        before = self.num_steps
         self._under_way.load_state_dict(state)
+        self._tell_of_loading(before, "a state")
+
+    def _tell_of_loading(self, steps_before: int, source: str) -> None:
+        if not steps_before:  # a trainer that has trained, and goes back, has not begun there
+            self._observer.resumed_from(self.num_steps)
         if self._under_way.has_exchange:
-            self._tell_of_exchange("a state has nothing of")
+            self._tell_of_exchange(f"{source} has nothing of")
 
     @user_frames_only
     def save(self, folder: str | Path, *, keep: int | None = 2) -> CheckpointFuture:
@@ -401,10 +407,9 @@ class Trainer:
             CheckpointCorrupt: the checkpoint is damaged; names the file.
             ValueError: the checkpoint belongs to another model.
         """
+        before = self.num_steps
         self._under_way.load(Path(folder))
-        self._observer.resumed_from(self.num_steps)
-        if self._under_way.has_exchange:
-            self._tell_of_exchange("a checkpoint has nothing of")
+        self._tell_of_loading(before, "a checkpoint")
 
     @user_frames_only
     def to_module(self) -> nn.Module:

@@ -31,8 +31,8 @@ FLOCK = struct.Struct("@hhqqi0q")
 """`struct flock` on 64-bit Linux: type, whence, start, length, and the pid, which has to be 0 here."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _MOST_DESCRIPTORS = 65536
-"""The limit of open descriptors that is asked for: enough for thousands of processes on a host, and not so many that
-programs which close each number up to their limit would be slow."""
+"""The limit of open descriptors that is asked for: enough for thousands of processes on a host, and few enough for
+programs that close each number up to their limit."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

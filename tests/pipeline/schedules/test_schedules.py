@@ -94,6 +94,7 @@ def test_equal_replicas_are_as_many_pipelines_side_by_side(name: str) -> None:
 def test_the_figure_in_each_docstring_is_what_is_drawn(name: str) -> None:
     schedule = make_schedule(name)
     figure = re.findall(r"^ *(worker \d \| [^\n]*)$", inspect.getmodule(schedule).__doc__ or "", re.MULTILINE)
+    assert figure, "the docstring of its module draws no schedule, as lines that begin with 'worker 0 | '"
     is_cut = figure[0].endswith(" ...")
     micro_batches = 6 if not schedule.flushes else 4 + (name == "zb_h2")
     plan = _plain(schedule, len(figure), micro_batches)

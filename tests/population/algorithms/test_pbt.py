@@ -16,9 +16,11 @@ from ropewalk.population.algorithms.pbt_explorer import quantiles
 from ropewalk.population.algorithms.pbt_member import LOST, Interval, PBTMember
 from ropewalk.population.algorithms.pbt_standing import MOST_IN_VAIN
 from ropewalk.population.algorithms.pbt_states import StateFile
-from ropewalk.population.evaluating import RunResult, evaluate
+from ropewalk.population.evaluating import evaluate
+from ropewalk.population.failures import FailurePolicy
 from ropewalk.population.hyperparameters import LogUniform, Uniform
 from ropewalk.population.outcome import Outcome
+from ropewalk.population.run_result import RunResult
 from ropewalk.population.state_file import pack_state, unpack_state
 from ropewalk.population.trial import Trial
 from tests.population.algorithms.surrogate import (
@@ -250,7 +252,7 @@ def test_a_member_that_is_always_nan_is_worse_than_those_whose_score_it_is_told(
         return np.nan if member.number == 0 else 1.0
 
     algorithm = PBT(SPACE, population=4, steps=3, synchronous=synchronous)
-    assert ended(algorithm, without_the_first, mode="steady", nan="worst").evaluations < 20
+    assert ended(algorithm, without_the_first, mode="steady", failures=FailurePolicy(nan="worst")).evaluations < 20
     assert {each.member for each in algorithm.mutations} == {0}
 
 
@@ -272,7 +274,7 @@ def test_a_member_that_always_fails_is_given_up(policy: Any, caplog: pytest.LogC
         return np.nan if member.steps == 2 else 1.0
 
     algorithm = PBT(SPACE, population=1, steps=4)
-    assert ended(algorithm, fails_later, nan=policy).evaluations == 2 + MOST_IN_VAIN
+    assert ended(algorithm, fails_later, failures=FailurePolicy(nan=policy)).evaluations == 2 + MOST_IN_VAIN
     assert facts(algorithm)[0][1] == 2 and algorithm.incumbent() is not None
     assert "member 0 is given up after 2 steps: 10 of its intervals were in vain" in caplog.text
 

@@ -16,8 +16,10 @@ import pytest
 import ropewalk as rw
 from ropewalk.population.algorithms.pbt import PBT
 from ropewalk.population.algorithms.pbt_member import PBTMember
-from ropewalk.population.evaluating import RunResult, evaluate
+from ropewalk.population.evaluating import evaluate
 from ropewalk.population.outcome import Outcome
+from ropewalk.population.pacing.modes import SteadyMode
+from ropewalk.population.run_result import RunResult
 from ropewalk.population.trial import Trial
 from tests.patience import PROGRAM_S
 from tests.population.algorithms.surrogate import SPACE, train_with_noise
@@ -92,7 +94,7 @@ class Stopped(Exception):
 def test_an_asynchronous_run_goes_on_with_what_was_under_way(tmp_path: Path) -> None:
     def go_on(name: str, **options: Any) -> RunResult:
         algorithm = PBT(SPACE, population=4, interval=2, steps=12, folder=tmp_path / name)
-        return evaluate(algorithm, train_with_noise, mode="steady", ahead=3, progress=False, **options)
+        return evaluate(algorithm, train_with_noise, mode=SteadyMode(ahead=3), progress=False, **options)
 
     def stop(generation: int, **row: float) -> None:
         if generation == 3:

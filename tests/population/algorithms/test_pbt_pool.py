@@ -15,7 +15,8 @@ import ropewalk as rw
 from ropewalk.population.algorithms.pbt import PBT
 from ropewalk.population.algorithms.pbt_member import PBTMember
 from ropewalk.population.algorithms.pbt_replay import PBTReplay
-from ropewalk.population.evaluating import RunResult, evaluate
+from ropewalk.population.evaluating import evaluate
+from ropewalk.population.run_result import RunResult
 from ropewalk.population.trial import Trial
 from tests import conftest
 from tests.left_behind import Snapshot

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import ropewalk as rw
-from ropewalk.population import EvalConfig, RunResult, StragglerPolicy, WorkerAutoscaler, evaluate
+from ropewalk.population import EvalConfig, GenerationMode, RunResult, StragglerPolicy, WorkerAutoscaler, evaluate
 from ropewalk.population.algorithms.poet import POET
 from ropewalk.population.noise_table import NoiseTable
 from ropewalk.population.open_ended.niche import ESConfig
@@ -119,5 +119,5 @@ def sometimes_fails(parameters: Any, island: list[float], trial: Trial) -> float
 
 def test_evaluations_that_fail_are_done_without(threads: ThreadPoolExecutor) -> None:
     drop = StragglerPolicy.drop(after=0.9, grace=5.0)
-    run = evaluate(busy(), sometimes_fails, threads, generations=6, failures="drop", stragglers=drop)
+    run = evaluate(busy(), sometimes_fails, threads, generations=6, failures="drop", mode=GenerationMode(drop))
     assert run.algorithm.generation == 6 and sum(row["failed"] for row in run.table) > 10

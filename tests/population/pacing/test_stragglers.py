@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.population import StragglerPolicy
+from ropewalk.population import GenerationMode, StragglerPolicy
 
 
 def test_named_constructors_say_what_becomes_of_stragglers() -> None:
@@ -28,3 +28,9 @@ def test_named_constructors_say_what_becomes_of_stragglers() -> None:
 def test_values_outside_of_their_range_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         StragglerPolicy(**options)
+
+
+def test_a_mode_takes_no_word_for_a_policy() -> None:
+    with pytest.raises(TypeError, match=r"must be a StragglerPolicy, .*drop\(after=0.9\), not 'drop'"):
+        GenerationMode("drop")  # type: ignore[arg-type]
+    assert GenerationMode() == GenerationMode(StragglerPolicy.wait())

@@ -11,6 +11,7 @@ import pytest
 
 from ropewalk import rl
 from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.asynchronous_actor import GROUPS_OF_REMOTE_ACTOR
 from ropewalk.rl.distributed import ProcessCounts, build_program
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -26,7 +27,8 @@ LADDER = dataclasses.replace(
 
 def outcome_of(experiment: rl.Experiment, deaths: Sequence[str] = ()) -> Any:
     """What an asynchronous run with two actors and two inference servers has learned, during which nodes die."""
-    program = build_program(Assembly(experiment, 2), ProcessCounts(2, "async", inference=2), hold=True)
+    assembly = Assembly(experiment, 2 * GROUPS_OF_REMOTE_ACTOR)
+    program = build_program(assembly, ProcessCounts(2, "async", inference=2), hold=True)
     waiting = list(deaths)
     with program.launch() as running:
         learner = running.client("learner", on_lost="retry")

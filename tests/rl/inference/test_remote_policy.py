@@ -7,7 +7,7 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -366,3 +366,27 @@ def test_a_call_is_repeated_until_the_names_of_its_extras_are_known() -> None:
         chosen.append([(choice.action.tolist(), sorted(choice.extras)) for choice in choices])
         assert server.served()["batches"] == (4 if kind is Forgetful else 2)
     assert chosen[0] == chosen[1] and all(names for _, names in chosen[0])
+
+
+class Pair:
+    """Two servers, of which one gets all questions for actions and the other all other ones, as a busy one may."""
+
+    def __init__(self) -> None:
+        self.replicas = [InferenceServer(without_memory, Weights()), InferenceServer(without_memory, Weights())]
+
+    def __len__(self) -> int:
+        return len(self.replicas)
+
+    def __getitem__(self, index: int) -> InferenceServer:
+        return self.replicas[index]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.replicas[0 if name == "act" else 1], name)
+
+
+def test_names_of_extras_are_found_at_the_replica_that_acted() -> None:
+    pair = Pair()
+    policy = RemotePolicy(cast(InferenceServer, pair), 0, "a")
+    observation, first = np.ones((NUM_ENVS, 4), np.float32), np.ones(NUM_ENVS, np.bool_)
+    choice = policy.act(observation, first, {}, np.random.default_rng(1))
+    assert choice.extras and [server.served()["batches"] for server in pair.replicas] == [1, 0]

@@ -19,6 +19,7 @@ from ropewalk.tracking.records import (
     ArtifactKept,
     AttemptBegan,
     AttemptEnded,
+    AttemptResumed,
     CheckpointKept,
     CheckpointRemoved,
     ConfigIs,
@@ -214,6 +215,14 @@ class Records:
             AttemptRow(2, "", 0, NOW + 10, 0.0, "lost", NOW + 10, "killed by signal 9", "", 0.0),
         ]
 
+    def test_an_attempt_goes_on_from_a_checkpoint_that_it_loads_later(self, store: RunStore) -> None:
+        begin(store)
+        store.apply(of("r1", AttemptBegan(1, "h", 7, NOW), AttemptBegan(2, "h", 8, NOW + 1), AttemptResumed(2, 4.0)))
+        store.apply(of("r1", AttemptResumed(3, 9.0)))  # of no attempt
+        assert [(one.number, one.from_step) for one in store.attempts("r1")] == [(1, 0.0), (2, 4.0)]
+        store.apply(of("r1", AttemptResumed(2, 6.0), AttemptEnded(2, "done", NOW + 2)))
+        assert store.attempts("r1")[1] == AttemptRow(2, "h", 8, NOW + 1, 6.0, "done", NOW + 2, "", "", 0.0)
+
     def test_a_batch_leaves_what_its_records_leave_one_by_one(self, store: RunStore) -> None:
         records = [
             *(LabelsAre(["a", "b"]), LabelsAre(["c"], ["a"]), LabelsAre([], ["b"]), LabelsAre(["b"])),
@@ -222,6 +231,7 @@ class Records:
             *(CheckpointKept(1.0, "/c/1", 10, NOW), CheckpointKept(2.0, "/c/2", 10, NOW)),
             *(CheckpointRemoved(1.0), CheckpointRemoved(2.0), CheckpointKept(1.0, "/c/new", 11, NOW)),
             *(AttemptBegan(1, "h", 7, NOW), AttemptEnded(1, "paused", NOW + 1), AttemptBegan(2, "h", 8, NOW + 2)),
+            AttemptResumed(2, 3.0),
             *(EventHappened("one", "", NOW), NoteAdded("one", NOW), EventHappened("two", "", NOW)),
         ]
         begin(store, "whole")

@@ -85,6 +85,11 @@ def test_a_store_that_is_missing_is_named(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_a_store_that_cannot_be_made_is_not_called_missing() -> None:
+    with pytest.raises(StoreError, match=r"the store /proc/none/runs.db cannot be made or opened: .*No such file"):
+        open_store("/proc/none/runs.db")
+
+
 # --- whose it is ------------------------------------------------------------------------------------------------------
 
 

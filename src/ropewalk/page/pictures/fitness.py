@@ -65,7 +65,7 @@ def fitness(data: Mapping[str, Any], style: Style) -> Option:
 
 
 def thinned(data: Mapping[str, Any], most: int = _MOST_GENERATIONS) -> dict[str, Column]:
-    """Return the columns of the panel with at most so many rows, of six digits; the last generation stays.
+    """Return the columns of the panel, thinned to `most` rows, with values of six digits; the last generation stays.
 
     Args:
         data: of the panel.

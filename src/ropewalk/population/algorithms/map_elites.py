@@ -35,7 +35,7 @@ class MAPElites(Algorithm[Floats]):
     2.
 
     The fitness function returns `Outcome(fitness, behaviour)`, where the behaviour has one component for each range of
-    the archive. Evaluations that failed (see `evaluate(failures=..., nan=...)`), or have a fitness of minus infinity,
+    the archive. Evaluations that failed (see `evaluate(failures=...)`), or have a fitness of minus infinity,
     enter no niche.
 
     Example:

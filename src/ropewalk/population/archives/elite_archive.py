@@ -152,7 +152,7 @@ class EliteArchive(ABC):
             bad = behaviour[np.argmin(finite)].tolist()
             raise ValueError(
                 f"a behaviour is not finite: {bad}; where an evaluation has no behaviour, let its fitness be NaN, so "
-                "that the policy for NaN decides (evaluate(..., nan=...))"
+                "that the policy for NaN decides (evaluate(..., failures=FailurePolicy(nan=...)))"
             )
         return behaviour
 

@@ -15,12 +15,10 @@ class Steady(UnderWay):
     """The pacing of steady state.
 
     Args:
-        ahead: number of submitted candidates per worker; more than 1 hides the latency of the launcher.
+        ahead: number of submitted candidates per worker, 1 or more.
     """
 
-    def __init__(self, ahead: float = 1.0) -> None:
-        if ahead < 1:
-            raise ValueError(f"ahead must be at least 1 candidate for each worker, not {ahead}")
+    def __init__(self, ahead: float) -> None:
         super().__init__()
         self._ahead = ahead
         self._wanted = 0

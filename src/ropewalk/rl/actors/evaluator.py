@@ -50,46 +50,76 @@ def evaluate_policy(
     Raises:
         ValueError: an argument is less than 1.
     """
-    num_envs = num_envs if num_envs is not None else min(16, (episodes + 1) // 2)
-    if episodes < 1 or num_envs < 1 or max_steps < 1:
-        raise ValueError(
-            f"episodes is {episodes}, num_envs is {num_envs} and max_steps is {max_steps}; all are at least 1"
-        )
-    environment = make_vector(
-        factory, min(num_envs, episodes), derived_seed(seed, "evaluation"), exact=False, keeps_history=False
-    )
-    try:
-        shares, rng = _shares(episodes, environment.num_envs), generator(seed, "evaluation")
-        return _play(policy, environment, shares, rng, max_steps)
-    finally:
-        environment.close()
+    return PolicyEvaluator(factory, max_steps).scores(policy, episodes, seed=seed, num_envs=num_envs)
+
+
+class PolicyEvaluator:
+    """Plays episodes greedily, one evaluation after the other; another thread may look how far it is.
+
+    Args:
+        factory: see `evaluate_policy`.
+        max_steps: the same.
+
+    Attributes:
+        num_calls: steps that were asked of the environments so far.
+    """
+
+    def __init__(self, factory: EnvironmentFactory, max_steps: int = MAX_STEPS) -> None:
+        self._factory, self._max_steps = factory, max_steps
+        self._environment: VectorEnvironment | None = None
+        self.num_calls: int = 0
+
+    def scores(self, policy: Policy, episodes: int, *, seed: int, num_envs: int | None = None) -> NDArray[np.float64]:
+        """Return the scores of some episodes; see `evaluate_policy`."""
+        num_envs = num_envs if num_envs is not None else min(16, (episodes + 1) // 2)
+        if episodes < 1 or num_envs < 1 or self._max_steps < 1:
+            raise ValueError(
+                f"episodes is {episodes}, num_envs is {num_envs} and max_steps is {self._max_steps}; all are at least 1"
+            )
+        own_seed = derived_seed(seed, "evaluation")
+        environment = make_vector(self._factory, min(num_envs, episodes), own_seed, exact=False, keeps_history=False)
+        self._environment = environment
+        try:
+            shares, rng = _shares(episodes, environment.num_envs), generator(seed, "evaluation")
+            return self._play(policy, environment, shares, rng)
+        finally:
+            self._environment = None
+            environment.close()
+
+    def call_under_way(self) -> str:
+        """Return which call of an environment has not returned yet; "": none. For other threads."""
+        environment = self._environment
+        if environment is None:
+            return ""
+        call, comma, seed = environment.call_under_way().partition(",")
+        return call and f"{call} of an evaluation{comma}{seed}"
+
+    def _play(
+        self, policy: Policy, environment: VectorEnvironment, shares: list[int], rng: np.random.Generator
+    ) -> NDArray[np.float64]:
+        scores: list[list[float]] = [[] for _ in shares]
+        score, length = np.zeros(len(shares)), np.zeros(len(shares), np.int64)
+        observation, first = environment.reset(), np.ones(len(shares), np.bool_)
+        state: Mapping[str, Array] = policy.initial_state(len(shares))
+        while any(len(done) < share for done, share in zip(scores, shares, strict=True)):
+            choice = policy.act(observation, first, state, rng, greedy=True)
+            steps: Steps = environment.step(choice.action)
+            self.num_calls += 1
+            observation, first, state = steps.observation, ~steps.mask, choice.state
+            score += steps.reward
+            length += steps.mask
+            ended = steps.terminated | steps.truncated
+            for env in np.flatnonzero(ended | (length >= self._max_steps)).tolist():
+                if not ended[env] and len(scores[env]) < shares[env]:
+                    _tell_cut(env, len(scores[env]), float(score[env]), self._max_steps)
+                scores[env].append(float(score[env]))
+                score[env] = length[env] = 0
+        return np.array([value for done, share in zip(scores, shares, strict=True) for value in done[:share]])
 
 
 def _shares(episodes: int, num_envs: int) -> list[int]:
     """Return how many episodes each environment plays."""
     return [episodes // num_envs + (env < episodes % num_envs) for env in range(num_envs)]
-
-
-def _play(
-    policy: Policy, environment: VectorEnvironment, shares: list[int], rng: np.random.Generator, max_steps: int
-) -> NDArray[np.float64]:
-    scores: list[list[float]] = [[] for _ in shares]
-    score, length = np.zeros(len(shares)), np.zeros(len(shares), np.int64)
-    observation, first = environment.reset(), np.ones(len(shares), np.bool_)
-    state: Mapping[str, Array] = policy.initial_state(len(shares))
-    while any(len(done) < share for done, share in zip(scores, shares, strict=True)):
-        choice = policy.act(observation, first, state, rng, greedy=True)
-        steps: Steps = environment.step(choice.action)
-        observation, first, state = steps.observation, ~steps.mask, choice.state
-        score += steps.reward
-        length += steps.mask
-        ended = steps.terminated | steps.truncated
-        for env in np.flatnonzero(ended | (length >= max_steps)).tolist():
-            if not ended[env] and len(scores[env]) < shares[env]:
-                _tell_cut(env, len(scores[env]), float(score[env]), max_steps)
-            scores[env].append(float(score[env]))
-            score[env] = length[env] = 0
-    return np.array([value for done, share in zip(scores, shares, strict=True) for value in done[:share]])
 
 
 def _tell_cut(env: int, episode: int, score: float, max_steps: int) -> None:
@@ -104,4 +134,4 @@ def _tell_cut(env: int, episode: int, score: float, max_steps: int) -> None:
     )
 
 
-__all__ = ["MAX_STEPS", "evaluate_policy"]
+__all__ = ["MAX_STEPS", "PolicyEvaluator", "evaluate_policy"]

@@ -42,6 +42,8 @@ class ContinuousAgent(ReplayAgent):
         updates_per_step: number of updates for each step of an environment.
         max_grad_norm: gradients of a larger norm are scaled down to it; None: no bound.
         not_finite: whether an update with a NaN or infinite loss or gradient raises, or is skipped and counted.
+        staleness_exponent: items whose actions were chosen with weights of s versions ago (updates, or rounds in
+            lock-step) count (1 + s)^-exponent times, relative to the rest of the batch; 0: all count the same.
     """
 
     optimizer: OptimizerFactory = _DEFAULT_OPTIMIZER
@@ -57,6 +59,7 @@ class ContinuousAgent(ReplayAgent):
     updates_per_step: float = 1.0
     max_grad_norm: float | None = None
     not_finite: NotFiniteRule = "raise"
+    staleness_exponent: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work together."""

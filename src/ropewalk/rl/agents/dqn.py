@@ -77,6 +77,8 @@ class DQN(ReplayAgent):
         anneal_learning_rate: whether the learning rate falls linearly, to 0 at the end of the experiment.
         max_grad_norm: gradients of a larger norm are scaled down to it; None: no bound.
         not_finite: whether a NaN or infinite loss raises or is skipped.
+        staleness_exponent: items whose actions were chosen with weights of s versions ago (updates, or rounds in
+            lock-step) count (1 + s)^-exponent times, relative to the rest of the batch; 0: all count the same.
         discount: gamma, per step.
         n_step: steps of a transition.
         double: choose the next action by the online network and value it by the target network.
@@ -107,6 +109,7 @@ class DQN(ReplayAgent):
     anneal_learning_rate: bool = True
     max_grad_norm: float | None = 10.0
     not_finite: NotFiniteRule = "raise"
+    staleness_exponent: float = 0.0
     discount: float = 0.99
     n_step: int = 3
     double: bool = True
@@ -194,6 +197,7 @@ class DQN(ReplayAgent):
             beta=self.beta if self.prioritized else None,
             seed=seed,
             anneal=self.anneal_learning_rate,
+            staleness_exponent=self.staleness_exponent,
             double=self.double,
             huber=self.huber,
         )

@@ -48,6 +48,8 @@ class R2D2(ReplayAgent):
         anneal_learning_rate: whether the learning rate falls linearly, to 0 at the end of the experiment.
         max_grad_norm: gradients of a larger norm are scaled down to it; None: no bound. 40 in SEED RL.
         not_finite: whether a NaN or infinite loss raises or is skipped.
+        staleness_exponent: items whose actions were chosen with weights of s versions ago (updates, or rounds in
+            lock-step) count (1 + s)^-exponent times, relative to the rest of the batch; 0: all count the same.
         discount: gamma, per step.
         n_step: steps before the bootstrap.
         burn_in: rows at the begin of a sequence that only bring the recurrent state up to date.
@@ -78,6 +80,7 @@ class R2D2(ReplayAgent):
     anneal_learning_rate: bool = False
     max_grad_norm: float | None = 40.0
     not_finite: NotFiniteRule = "raise"
+    staleness_exponent: float = 0.0
     discount: float = 0.997
     n_step: int = 5
     burn_in: int = 40
@@ -143,6 +146,7 @@ class R2D2(ReplayAgent):
             beta=self.beta if self.prioritized else None,
             seed=seed,
             anneal=self.anneal_learning_rate,
+            staleness_exponent=self.staleness_exponent,
             burn_in=self.burn_in,
             n_step=self.n_step,
             discount=self.discount,

@@ -28,6 +28,7 @@ class ReplayAgent(Agent):
         max_grad_norm: gradients of a larger norm are scaled down to it; None: no bound.
         not_finite: whether an update with a NaN or infinite loss or gradient raises, or is skipped and counted.
         replay_size: number of items that replay holds; the oldest leave.
+        staleness_exponent: see `staleness_weights`.
     """
 
     items: ClassVar[str] = "transitions"
@@ -35,6 +36,7 @@ class ReplayAgent(Agent):
     max_grad_norm: float | None
     not_finite: NotFiniteRule
     replay_size: int
+    staleness_exponent: float = 0.0
 
     def check_replay(self, learning_starts: int) -> None:
         """Raise unless batches have a size of their own, and enough items fit.
@@ -46,6 +48,8 @@ class ReplayAgent(Agent):
             ValueError: they do not.
         """
         require(self, "batch_size", (self.batch_size or 0) >= 1, f"a number of {self.items}, such as 64")
+        rule = "at least 0: 1 lets items count less the older they are, 0 does not"
+        require(self, "staleness_exponent", self.staleness_exponent >= 0, rule)
         rule = f"from 1 to replay_size={self.replay_size} {self.items}, or updates would never begin"
         require(self, "learning_starts", 1 <= learning_starts <= self.replay_size, rule)
 

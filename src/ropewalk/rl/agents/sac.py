@@ -108,7 +108,9 @@ class SACLearner(ActorCriticsLearner):
             actor = make_actor(network, spec, self._distribution.size, settings.name)
             critics = Critics(network or DEFAULT_NETWORK, spec)
         scaling = ActionScaling.for_spec(spec, settings.name)
-        super().__init__(actor, critics, scaling, derived_seed(seed, "noise"), device)
+        super().__init__(
+            actor, critics, scaling, derived_seed(seed, "noise"), device, staleness_exponent=settings.staleness_exponent
+        )
         self._temperature = _Temperature(settings.temperature or settings.initial_temperature).to(self.device)
         self._target = Polyak(settings.tau)
         default = -float(spec.action_array.shape[0])
@@ -148,17 +150,18 @@ class SACLearner(ActorCriticsLearner):
                 temperature=temperature,
             )
         values = self.critics(transitions.observation, transitions.action)
-        critic_loss = losses.twin_q_loss(values[0], values[1], target).loss
+        critic_loss = losses.twin_q_loss(values[0], values[1], target, transitions.weights).loss
         self._steps["critics"].take(critic_loss, info)
 
         action, log_prob = self._distribution.rsample(self.actor(transitions.observation), self.generator)
         values = self.fixed_critics(transitions.observation, action)
-        policy_loss = losses.soft_policy_loss(values[0], values[1], log_prob, temperature)
+        policy_loss = losses.soft_policy_loss(values[0], values[1], log_prob, temperature, transitions.weights)
         self._steps["actor"].take(policy_loss, info)
         if "temperature" in self._steps:
-            self._steps["temperature"].take(
-                losses.temperature_loss(self._temperature.log, log_prob, self._target_entropy), info
+            temperature_loss = losses.temperature_loss(
+                self._temperature.log, log_prob, self._target_entropy, transitions.weights
             )
+            self._steps["temperature"].take(temperature_loss, info)
         self._target.follow(self.target_critics, self.critics, self.num_updates)
         return {
             "critic_loss": critic_loss.item(),

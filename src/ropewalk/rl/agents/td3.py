@@ -91,7 +91,9 @@ class TD3Learner(ActorCriticsLearner):
             actor = make_deterministic_actor(network, spec, settings.name)
             critics = Critics(network or DEFAULT_NETWORK, spec)
         scaling = ActionScaling.for_spec(spec, settings.name)
-        super().__init__(actor, critics, scaling, derived_seed(seed, "noise"), device)
+        super().__init__(
+            actor, critics, scaling, derived_seed(seed, "noise"), device, staleness_exponent=settings.staleness_exponent
+        )
         self._target_actor = target_of(self.actor)
         self._settings, self._target = settings, Polyak(settings.tau)
         critic_optimizer = settings.critic_optimizer or settings.optimizer
@@ -116,7 +118,8 @@ class TD3Learner(ActorCriticsLearner):
     def train(self, transitions: Transitions, info: SampleInfo) -> dict[str, float]:
         """Do an update, in the order of the module's lines; see `ActorCriticsLearner`."""
         target = self._target_values(transitions)
-        critic_loss = losses.critic_loss(self.critics(transitions.observation, transitions.action), target)
+        values = self.critics(transitions.observation, transitions.action)
+        critic_loss = losses.critic_loss(values, target, transitions.weights)
         self._steps["critics"].take(critic_loss, info)
         metrics = {"critic_loss": critic_loss.item(), "value": target.mean().item()}
         if self.num_updates % self._settings.policy_delay == 0:
@@ -124,7 +127,7 @@ class TD3Learner(ActorCriticsLearner):
             values = self.fixed_critics(transitions.observation, action)
             alpha = self._settings.cloning_alpha
             if alpha is None:
-                policy_loss = losses.policy_loss(values)
+                policy_loss = losses.policy_loss(values, transitions.weights)
             else:
                 policy_loss = losses.cloning_policy_loss(values, action, transitions.action, alpha)
             self._steps["actor"].take(policy_loss, info)

@@ -177,11 +177,17 @@ class RemotePolicy(Policy):
         while True:
             # Arrays alone travel without being pickled anew for each call; most calls are not greedy.
             arrays = server.act(rows, observation, first, True) if greedy else server.act(rows, observation, first)
-            if greedy not in self._extra_names and (names := server.extra_names(greedy)) is not None:
-                self._extra_names[greedy] = names
-            if greedy in self._extra_names:
+            if greedy in self._extra_names or self._learn_extra_names(greedy):
                 return InferenceAnswer.of(arrays, self._extra_names[greedy])
-            # It was another replica, or has died since: the call is repeated, with the same numbers.
+            # The server that answered has died since: the call is repeated, with the same numbers.
+
+    def _learn_extra_names(self, greedy: bool) -> bool:
+        """Ask each replica, since the client alone would ask the least busy one, which may never have acted."""
+        for server in self._replicas():
+            if (names := server.extra_names(greedy)) is not None:
+                self._extra_names[greedy] = names
+                return True
+        return False
 
     def _is_there(self, state: Mapping[str, Array]) -> bool:
         """Whether the server has this state, as far as this process can know."""
@@ -189,11 +195,17 @@ class RemotePolicy(Policy):
 
     def _replica(self) -> InferenceServer:
         """Return the one of several servers that has the memory of this group."""
-        num = len(cast("Sized", self._server)) if hasattr(self._server, "__len__") else 1
+        num = self._num_replicas()
         if self._kept_to is None or self._kept_to[0] != num:
-            replicas = cast("Mapping[int, InferenceServer]", self._server)
-            self._kept_to = num, self._server if num == 1 else replicas[self._keeps_to % num]
+            self._kept_to = num, self._replicas()[self._keeps_to % num]
         return self._kept_to[1]
+
+    def _num_replicas(self) -> int:
+        return len(cast("Sized", self._server)) if hasattr(self._server, "__len__") else 1
+
+    def _replicas(self) -> list[InferenceServer]:
+        num, replicas = self._num_replicas(), cast("Mapping[int, InferenceServer]", self._server)
+        return [self._server] if num == 1 else [replicas[index] for index in range(num)]
 
     def _note(self, answer: InferenceAnswer) -> None:
         version = int(answer.version[0])

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from ropewalk.rl.environments.spec import Array
@@ -16,11 +17,13 @@ from ropewalk.rl.learners.gradient_step import GradientStep
 from ropewalk.rl.learners.learner import Learner, Update
 from ropewalk.rl.learners.targets import target_of
 from ropewalk.rl.learners.transitions import Transitions, transitions_of
+from ropewalk.rl.losses.priorities import staleness_weights
 from ropewalk.rl.networks.critics import Critics
 from ropewalk.rl.networks.module_arrays import arrays_of
 from ropewalk.rl.policies.action_scaling import ActionScaling
 from ropewalk.rl.policies.canonical_policy import NUM_UPDATES
 from ropewalk.rl.replay.batch import Batch, SampleInfo
+from ropewalk.rl.variables import version_lags
 
 ModuleType = TypeVar("ModuleType", bound=nn.Module)
 
@@ -34,6 +37,7 @@ class ActorCriticsLearner(Learner):
         scaling: of the environment's actions.
         noise_seed: seeds the noise that updates draw.
         device: where the weights are.
+        staleness_exponent: see `staleness_weights`; 0: items of any age weigh the same.
 
     Attributes:
         actor: the network that policies act with.
@@ -46,7 +50,14 @@ class ActorCriticsLearner(Learner):
     """
 
     def __init__(
-        self, actor: nn.Module, critics: Critics, scaling: ActionScaling, noise_seed: int, device: str
+        self,
+        actor: nn.Module,
+        critics: Critics,
+        scaling: ActionScaling,
+        noise_seed: int,
+        device: str,
+        *,
+        staleness_exponent: float,
     ) -> None:
         self.device: torch.device = torch.device(device)
         self.actor: nn.Module = actor.to(self.device)
@@ -56,7 +67,7 @@ class ActorCriticsLearner(Learner):
         self.generator: torch.Generator = torch.Generator(self.device)
         self.generator.manual_seed(noise_seed)
         self.num_updates: int = 0
-        self._scaling = scaling
+        self._scaling, self._staleness_exponent = scaling, staleness_exponent
 
     @abstractmethod
     def train(self, transitions: Transitions, info: SampleInfo) -> dict[str, float]:
@@ -78,7 +89,10 @@ class ActorCriticsLearner(Learner):
         """Learn from one batch; see `Learner.update`."""
         del progress
         self.num_updates += 1
-        metrics = self.train(transitions_of(batch.columns, self._scaling, self.device), batch.info)
+        weights: NDArray[np.float32] | None = None
+        if self._staleness_exponent:
+            weights = staleness_weights(version_lags(self.version, batch.info.version), self._staleness_exponent)
+        metrics = self.train(transitions_of(batch.columns, self._scaling, self.device, weights), batch.info)
         skipped = sum(step.num_skipped for step in self.steps().values())
         return Update(metrics | {"skipped": float(skipped)} if skipped else metrics)
 

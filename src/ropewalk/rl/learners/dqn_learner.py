@@ -12,7 +12,7 @@ from ropewalk.rl.learners.gradient_step import GradientStep
 from ropewalk.rl.learners.targets import TargetRule
 from ropewalk.rl.learners.value_learner import BatchLoss, ValueLearner
 from ropewalk.rl.losses.distributional import categorical_losses, categorical_projection, quantile_losses
-from ropewalk.rl.losses.td import action_values, q_targets, td_loss
+from ropewalk.rl.losses.td import action_values, q_targets, td_loss, weighted_mean
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.value_distributions import CategoricalReturn, ScalarReturn
 from ropewalk.rl.schedules import LinearSchedule
@@ -34,11 +34,12 @@ class DQNLearner(ValueLearner):
 
     Args:
         network: without memory.
-        step: see `ValueLearner`, as the next four.
+        step: see `ValueLearner`, as the next five.
         target: the same.
         beta: the same.
         seed: the same.
         anneal: the same.
+        staleness_exponent: the same.
         double: whether the online network chooses the next action.
         huber: errors up to this size count squared; None: all.
     """
@@ -52,10 +53,13 @@ class DQNLearner(ValueLearner):
         beta: LinearSchedule | None,
         seed: int,
         anneal: bool,
+        staleness_exponent: float = 0.0,
         double: bool,
         huber: float | None,
     ) -> None:
-        super().__init__(network, step, target=target, beta=beta, seed=seed, anneal=anneal)
+        super().__init__(
+            network, step, target=target, beta=beta, seed=seed, anneal=anneal, staleness_exponent=staleness_exponent
+        )
         self._double, self._huber = double, huber
 
     def evaluate(self, columns: Mapping[str, Array], weights: Tensor | None) -> BatchLoss:
@@ -81,7 +85,7 @@ class DQNLearner(ValueLearner):
             losses = quantile_losses(chosen, targets, self._huber or 0.0)
             priorities = losses.detach()
         value = returns.mean(chosen.detach()).mean()
-        return BatchLoss((losses if weights is None else losses * weights).mean(), priorities, {"value": value})
+        return BatchLoss(weighted_mean(losses, weights), priorities, {"value": value})
 
 
 def _categorical(

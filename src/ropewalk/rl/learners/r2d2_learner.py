@@ -39,11 +39,12 @@ class R2D2Learner(ValueLearner):
 
     Args:
         network: with memory or without.
-        step: see `ValueLearner`, as the next four.
+        step: see `ValueLearner`, as the next five.
         target: the same.
         beta: the same.
         seed: the same.
         anneal: the same.
+        staleness_exponent: the same.
         burn_in: rows that only bring the recurrent state up to date.
         n_step: n, steps before the bootstrap.
         discount: gamma, per step.
@@ -60,13 +61,16 @@ class R2D2Learner(ValueLearner):
         beta: LinearSchedule | None,
         seed: int,
         anneal: bool,
+        staleness_exponent: float = 0.0,
         burn_in: int,
         n_step: int,
         discount: float,
         rescaling: float | None,
         eta: float,
     ) -> None:
-        super().__init__(network, step, target=target, beta=beta, seed=seed, anneal=anneal)
+        super().__init__(
+            network, step, target=target, beta=beta, seed=seed, anneal=anneal, staleness_exponent=staleness_exponent
+        )
         self._burn_in, self._n_step = burn_in, n_step
         self._discount, self._rescaling, self._eta = discount, rescaling, eta
 

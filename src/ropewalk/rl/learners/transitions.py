@@ -24,6 +24,7 @@ class Transitions:
         reward: over n steps, shape (B,).
         discount: the complete factor of the bootstrap value, shape (B,).
         next_observation: shape (B, ...).
+        weights: what each counts in means, shape (B,); None: all count 1.
     """
 
     observation: ObservationTensor
@@ -31,16 +32,20 @@ class Transitions:
     reward: Tensor
     discount: Tensor
     next_observation: ObservationTensor
+    weights: Tensor | None = None
 
 
-def transitions_of(columns: Mapping[str, Array], scaling: ActionScaling, device: torch.device) -> Transitions:
-    """Return the columns of a batch, as `NStepAdder` makes them, as tensors on a device."""
+def transitions_of(
+    columns: Mapping[str, Array], scaling: ActionScaling, device: torch.device, weights: Array | None = None
+) -> Transitions:
+    """Return the columns of a batch, as `NStepAdder` makes them, and weights as tensors on a device."""
     return Transitions(
         observation=observation_tensor(columns, "observation", device),
         action=torch.as_tensor(scaling.to_canonical(columns["action"]), device=device),
         reward=as_tensor(columns["reward"], device),
         discount=as_tensor(columns["discount"], device),
         next_observation=observation_tensor(columns, "next_observation", device),
+        weights=None if weights is None else as_tensor(weights, device),
     )
 
 

@@ -2,7 +2,7 @@
 
 An agent says what a batch costs (`evaluate`); one update is then
 
-    importance weights ─▶ noise ─▶ evaluate ─▶ gradient step ─▶ target network ─▶ new priorities
+    weights of items ─▶ noise ─▶ evaluate ─▶ gradient step ─▶ target network ─▶ new priorities
 
 The noise of noisy layers follows from the seed and the number of the update, so that there is no generator to save.
 """
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ropewalk.rl.environments.spec import Array
@@ -24,14 +25,15 @@ from ropewalk.rl.learners.gradient_step import GradientStep
 from ropewalk.rl.learners.learner import Learner, Update
 from ropewalk.rl.learners.targets import TargetRule, target_of
 from ropewalk.rl.learners.transitions import as_tensor, observation_tensor
-from ropewalk.rl.losses.priorities import importance_weights
+from ropewalk.rl.losses.priorities import importance_weights, staleness_weights
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.module_arrays import arrays_of
 from ropewalk.rl.networks.noisy import NoisyLinear, draw_noise
 from ropewalk.rl.networks.torso import ObservationTensor
-from ropewalk.rl.replay.batch import Batch
+from ropewalk.rl.replay.batch import Batch, SampleInfo
 from ropewalk.rl.schedules import LinearSchedule
 from ropewalk.rl.seeds import derived_seed
+from ropewalk.rl.variables import version_lags
 
 LEAST_PRIORITY = 1e-6
 """Is added to priorities, so that no item becomes impossible to draw (Schaul 2016, section 3.3)."""
@@ -62,6 +64,7 @@ class ValueLearner(Learner):
         beta: the exponent of importance weights; None: all items weigh 1.
         seed: for the noise of noisy layers.
         anneal: whether the learning rate falls linearly, to 0 at the end of the experiment.
+        staleness_exponent: see `staleness_weights`; 0: items of any age weigh the same.
 
     Attributes:
         num_updates: updates that were done, those that were skipped included.
@@ -76,12 +79,13 @@ class ValueLearner(Learner):
         beta: LinearSchedule | None,
         seed: int,
         anneal: bool = False,
+        staleness_exponent: float = 0.0,
     ) -> None:
         self.network: ActionValueNetwork = network
         self.target_network: ActionValueNetwork = target_of(network)
         self.num_updates: int = 0
         self._step, self._target, self._beta, self._seed = step, target, beta, seed
-        self._anneal = anneal
+        self._anneal, self._staleness_exponent = anneal, staleness_exponent
         self._noisy = any(isinstance(layer, NoisyLinear) for layer in network.modules())
         self._device = next(network.parameters()).device
 
@@ -91,7 +95,7 @@ class ValueLearner(Learner):
 
         Args:
             columns: of the batch.
-            weights: importance weights of the items, shape (B,); None: all are 1.
+            weights: of the items, shape (B,); None: all are 1.
         """
 
     def update(self, batch: Batch, progress: float) -> Update:
@@ -104,12 +108,9 @@ class ValueLearner(Learner):
             draw_noise(self.network, noise)
             draw_noise(self.target_network, noise)
         metrics: dict[str, float] = {}
-        weights = None
         if self._beta is not None:
             metrics["beta"] = self._beta.at(progress)
-            info = batch.info
-            weights = self.tensor(importance_weights(info.probability, info.table_size, metrics["beta"]))
-        evaluated = self.evaluate(batch.columns, weights)
+        evaluated = self.evaluate(batch.columns, self._weights(batch.info, metrics.get("beta")))
         if self._anneal:
             self._step.scale_learning_rate(1 - progress)
         skipped = self._step.num_skipped
@@ -121,6 +122,16 @@ class ValueLearner(Learner):
         if self._step.num_skipped > skipped:
             return Update(metrics)
         return Update(metrics, evaluated.priorities.cpu().numpy().astype(np.float64) + LEAST_PRIORITY)
+
+    def _weights(self, info: SampleInfo, beta: float | None) -> Tensor | None:
+        """Return what the items of a batch count in its loss, shape (B,); None: all count 1."""
+        weights: NDArray[np.float32] | None = None
+        if beta is not None:
+            weights = importance_weights(info.probability, info.table_size, beta)
+        if self._staleness_exponent:
+            stale = staleness_weights(version_lags(self.version, info.version), self._staleness_exponent)
+            weights = stale if weights is None else weights * stale
+        return None if weights is None else self.tensor(weights)
 
     def gradient_steps(self) -> Sequence[GradientStep]:
         """See `Learner`."""

@@ -1,4 +1,4 @@
-"""Weights and priorities of prioritized replay.
+"""Weights of sampled items, and priorities of prioritized replay.
 
 Schaul et al.: Prioritized Experience Replay, 2016 (https://arxiv.org/abs/1511.05952), section 3.4; priorities of
 sequences as in Kapturowski et al.: Recurrent Experience Replay in Distributed Reinforcement Learning (R2D2), 2019,
@@ -25,6 +25,20 @@ def importance_weights(probability: NDArray[np.float64], table_size: int, beta: 
     return (weights / weights.max()).astype(np.float32)
 
 
+def staleness_weights(lags: NDArray[np.int64], exponent: float) -> NDArray[np.float32]:
+    """Return (1 + lag)^-exponent, divided by the mean of the batch: old experience counts less.
+
+    In the mean over batches a gradient with these weights is the one of items drawn with probability proportional to
+    (1 + lag)^-exponent, as TorchRL's `StalenessAwareSampler` draws them with the exponent 1.
+
+    Args:
+        lags: by how many versions the weights that chose the actions are behind, shape (B,).
+        exponent: 0: all items weigh 1.
+    """
+    weights = (1.0 + lags) ** -exponent
+    return (weights / weights.mean()).astype(np.float32)
+
+
 @torch.no_grad()
 def sequence_priorities(td_errors: Tensor, mask: Tensor, eta: float = 0.9) -> Tensor:
     """Return eta max |td| + (1 - eta) mean |td| of each sequence, shape (B,); 0 where no step counts.
@@ -38,4 +52,4 @@ def sequence_priorities(td_errors: Tensor, mask: Tensor, eta: float = 0.9) -> Te
     return eta * sizes.amax(0) + (1 - eta) * sizes.sum(0) / mask.sum(0).clamp(min=1)
 
 
-__all__ = ["importance_weights", "sequence_priorities"]
+__all__ = ["importance_weights", "sequence_priorities", "staleness_weights"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ropewalk.rl.losses.td import TDLoss
+from ropewalk.rl.losses.td import TDLoss, weighted_mean
 
 
 @torch.no_grad()
@@ -35,38 +35,44 @@ def soft_targets(
     return reward + discount * (torch.minimum(next_q1, next_q2) - temperature * next_log_prob)
 
 
-def twin_q_loss(q1: Tensor, q2: Tensor, targets: Tensor) -> TDLoss:
+def twin_q_loss(q1: Tensor, q2: Tensor, targets: Tensor, weights: Tensor | None = None) -> TDLoss:
     """Return the sum of half the mean squared errors of both networks; its errors are the mean of theirs.
 
     Args:
         q1: of the first network, for the actions taken, shape (B,).
         q2: of the second network, shape (B,).
         targets: shape (B,); no gradient flows to them.
+        weights: see `weighted_mean`.
     """
     first, second = targets.detach() - q1, targets.detach() - q2
     losses = 0.5 * (first.square() + second.square())
-    return TDLoss(losses.mean(), (0.5 * (first + second)).detach())
+    return TDLoss(weighted_mean(losses, weights), (0.5 * (first + second)).detach())
 
 
-def soft_policy_loss(q1: Tensor, q2: Tensor, log_prob: Tensor, temperature: Tensor | float) -> Tensor:
+def soft_policy_loss(
+    q1: Tensor, q2: Tensor, log_prob: Tensor, temperature: Tensor | float, weights: Tensor | None = None
+) -> Tensor:
     """Return the mean of temperature log pi(a|x) - min(Q1, Q2), for actions drawn with gradient (`rsample`).
 
-    No gradient flows to the temperature.
+    No gradient flows to the temperature. Weights: see `weighted_mean`.
     """
     if isinstance(temperature, Tensor):
         temperature = temperature.detach()
-    return (temperature * log_prob - torch.minimum(q1, q2)).mean()
+    return weighted_mean(temperature * log_prob - torch.minimum(q1, q2), weights)
 
 
-def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
+def temperature_loss(
+    log_temperature: Tensor, log_prob: Tensor, target_entropy: float, weights: Tensor | None = None
+) -> Tensor:
     """Return the loss whose gradient raises the temperature where the entropy is below its target.
 
     Args:
         log_temperature: scalar, the logarithm, which is what is learned.
         log_prob: of actions drawn by the policy, shape (B,); no gradient flows to it.
         target_entropy: in nats; the usual one is -(number of components).
+        weights: see `weighted_mean`.
     """
-    return -(log_temperature.exp() * (log_prob.detach() + target_entropy)).mean()
+    return -weighted_mean(log_temperature.exp() * (log_prob.detach() + target_entropy), weights)
 
 
 __all__ = ["soft_policy_loss", "soft_targets", "temperature_loss", "twin_q_loss"]

@@ -28,6 +28,11 @@ class TDLoss:
     td_errors: Tensor
 
 
+def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean of losses times weights, both of shape (B,); None: all weigh 1."""
+    return (losses if weights is None else losses * weights).mean()
+
+
 @torch.no_grad()
 def q_targets(reward: Tensor, discount: Tensor, next_q: Tensor, next_online_q: Tensor | None = None) -> Tensor:
     """Return reward + discount Q'(x', a'), shape (B,).
@@ -67,7 +72,7 @@ def td_loss(values: Tensor, targets: Tensor, weights: Tensor | None = None, *, d
     """
     errors = targets.detach() - values
     losses = huber(errors, delta)
-    return TDLoss((losses if weights is None else losses * weights).mean(), errors.detach())
+    return TDLoss(weighted_mean(losses, weights), errors.detach())
 
 
 def sequence_td_loss(
@@ -113,7 +118,7 @@ def sequence_td_loss(
         targets = returns if eps is None else rescaled(returns, eps)
     errors = torch.where(mask[:-1], targets - action_values(q[:-1], action[:-1]), 0.0)
     losses = 0.5 * errors.square().sum(0)
-    return TDLoss((losses if weights is None else losses * weights).mean(), errors.detach())
+    return TDLoss(weighted_mean(losses, weights), errors.detach())
 
 
-__all__ = ["TDLoss", "action_values", "huber", "q_targets", "sequence_td_loss", "td_loss"]
+__all__ = ["TDLoss", "action_values", "huber", "q_targets", "sequence_td_loss", "td_loss", "weighted_mean"]

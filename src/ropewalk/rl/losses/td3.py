@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ropewalk.rl.losses.td import weighted_mean
+
 
 def smoothed_action(action: Tensor, noise: Tensor, clip: float) -> Tensor:
     """Return the target policy's action with clipped noise, within the canonical bounds (equation 14).
@@ -30,23 +32,25 @@ def clipped_double_target(reward: Tensor, discount: Tensor, next_values: Tensor)
     return reward + discount * next_values.amin(dim=0)
 
 
-def critic_loss(values: Tensor, target: Tensor) -> Tensor:
+def critic_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
     """Return the mean squared error of each critic, summed over critics.
 
     Args:
         values: Q_c(x, a), shape (C, B).
         target: no gradient flows into it; shape (B,).
+        weights: see `weighted_mean`.
     """
-    return (values - target.detach()).square().mean(dim=1).sum()
+    return weighted_mean((values - target.detach()).square().sum(dim=0), weights)
 
 
-def policy_loss(values: Tensor) -> Tensor:
+def policy_loss(values: Tensor, weights: Tensor | None = None) -> Tensor:
     """Return the mean of -Q_1(x, pi(x)): the deterministic policy gradient of the first critic.
 
     Args:
         values: Q_c(x, pi(x)), shape (C, B).
+        weights: see `weighted_mean`.
     """
-    return -values[0].mean()
+    return -weighted_mean(values[0], weights)
 
 
 def cloning_policy_loss(values: Tensor, action: Tensor, recorded: Tensor, alpha: float) -> Tensor:

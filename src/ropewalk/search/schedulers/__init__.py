@@ -68,6 +68,8 @@ def make_scheduler(wanted: str | Scheduler | PopulationTraining, **options: Any)
         if options:
             raise SearchInvalid(f"{wanted!r} is configured already; it takes no {', '.join(options)}")
         return wanted
+    if not isinstance(wanted, str):
+        raise SearchInvalid(f"scheduler= is a name, or an object such as ASHA(R=81), not {wanted!r:.80}")
     return (_POPULATIONS if wanted == _POPULATION else SCHEDULERS).make(wanted, options)
 
 

@@ -25,6 +25,7 @@ from ropewalk.tracking.records import (
     ArtifactKept,
     AttemptBegan,
     AttemptEnded,
+    AttemptResumed,
     CheckpointKept,
     CheckpointRemoved,
     ConfigIs,
@@ -77,6 +78,11 @@ _CONFIGS = (
 _REMOVE_LABEL = delete(LABELS).where(LABELS.c.run == bindparam("of_run"), LABELS.c.label == bindparam("of_label"))
 _REMOVE_CHECKPOINT = delete(CHECKPOINTS).where(
     CHECKPOINTS.c.run == bindparam("of_run"), CHECKPOINTS.c.step == bindparam("of_step")
+)
+_SET_FROM_STEP = (
+    update(ATTEMPTS)
+    .where(ATTEMPTS.c.run == bindparam("of_run"), ATTEMPTS.c.number == bindparam("of_number"))
+    .values(from_step=bindparam("new_step"))
 )
 
 Received = Sequence[tuple[str, Any]]
@@ -310,7 +316,14 @@ def _note_attempts(connection: Connection, records: Received) -> None:
         for run, record in records
         if isinstance(record, AttemptEnded)
     ]
+    resumed = [
+        {"of_run": run, "of_number": record.number, "new_step": to_number(record.from_step)}
+        for run, record in records
+        if isinstance(record, AttemptResumed)
+    ]
     _put(connection, ATTEMPTS, ("run", "number"), began)  # every attempt begins before it ends
+    if resumed:
+        connection.execute(_SET_FROM_STEP, resumed)
     _put(connection, ATTEMPTS, ("run", "number"), ended, only_new=("host", "pid", "began", "from_step"))
 
 
@@ -366,6 +379,7 @@ _HANDLERS: dict[type, Callable[[Connection, Received], None]] = {
     CheckpointRemoved: _keep_checkpoints,
     AttemptBegan: _note_attempts,
     AttemptEnded: _note_attempts,
+    AttemptResumed: _note_attempts,
     EventHappened: _tell,
 }
 """A function may take several kinds, if the order of their records counts."""

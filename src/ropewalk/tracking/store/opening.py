@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError
 from ropewalk import settings
 from ropewalk.atomic_files import open_new_file
 from ropewalk.errors import FileNotTrusted, StoreCorrupt, StoreError, StoreMissing
+from ropewalk.setting_values import data_folder
 from ropewalk.tracking.journal import recover
 from ropewalk.tracking.store.databases import file_engine, server_engine
 from ropewalk.tracking.store.migrating import migrate
@@ -89,11 +90,11 @@ def _open_file(path: Path, *, create: bool) -> RunStore:
                 with contextlib.suppress(FileExistsError):  # another process has made it
                     open_new_file(path).close()
             real = Path(check_unopened(path))
-    except FileNotFoundError as error:
-        raise StoreMissing(f"there is no store at {where} yet; the first run makes it", where=where) from error
     except FileNotTrusted:
         raise
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and not create:
+            raise StoreMissing(f"there is no store at {where} yet; the first run makes it", where=where) from error
         raise StoreError(f"the store {where} cannot be made or opened: {error}", where=where) from error
     if 0 < real.stat().st_size < _LEAST_BYTES:  # SQLite would take it for a new one
         size = real.stat().st_size
@@ -119,4 +120,4 @@ def _open_server(url: URL) -> RunStore:
     except BaseException:
         engine.dispose()
         raise
-    return RunStore(engine, where, folder=settings.data_folder(os.environ) / "runs")
+    return RunStore(engine, where, folder=data_folder(os.environ) / "runs")

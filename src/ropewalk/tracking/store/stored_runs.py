@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Engine, Executable, Select, case, func, select, text
+from sqlalchemy import Engine, Executable, Select, bindparam, case, func, select, text
 
 from ropewalk.quantities import counted
 from ropewalk.tracking.records import RUNNING
@@ -46,6 +46,12 @@ _SHOWN_RUNS = 20
 """The latest runs, which a notebook shows of a store."""
 _FEW = 500
 """Up to this number of runs, a query names them; above, it reads the rows of all runs, which is faster."""
+# Made once, because every run asks for it twice a second, and making it takes as long as executing it.
+_OPEN_REQUESTS = (
+    select(REQUESTS)
+    .where(REQUESTS.c.run.in_(bindparam("runs", expanding=True)), REQUESTS.c.answered.is_(None))
+    .order_by(REQUESTS.c.number)
+)
 
 
 class StoredRuns:
@@ -221,8 +227,7 @@ class StoredRuns:
 
     def requests(self, runs: Collection[str]) -> list[RequestRow]:
         """Return the open requests to runs, the oldest one first; their owner asks for them every half second."""
-        open_ones = select(REQUESTS).where(REQUESTS.c.run.in_(runs), REQUESTS.c.answered.is_(None))
-        return [_to_request(row) for row in self._rows(open_ones.order_by(REQUESTS.c.number))]
+        return [_to_request(row) for row in self._rows(_OPEN_REQUESTS, {"runs": list(runs)})]
 
     def requested(self, number: int) -> RequestRow | None:
         """Return a request with its answer; None if there is no such request, or its run was deleted."""
@@ -255,9 +260,9 @@ class StoredRuns:
         latest = self.runs(order="-created", archived=None, limit=_SHOWN_RUNS)
         return html_of_runs(latest, self.where, self._num_runs())
 
-    def _rows(self, query: Executable) -> Sequence[Any]:
+    def _rows(self, query: Executable, values: Mapping[str, Any] | None = None) -> Sequence[Any]:
         with reading(self._engine, self.where) as connection:
-            return connection.execute(query).all()
+            return connection.execute(query, values).all()
 
 
 def _to_request(row: Any) -> RequestRow:
