@@ -31,7 +31,7 @@ def calls(client: Any, count: int) -> None:
 
 
 def grown_bytes(tmp_path: Path, warm_up: int, count: int) -> tuple[int, int]:
-    """By how much this process and the serving one have grown over so many calls."""
+    """By how much this process and the serving one have grown over `count` calls."""
     with far(tmp_path) as (process, _end, client):
         both = [psutil.Process(), psutil.Process(process.process.pid)]
         calls(client, warm_up)

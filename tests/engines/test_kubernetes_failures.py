@@ -478,15 +478,6 @@ def test_a_node_is_not_avoided_if_there_is_no_other_or_a_job_has_ended_on_it(
     engine.cancel([*ids, new])
 
 
-def test_a_job_that_uses_more_memory_than_it_asked_for(engine: KubernetesEngine) -> None:
-    spec = JobSpec([sys.executable, "-c", "x = bytearray(300 << 20)\nimport time; time.sleep(600)"],
-                   resources=Resources(memory="100Mi"))  # fmt: skip
-    id = engine.submit(spec, 1, "run", "a")[0]
-    status = status_when(engine, id, "OOMKilled")
-    assert (status.state, status.exit_code) == (JobState.ENDED, -9)
-    assert "ask for more" in status.reason
-
-
 def test_an_evicted_job(kubernetes: Cluster, engine: KubernetesEngine) -> None:
     id = engine.submit(SLEEP, 1, "run", "a")[0]
     wait_for(lambda: is_running(engine, id), "it to run")

@@ -247,7 +247,7 @@ def test_where_no_more_hosts_may_come_what_has_no_room_is_placed_all_the_same(sc
 def test_leases_are_looked_at_five_times_each_and_when_the_first_one_ends(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Ten looks in each second were a third of what an idle launcher costs.
+    # Ten looks in each second were a quarter of what an idle launcher of five agents cost.
     scene.fleet._home = replace(scene.fleet._home, settings=load({"lease_s": 10.0}, {}, []))
     agents = up(scene, Share(1, CPU), Share(1, CPU))
     now = time.monotonic()
