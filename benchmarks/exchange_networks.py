@@ -38,7 +38,7 @@ from ropewalk.exchange.presets import cgd, no_error_correction
 
 NUM_WORKERS = 4
 BATCH = 32
-#: The training loss is looked at so often; a number of steps is a multiple of it.
+#: Steps between two looks at the training loss; a number of steps is a multiple of it.
 EVERY = 5
 
 

@@ -145,7 +145,7 @@ def emulated(
     shares: Sequence[float],
     micro_batches: int = 32,
 ) -> Job:
-    """A sleeping layer for each stage: F, I and W take so many milliseconds each, times its share; 1 MB activations."""
+    """A sleeping layer for each stage: F, I and W take `milliseconds` each, times its share; 1 MB activations."""
     make = functools.partial(_sleeping, milliseconds / 1e3, tuple(shares), micro_batches)
     return Job(make, tuple(range(1, len(shares))), schedule, micro_batches, len(shares))
 

@@ -64,7 +64,9 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="PROFILE", help="names of profiles; all by default")
     parser.add_argument("--profiles", type=pathlib.Path, metavar="FOLDER", default=FOLDER, help="where they lie")
     parser.add_argument("--partitioners", nargs="+", choices=PARTITIONERS, default=PARTITIONERS, help="both by default")
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="the least of so many times counts")
+    parser.add_argument(
+        "--repeats", type=int, default=3, metavar="N", help="number of repetitions, of which the fastest counts"
+    )
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all numbers as JSON")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the tables for planner.md")
     options = parser.parse_args()

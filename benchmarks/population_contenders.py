@@ -218,7 +218,7 @@ Contender = Ours | ByHand
 
 @contextmanager
 def opened(job: Callable[[], Job], workers: Mapping[str, int]) -> Generator[dict[str, Contender]]:
-    """Those contenders that are installed, with so many workers each, started and warm."""
+    """Those contenders that are installed, with a number of workers each, started and warm."""
     work.table()  # workers that are forked shall have it
     with ExitStack() as stack:
         running: dict[str, Contender] = {}

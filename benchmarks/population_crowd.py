@@ -85,7 +85,7 @@ def crowd(num_workers: int, num_hosts: int | None = None) -> Generator[rw.Sessio
 
 
 def use_descriptors(num: int) -> None:
-    """Let this process have so many files and sockets open, as far as it may.
+    """Let this process have `num` files and sockets open, as far as it may.
 
     Raises:
         OSError: it may not.

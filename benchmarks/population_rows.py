@@ -67,7 +67,7 @@ Row = Callable[[Bench], Iterator[Line]]
 
 
 def in_turn(contenders: Mapping[str, Contender], blocks: int, iterations: int) -> dict[str, list[Took]]:
-    """What blocks of so many iterations took each contender."""
+    """What blocks of `iterations` took each contender."""
     seen: dict[str, list[Took]] = {name: [] for name in contenders}
     for block in range(blocks):
         for name in list(contenders)[:: -1 if block % 2 else 1]:

@@ -27,7 +27,7 @@ def rest(duration_s: float) -> float:
 
 
 def sphere(duration_s: float, x: Vector) -> float:
-    """An evaluation whose simulation takes so long."""
+    """An evaluation whose simulation takes `duration_s`."""
     sleep(duration_s)
     return -float(x @ x)
 

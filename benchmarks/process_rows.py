@@ -225,7 +225,7 @@ class Flow:
         self.consumers = [join(name, queue=ends[1]) for _ in range(each)]
 
     def rate(self, kind: str, size_bytes: int, count: int) -> float:
-        """Messages a second, from the first `put` to the last `get`, where each producer puts so many."""
+        """Messages a second, from the first `put` to the last `get`, where each producer puts `count` of them."""
         for consumer in self.consumers:
             consumer.tell(parties.get, count)
         time.sleep(0.02)  # they wait by now

@@ -21,7 +21,7 @@ ROUNDS = 3
 
 
 def sizes(bench: Bench) -> tuple[int, int, int]:
-    """Steps, of which so many are not measured, and rounds."""
+    """Steps, the number of the first ones that are not measured, and rounds."""
     return (24_000, 4_000, 1) if bench.quick else (STEPS, WARM_UP, ROUNDS)
 
 

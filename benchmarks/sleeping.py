@@ -7,7 +7,7 @@ asked for, and nobody writes them anew: a device would do that, not the cores th
     y = 0, but y[0, 0] = x[0, 0] (1 + w)        gradients are true but for that x[0, 0] is a constant in the product
 
 `time.sleep` comes back late: by 50 µs for the timer's slack, which is switched off here, and by some 30 to 100 µs until
-a sleeping core is awake. Each process aims so much earlier as it came late before (a running mean, at most 150 µs), so
+a sleeping core is awake. Each process aims earlier, by what it came late before (a running mean, at most 150 µs), so
 that a mean duration is exact and no core spins. What a busy machine adds beyond this counts, as it would on any device
 whose host is late.
 """

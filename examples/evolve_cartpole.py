@@ -181,7 +181,7 @@ def read_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Evolve a policy for CartPole over a Ropewalk pool.")
     parser.add_argument("--workers", type=int, help="size of the pool (default: the usable CPUs)")
     parser.add_argument("--seed", type=int, default=0, help="decides the whole run (default: 0)")
-    parser.add_argument("--generations", type=int, default=100, help="give up after so many (default: 100)")
+    parser.add_argument("--generations", type=int, default=100, help="give up after this number (default: 100)")
     parser.add_argument("--population", type=int, default=256, help="policies per generation, even (default: 256)")
     parser.add_argument("--kill-workers", action="store_true", help="kill a worker every second while it learns")
     parser.add_argument("--picture", default="learning_curve.png", help="where to draw the learning curve, '' for none")

@@ -29,7 +29,7 @@ def peak(x: float) -> float:
 
 
 def sample(executor: rw.Executor, num_points: int) -> Any:
-    """A learner that knows the function at so many points at least."""
+    """A learner that knows the function at `num_points` points at least."""
     learner: Any = adaptive.Learner1D(peak, bounds=(-1, 1))  # pyright: ignore[reportArgumentType]  # it types `Real`
     adaptive.BlockingRunner(learner, npoints_goal=num_points, executor=executor)
     return learner

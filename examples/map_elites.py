@@ -63,6 +63,6 @@ if __name__ == "__main__":
     parser.add_argument("--generations", type=int, default=60)
     parser.add_argument("--population", type=int, default=200)
     parser.add_argument("--joints", type=int, default=12)
-    parser.add_argument("--niches", type=int, default=0, help="so many Voronoi cells in place of a grid")
+    parser.add_argument("--niches", type=int, default=0, help="number of Voronoi cells, in place of a grid")
     parser.add_argument("--picture", default="arm.png", help="where to draw the heat map, '' for none")
     main(**vars(parser.parse_args()))

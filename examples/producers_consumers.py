@@ -60,7 +60,7 @@ class BoundedQueue:
 
     @rw.concurrent(2)
     def wait_until_done(self, num_items: int) -> tuple[int, float]:
-        """Wait for so many items; returns the most that ever lay here, and the seconds that producers waited."""
+        """Wait for a number of items; returns the most that ever lay here, and the seconds that producers waited."""
         with self._changed:
             rw.wait_for(self._changed, lambda: self._num_done >= num_items)
             return self._deepest, self._waited_s

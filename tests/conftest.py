@@ -146,7 +146,7 @@ def pytest_collection_finish() -> None:
 
 
 _MANY_OBJECTS = 50_000
-"""A look through so many for garbage takes 5 ms of CPU time, which is what most tests take as a whole."""
+"""A look through this number for garbage takes 5 ms of CPU time, which is what most tests take as a whole."""
 
 
 @pytest.fixture(scope="module", autouse=True)

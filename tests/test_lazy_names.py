@@ -160,3 +160,13 @@ def test_importing_needs_not_even_typing() -> None:
     ran = subprocess.run([sys.executable, "-S", "-c", f"import sys; sys.path[:] = {sys.path!r}\n{code}"],
                          check=True, capture_output=True, text=True)  # fmt: skip
     assert ran.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"), [("Trainer", "torch", "torch"), ("track", "sqlalchemy", "tracking")]
+)
+def test_a_name_whose_package_is_not_installed_says_how_to_install_it(name: str, package: str, extra: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; import ropewalk; ropewalk.{name}"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"ropewalk.{name} needs {package}: pip install 'ropewalk[{extra}]'" in done.stderr

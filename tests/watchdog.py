@@ -32,13 +32,13 @@ from typing import Any
 import pytest
 
 SILENT_S = 300.0
-"""Second line of defence: so long after the time of its last test a process prints where it stands, from C."""
+"""Second line of defence: this time after that of its last test a process prints where it stands, from C."""
 _RENEWED_S = 30.0
 """How often that is put off: pytest does so for each test, which takes the start and the end of a thread."""
 
 AGAIN_S = 10.0
 LAST_S = 90.0
-"""After so long past its time, a process whose test does not end is ended."""
+"""A process whose test does not end is ended this time after its own."""
 
 _END = 70
 

@@ -20,7 +20,17 @@ if sys.platform != "linux":
         "Use a Linux machine, container or virtual machine; on Windows, WSL 2"
     )
 
-_lazy = LazyNames(globals(), {"sqlalchemy": "tracking", "optuna": "search", "scipy": "search", "matplotlib": "search"})
+_lazy = LazyNames(
+    globals(),
+    {
+        "sqlalchemy": "tracking",
+        "optuna": "search",
+        "scipy": "search",
+        "matplotlib": "search",
+        "torch": "torch",
+        "safetensors": "torch",
+    },
+)
 
 with _lazy:
     from multiprocessing import AuthenticationError as AuthenticationError

@@ -335,7 +335,7 @@ def test_a_link_that_ends_in_the_middle_of_a_large_frame_loses_its_call_only(tmp
 
 
 class Proxy:
-    """Passes bytes between a client and a unix socket until so many have passed towards the server."""
+    """Passes bytes between a client and a unix socket until a number of them have passed towards the server."""
 
     def __init__(self, path: str, target: str) -> None:
         self.bytes_left = 1 << 40

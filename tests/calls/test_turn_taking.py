@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Generator
@@ -17,6 +18,7 @@ from ropewalk.calls.remote_stream import STREAM_CREDIT
 from ropewalk.calls.streams import ServedGenerator
 from ropewalk.calls.waits import waiting_calls
 from ropewalk.errors import CallCycle, DeadlineExceeded, ServiceLost
+from ropewalk.transport.streams.plain import PlainStream
 from tests.calls.ends import End, ends, num_memory_files, until
 from tests.calls.objects import Relay, Target
 from tests.patience import PATIENCE_S
@@ -368,6 +370,35 @@ def test_a_stream_is_sent_no_faster_than_it_is_read(client: Any, target: Target)
         assert client.echo(1) == 1 and target.count == ahead, "it ran ahead of its reader"
         assert [next(stream) for _ in range(8)] == list(range(num_read + 1, num_read + 9))
     del stream
+    until(lambda: closings(target) == 1)
+
+
+@pytest.mark.timeout(120)
+def test_a_stream_may_be_collected_while_its_link_sends(
+    client: Any, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector runs in the middle of whatever a thread does, also where that holds the lock of the link."""
+    collected: list[int] = []
+
+    def sending(stream: PlainStream, data: bytes) -> int:
+        if not collected:
+            collected.append(0)
+            collected.append(gc.collect())
+        return send_bytes(stream, data)
+
+    send_bytes = PlainStream.send_bytes
+    stream: Any = client.items(100_000)
+    assert next(stream) == 0
+    cycle = [stream]
+    cycle.append(cycle)
+    gc.disable()
+    try:
+        del stream, cycle
+        monkeypatch.setattr(PlainStream, "send_bytes", sending)
+        assert client.echo(1) == 1
+    finally:
+        gc.enable()
+    assert collected
     until(lambda: closings(target) == 1)
 
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from ropewalk.cli import app
 from ropewalk.cli.search import parse_part
 from ropewalk.errors import SearchInvalid
+from ropewalk.tracking import open_store
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -49,6 +50,11 @@ def test_a_search_prints_its_trials_as_json(folder: Path) -> None:
     records = json.loads(output)
     assert [record["state"] for record in records] == ["done", "done"]
     assert all(record["best"] == 3 * record["config.x"] for record in records)
+    with open_store() as store:  # the code that is kept is that of the function, and not of this command
+        (search,) = store.runs(kind="search")
+        facts, kept = store.facts(search.id), store.artifacts(search.id)
+    assert (facts["script"], facts["git"]) == (str(folder / "train_cli.py"), {})
+    assert [(one.name, Path(one.path).read_text()) for one in kept] == [("code/train_cli.py", TRAIN)]
 
 
 def test_a_search_prints_a_table_and_takes_options_of_scheduler_and_sampler(folder: Path) -> None:

@@ -33,7 +33,7 @@ FOLDER = Path(__file__).parent
 MARK = "CONFORMANCE_BATCH"
 LIMIT_S = PATIENCE_S  # of one test
 MAX_ENDS = 3  # processes for one batch: what ends more than these shows nothing new
-MIN_TESTS = 20  # of a batch: classes are put together until there are so many
+MIN_TESTS = 20  # of a batch: classes are put together until there are this many
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ def test_the_table_agrees_with_the_cluster_whatever_part_came_by_list(changes: l
 
 
 class Failing:
-    """Fails so many times, then answers."""
+    """Fails a number of times, then answers."""
 
     def __init__(self, times: int, **facts: Any) -> None:
         self.times = times

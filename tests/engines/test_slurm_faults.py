@@ -34,7 +34,7 @@ def engine(slurm: SlurmCluster, run: str) -> Iterator[SlurmEngine]:
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], SlurmCluster]]:
-    """Starts a cluster of so many nodes for this test alone, with its commands on the PATH."""
+    """Starts a cluster of a number of nodes for this test alone, with its commands on the PATH."""
     with contextlib.ExitStack() as stack:
 
         def start_cluster(num_nodes: int) -> SlurmCluster:
@@ -200,7 +200,7 @@ def test_a_job_that_ignores_polite_signals_ends_at_once(engine: SlurmEngine, run
     begun = time.monotonic()
     engine.cancel([id])
     end_of(engine, id)
-    assert (time.monotonic() - begun) / KILL_WAIT_S < 1, "Slurm by itself would have waited so long before SIGKILL"
+    assert (time.monotonic() - begun) / KILL_WAIT_S < 1, "Slurm by itself would have waited KILL_WAIT_S before SIGKILL"
 
 
 def test_waiting_jobs_say_why_and_each_can_be_cancelled_alone(

@@ -222,7 +222,7 @@ def test_a_stall_names_the_rank_and_its_tensors_within_the_timeout(members, tmp_
 
 
 def test_an_abort_wakes_a_call_that_was_just_begun(members) -> None:
-    members.run(_aborted_while_it_begins, 3600.0)  # a call that is not woken waits for so long
+    members.run(_aborted_while_it_begins, 3600.0)  # a call that is not woken waits for an hour
 
 
 def _host_of_the_store_freezes(rank: int, port: int, folder: str) -> tuple[str, str]:

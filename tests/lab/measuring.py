@@ -28,7 +28,7 @@ def connected(dialler: Machine, listener: Machine) -> Generator[tuple[socket.soc
 
 
 def receive(sock: socket.socket, num_bytes: int) -> bytes:
-    """Exactly so many bytes."""
+    """Exactly `num_bytes` bytes."""
     parts: list[bytes] = []
     while num_bytes:
         part = sock.recv(min(num_bytes, 1 << 20))
@@ -52,7 +52,7 @@ def round_trip_s(dialled: socket.socket, accepted: socket.socket, *, rounds: int
 
 
 def carry(sender: socket.socket, receiver: socket.socket, num_bytes: int) -> float:
-    """Carry so many bytes over and return the seconds that took; what comes has to be what went."""
+    """Carry `num_bytes` over and return the seconds that took; what comes has to be what went."""
     payload = bytes(range(256)) * (num_bytes // 256)
     with ThreadPoolExecutor(1) as executor:
         began = time.perf_counter()

@@ -142,7 +142,7 @@ class SlurmCluster:
         self._daemon.wait(120)
 
     def wait_for_nodes(self, num_nodes: int, timeout_s: float = PATIENCE_S) -> None:
-        """Wait until so many nodes can take jobs."""
+        """Wait until `num_nodes` nodes can take jobs."""
         deadline = time.monotonic() + timeout_s
         argv = ["sinfo", "--noheader", "--Node", "--partition=main", "--states=idle,mixed", "--format=%N"]
         while len((said := self.run(*argv, check=False)).split()) != num_nodes:

@@ -110,7 +110,7 @@ def nft(rules: str) -> str:
 
 
 def limit_rate(device: str, rate_bit_s: float) -> None:
-    """Let at most so much out of a device."""
+    """Let at most this rate out of a device."""
     burst = max(4096, int(rate_bit_s / 8 * 0.005))
     shape = f"rate {int(rate_bit_s)}bit burst {burst} latency {int(QUEUE_S * 1000)}ms"
     _run(["tc", "qdisc", "replace", "dev", device, "root", "tbf", *shape.split()], "")

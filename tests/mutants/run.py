@@ -55,8 +55,8 @@ PRELOADED = (
 CPU_S = 60
 """Tests take no longer to compute."""
 PATIENCE = 4
-"""A mutant that computes so many times as long as the original, and five seconds, is in an endless loop. What counts is
-the time of its own process, so other load does not matter."""
+"""A mutant that computes for longer than this multiple of the original's time, and five seconds, is in an endless
+loop. What counts is the time of its own process, so other load does not matter."""
 LOOK_S = 1.0
 NUM_LOOKS = 30
 """A mutant waits for something that never comes if at this number of looks in a row, `LOOK_S` seconds apart, none of
@@ -388,7 +388,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--table", type=Path, default=TABLE, metavar="FILE", help="where results are kept")
     parser.add_argument("--list", action="store_true", help="only show the mutants")
     parser.add_argument("--stale", action="store_true", help="only those that have changed since they were run last")
-    parser.add_argument("--beside", type=int, default=os.cpu_count() or 1, metavar="N", help="so many at once")
+    parser.add_argument("--beside", type=int, default=os.cpu_count() or 1, metavar="N", help="number at once")
     parser.add_argument(
         "--sample", type=int, metavar="N", help="at most N mutants of each, drawn at random with a fixed seed"
     )

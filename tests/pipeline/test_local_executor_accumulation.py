@@ -1,4 +1,4 @@
-"""Updates that end only every so many steps equal those of one mini-batch of all their samples."""
+"""Updates of several steps equal those of one mini-batch of all their samples."""
 
 from __future__ import annotations
 

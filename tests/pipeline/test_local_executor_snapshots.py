@@ -181,7 +181,7 @@ def check_resumes(
     num_before: int,
     drains: Sequence[int] = (),
 ) -> None:
-    """Cut after so many steps, and compare all later losses, and what all replicas hold at the end."""
+    """Cut after `num_before` steps, and compare all later losses, and what all replicas hold at the end."""
     executor = make()
     recording = Recording(executor)
     metrics: list[Any] = []

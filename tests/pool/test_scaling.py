@@ -204,7 +204,7 @@ class Clock:
         self.now = 100.0
 
     def look(self, needed: int, *after: float) -> list[int]:
-        """Look after each of these times, with so much to do."""
+        """Look after each of these times, while `needed` workers have something to do."""
         sizes: list[int] = []
         for passed_s in after:
             self.now += passed_s

@@ -257,7 +257,7 @@ def test_bytes_that_are_no_bundle_are_refused_or_empty(tmp_path: Path, data: byt
 
 
 def zeros(size_bytes: int) -> Iterator[bytes]:
-    """A compressed archive with a file of so many zeros, made without ever holding them."""
+    """A compressed archive with a file of `size_bytes` zeros, made without ever holding them."""
     squeeze = zlib.compressobj(9)
     yield squeeze.compress(header("zeros", tarfile.REGTYPE, size_bytes))
     piece = bytes(1 << 24)

@@ -26,7 +26,7 @@ NEEDS = resources_of(simulate) or Resources()
 
 
 def jobs(count: int, largest: int) -> list[JobSpec]:
-    """The jobs for so many processes of which so many fit into one."""
+    """The jobs for `count` processes, of which `largest` fit into one."""
     wanted = shares([NEEDS] * count, {NEEDS: largest}, [], hosts=None, most=None, now=0)
     return [JobSpec(["python"], resources=share.resources) for share in wanted]
 

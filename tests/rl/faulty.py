@@ -95,7 +95,7 @@ class Rewards:
 
 @dataclass(frozen=True)
 class Counted:
-    """CartPole that notes each step in a file; in replica 0, if `behind`, after so many notes of others.
+    """CartPole that notes each step in a file; in replica 0, if `behind`, after a number of notes of others.
 
     Outside of nodes it does not note.
     """

@@ -45,7 +45,9 @@ def test_facts_are_kept_for_each_group_over_its_lives() -> None:
 
 def test_a_group_whose_blocks_are_all_refused_is_given_up() -> None:
     deliveries = Deliveries(None)
+    assert not deliveries.has_refused("0#0")
     assert [deliveries.refuse(f"0#{life}") for life in range(3)] == [True] * 3
+    assert deliveries.has_refused("0#5") and not deliveries.has_refused("1#0")
     deliveries.take(block("0#3", 0, 0), 0, stale=False)
     assert [deliveries.refuse(f"0#{life}") for life in range(4, 9)] == [True] * 4 + [False]
     assert deliveries.refuse("1#9") and deliveries.actors[0].refused == 8
@@ -61,11 +63,15 @@ def test_what_is_lost_of_a_stream_is_counted_once() -> None:
 
 
 def test_the_line_of_progress_names_the_actor_that_is_far_behind_and_only_then() -> None:
-    def shown(*lags: int, stale: int = 0) -> str:
-        return lag_in_words({group: ActorFacts(lag=lag, stale=stale) for group, lag in enumerate(lags)})
+    def shown(*lags: int, stale: int = 0, refused: int = 0) -> str:
+        return lag_in_words(
+            {group: ActorFacts(lag=lag, stale=stale, refused=refused) for group, lag in enumerate(lags)}
+        )
 
     assert [shown(), shown(30), shown(3, 4, 3), shown(3, 11, 3)] == ["", "", "", ""]
     assert shown(3, 3, 41, 4) == "lag 4 (group 2: 41)"
     assert shown(3, 2, stale=600) == "lag 3 (group 0: 3, 1,200 blocks dropped)"
+    assert shown(3, 4, refused=30) == "60 blocks dropped that were not finite"
+    assert shown(3, 41, 4, refused=1) == "lag 4 (group 1: 41)   3 blocks dropped that were not finite"
     row = {"steps": 50, "total_steps": 100, "lag": shown(0, 9, 1), "bound": "learner-bound: actors wait 9 %"}
     assert line_of("progress", row).endswith("lag 1 (group 1: 9)   learner-bound: actors wait 9 %")

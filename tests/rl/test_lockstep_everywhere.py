@@ -51,5 +51,6 @@ def test_lock_step_on_three_slurm_nodes_has_the_bits_of_one_process(slurm: Slurm
         raise
     assert process.returncode == 0, err[-4000:]
     result = json.loads(out.splitlines()[-1])
+    assert result["deaths"] >= 1
     assert len(result["hosts"]) >= 2, "actors ran on several nodes"
     assert (result["digests"], result["steps"]) == (expected["digests"], expected["steps"])

@@ -24,7 +24,7 @@ from ropewalk.rl.environments.gymnasium_vector import GymnasiumVectorEnvironment
 from ropewalk.rl.environments.serial import EPISODES_OF_A_LIFE, SerialVectorEnvironment
 from ropewalk.rl.logs.where_time_goes import TimeShares
 from ropewalk.rl.seeds import derived_seed
-from ropewalk.rl.slow_calls import CallWatch, SlowCall, SlowCalls
+from ropewalk.rl.slow_calls import CallWatch, SlowCall, SlowCalls, slow_in_words
 from ropewalk.rl.standstill import TrainingStandstill
 from tests.rl.faulty import cartpole, node_is
 
@@ -65,6 +65,13 @@ def test_a_verdict_goes_when_nothing_moves_and_a_slow_call_is_named() -> None:
     assert standstill.limit(40.0, verdict) == verdict, "a pause of 15 s is usual here"
     assert standstill.limit(46.9, verdict) == verdict
     assert standstill.limit(47.0, verdict) == "no steps for 30 s"
+
+
+def test_many_slow_calls_are_one_and_a_number() -> None:
+    several = [SlowCall(f"actor {actor}", CALL, 20.0 - actor) for actor in range(64)]
+    assert slow_in_words(several) == f"actor 0 has not answered for 20 s in {CALL}, and 63 other calls likewise"
+    assert slow_in_words(several[:2]).endswith(f"{CALL}, and 1 other call likewise")
+    assert (slow_in_words(several[:1]), slow_in_words([])) == (several[0].in_words(), "")
 
 
 def test_the_alarm_names_the_call_too() -> None:

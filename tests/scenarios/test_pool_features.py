@@ -26,6 +26,7 @@ from ropewalk import settings
 from ropewalk.control.view import EventView
 from ropewalk.errors import PoolClosed
 from ropewalk.pool.constant_store import MAX_CONSTANTS
+from ropewalk.pool.task_ledger import TaskLedger
 from ropewalk.processes import open_sessions
 from tests.control.looking import looks
 from tests.patience import PATIENCE_S
@@ -69,7 +70,7 @@ def test_what_the_workers_have_printed_comes_before_what_follows_the_pool(monkey
     # The output of a pool's end came among the next lines of the program, or was lost at the end of the script.
     terminal = SlowTerminal()
     monkeypatch.setattr(sys, "stdout", terminal)
-    monkeypatch.setattr("ropewalk.pool.pool._OUTPUT_S", 0.2)  # it takes longer, but never stands still for so long
+    monkeypatch.setattr("ropewalk.pool.pool._OUTPUT_S", 0.2)  # it takes longer, but never stands still for this time
     with ropewalk.Pool(2) as pool:
         pool.map(print_lines, range(4), chunksize=1)
     assert terminal.getvalue().count("\n") == 1000
@@ -531,13 +532,48 @@ def test_a_pool_that_nobody_closed_says_so_and_ends() -> None:
         gc.collect()
 
 
+def test_a_pool_may_be_collected_while_a_message_to_it_is_handled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The loop holds the pool's lock then, and is the loop of all other pools."""
+    gate, began = str(tmp_path / "gate"), str(tmp_path / "began")
+    handled = threading.Event()
+
+    def collecting(ledger: TaskLedger, *arguments: Any) -> None:
+        if not handled.is_set():
+            gc.collect()
+            handled.set()
+        done(ledger, *arguments)
+
+    def work(_: int) -> None:
+        note(began, "began")
+        wait_for_file(gate)
+
+    done = TaskLedger.done
+    pool = ropewalk.Pool(1)
+    pool.of_itself = pool  # type: ignore[attr-defined]  # a cycle, as an exception that was caught may be in
+    pool.map_async(work, [0])
+    wait_until(lambda: noted(began))
+    monkeypatch.setattr(TaskLedger, "done", collecting)
+    with pytest.warns(ResourceWarning, match="unclosed"):  # noqa: PT031  # by the collector
+        gc.disable()
+        try:
+            del pool
+            Path(gate).touch()
+            assert handled.wait(PATIENCE_S)
+        finally:
+            gc.enable()
+    with ropewalk.Pool(1) as other:
+        assert other.apply_async(square, (3,)).get(PATIENCE_S) == 9
+
+
 def test_a_pool_whose_making_is_interrupted_ends_without_a_second_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     unraisable: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
-    monkeypatch.setattr(ropewalk.pool.pool.parts, "PoolTarget", interrupted)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr("ropewalk.pool.parts.PoolTarget", interrupted)
     with pytest.warns(ResourceWarning, match="unclosed"):  # noqa: PT031  # by the collector
         with pytest.raises(KeyboardInterrupt):
             ropewalk.Pool(1)

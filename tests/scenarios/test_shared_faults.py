@@ -178,7 +178,7 @@ def test_readers_and_writers_that_are_killed_lose_at_most_what_they_held(
     num_killed, seen = 0, Counter[int]()
 
     def see(most: int, timeout_s: float) -> bool:
-        """Take so many answers; whether there were as many."""
+        """Take `most` answers; whether there were as many."""
         try:
             for _ in range(most):
                 seen[target.get(timeout=timeout_s)[1]] += 1

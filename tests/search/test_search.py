@@ -556,6 +556,24 @@ def test_a_search_on_which_another_launcher_works_is_not_taken_over(
     assert third.run == second.run  # the newest of those that are free
 
 
+def test_a_search_beside_a_running_one_of_its_name_says_so(
+    made: Callable[..., Search], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = made(functions.endless_climb, trials=1, name="shared")
+
+    def work_beside() -> None:
+        with open_store(tmp_path / "runs.db") as store:
+            run = wait_for(lambda: [each for each in store.runs(kind="search") if store.children(each.id)])[0].id
+            second = made(functions.value, name="shared", progress=True).run()
+            assert second.run != run
+            store.request(run, "stop")
+
+    with beside(work_beside):
+        run = first.run().run
+    words = f"a search of this name ({run}) is running in process {os.getpid()} on "
+    assert words in capsys.readouterr().err
+
+
 def test_a_search_that_ended_while_another_launcher_looked_for_it_is_not_begun_again(
     made: Callable[..., Search], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

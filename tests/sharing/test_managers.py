@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from multiprocessing import ProcessError
 from typing import Any
@@ -20,6 +21,7 @@ from ropewalk.compat.process import Process
 from ropewalk.errors import InitializerFailed, NotPicklable, PeerLost
 from ropewalk.managers import BaseManager, Manager, RemoteError, SyncManager
 from ropewalk.pool.pool import Pool
+from ropewalk.sharing.manager_owner import ManagerProcess
 from tests.patience import PATIENCE_S
 from tests.scenarios.tasks import wait_until
 from tests.sharing import managed_types as types
@@ -307,3 +309,28 @@ def test_managers_of_one_session_share_it() -> None:
         shelf: Any = one.list()  # type: ignore[attr-defined]
         two.list([shelf])  # type: ignore[attr-defined]
         assert session.hosts()
+
+
+def test_the_loop_does_not_wait_for_the_end_of_a_manager_that_it_collects(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited_on_loop: list[bool] = []
+
+    def join(process: ManagerProcess, timeout_s: float | None = None) -> None:
+        waited_on_loop.append(process.session.loop.is_here)
+        real_join(process, timeout_s)
+
+    real_join = ManagerProcess.join
+    monkeypatch.setattr(ManagerProcess, "join", join)
+    manager: Any = rw.Manager()
+    pid = manager._process.pid
+    loop = manager._process.session.loop
+    manager.of_itself = manager
+    collected = threading.Event()
+    gc.disable()
+    try:
+        del manager
+        loop.call_soon(lambda: (gc.collect(), collected.set()))
+        assert collected.wait(PATIENCE_S)
+    finally:
+        gc.enable()
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
+    assert waited_on_loop and not any(waited_on_loop)

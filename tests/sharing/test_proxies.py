@@ -51,7 +51,7 @@ def simulators() -> Iterator[list[Any]]:
 
 
 def is_ever_within(seconds: float, act: Callable[[], object]) -> bool:
-    """Whether something takes less than so long, one time of five: a busy machine may hold up the others."""
+    """Whether something takes less than `seconds`, one time of five: a busy machine may hold up the others."""
     for _ in range(5):
         began = time.monotonic()
         act()

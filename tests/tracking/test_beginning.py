@@ -337,3 +337,12 @@ def test_a_sink_that_fails_disturbs_neither_run_nor_store(store: RunStore, caplo
     assert list(store.points(run.id, "loss").values) == [1] and store.run(run.id).state == "done"
     assert (run.folder / "metrics.csv").read_text().startswith("group,name,step,time,value\n,loss,1,")
     assert "cannot be written to Faulty at the moment (ConnectionError: no server)" in caplog.text
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(store: RunStore, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        StoreError, match=r"its folder cannot be made: .*Not a directory.*ROPEWALK_STORE, or say folder="
+    ):
+        begin(store, folder=tmp_path / "file")
+    assert store.runs() == [] and current_run() is None

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,3 +68,25 @@ def test_no_environment_variable_is_kept(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_command_names_its_interpreter() -> None:
     assert facts.command_line() == [sys.executable, *sys.orig_argv[1:]]
+
+
+def test_the_file_of_a_function_is_found_where_there_is_one() -> None:
+    @functools.wraps(git)
+    def wrapped() -> None: ...
+
+    assert facts.file_of(git) == facts.file_of(wrapped) == Path(__file__).absolute()
+    made_by_a_cell: dict[str, Any] = {}
+    exec("def train(): ...", made_by_a_cell)
+    assert facts.file_of(made_by_a_cell["train"]) is facts.file_of(functools.partial(git)) is facts.file_of(len) is None
+
+
+def test_only_a_small_script_without_a_working_copy_is_copied(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print()")
+    assert facts.code_to_copy({"script": str(script), "git": {}}) == script
+    assert facts.code_to_copy({"script": str(script), "git": {"commit": "abc"}}) is None
+    assert facts.code_to_copy({"script": str(tmp_path / "gone.py"), "git": {}}) is None
+    os.truncate(script, (1 << 20) + 1)
+    assert (
+        facts.code_to_copy({"script": str(script), "git": {}}) is facts.code_to_copy({"script": "", "git": {}}) is None
+    )

@@ -35,7 +35,7 @@ def batches() -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def trained(rank: int, num_replicas: int) -> dict[str, Tensor] | None:
-    """The weights, trained by the first so many ranks; the others only look on."""
+    """The weights, trained by the first `num_replicas` ranks; the others only look on."""
     group = dist.new_group(range(num_replicas))
     if rank >= num_replicas:
         return None

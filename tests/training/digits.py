@@ -77,7 +77,7 @@ def adam(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
 
 
 class OneCycle:
-    """Makes the schedule of the rate: up to the optimizer's and down again within so many updates (Smith, 2018).
+    """Makes the schedule of the rate: up to the optimizer's and down again within `num_updates` (Smith, 2018).
 
     `pipedream` updates once for each micro-batch, others once for each mini-batch.
     """

@@ -13,7 +13,7 @@ from ropewalk.pipeline.schedules import Schedule, make_schedule
 from ropewalk.pipeline.verifier import verify
 from ropewalk.training.recorder import WorkerRecord
 
-#: What was admitted, in order: so many micro-batches, or a drain.
+#: What was admitted, in order: a number of micro-batches, or a drain.
 Admitted = Sequence[int | Literal["drain"]]
 
 

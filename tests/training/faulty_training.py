@@ -49,7 +49,7 @@ PATIENCE = TrainerTimeouts(start_s=PATIENCE_S, quiet_s=0.5, silent_s=5.0, stalle
 
 
 def layers(num_stages: int) -> nn.Sequential:
-    """At least a layer with parameters for each of so many stages."""
+    """At least a layer with parameters for each of `num_stages` stages."""
     made: list[nn.Module] = []
     for number in range(num_stages):
         made += [nn.Linear(6 if made else WIDTH, 6), nn.Dropout(0.1), nn.Tanh()]

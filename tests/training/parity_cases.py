@@ -216,7 +216,7 @@ class Case:
     lr_scale: Literal["pipedream"] | None = None
     #: Some mini-batches have NaN, and no update follows from them.
     skips_nan: bool = False
-    #: After so many steps the pipeline is emptied, and goes on.
+    #: The number of steps after which the pipeline is emptied, and goes on.
     drains_after: int = 8
     #: Of the processes; the local executor takes none.
     snapshot_every: int | None = None

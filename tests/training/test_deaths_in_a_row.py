@@ -63,7 +63,7 @@ class Training:
         self.deploy()
 
     def take_snapshots(self, num_delivered: int | None = None) -> None:
-        """All of them, or so many until something goes wrong."""
+        """All of them, or the first `num_delivered`, before something goes wrong."""
         self.number += 1
         cut, keepers = Cut(0, self.number, (self.number,) * len(self.plan.stages)), keepers_of(self.hosts)
         for worker in self.plan.workers[:num_delivered]:

@@ -12,7 +12,7 @@ from ropewalk.training.snapshot_pace import SnapshotPace
 def run(
     pace: SnapshotPace, num: int, *, step_s: float, snapshot_s: float, size_bytes: int = 1, between: int = 1
 ) -> list[int]:
-    """Train so many steps; gives those behind which snapshots were taken, each whole at the next step."""
+    """Train `num` steps; gives those behind which snapshots were taken, each whole at the next step."""
     found: list[int] = []
     for number in range(num):
         if found and found[-1] == number - 1:

@@ -44,10 +44,13 @@ class RemoteStream(Iterator[Any]):
     def close(self) -> None:
         """Give up the remaining items and close the generator in its process; may be called twice."""
         if not self._ended:
-            self._ended = True
-            if self._pending.arrived:
-                self._pending.arrived.clear()
+            self._drop()
             self._route.connection.cancel(self._pending)
+
+    def _drop(self) -> None:
+        self._ended = True
+        if self._pending.arrived:
+            self._pending.arrived.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -59,7 +62,9 @@ class RemoteStream(Iterator[Any]):
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # the interpreter may be ending
-            self.close()
+            if not self._ended:
+                self._drop()
+                self._route.connection.cancel_soon(self._pending)
 
     def __repr__(self) -> str:
         return f"<stream of {self._where.words}.{self._call}{', ended' if self._ended else ''}>"

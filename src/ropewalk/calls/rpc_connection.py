@@ -350,6 +350,10 @@ class RpcConnection:
         if self._forget(pending):
             self._send(Cancel(pending.number))
 
+    def cancel_soon(self, pending: PendingCall) -> None:
+        """As `cancel`, on the loop; the garbage collector may call it while this thread holds the lock of the link."""
+        self._loop.call_soon(lambda: self.cancel(pending))
+
     def give_up(self, pending: PendingCall) -> None:
         """Give up a future whose deadline has passed."""
         if self._forget(pending):

@@ -24,6 +24,9 @@ from ropewalk.page.watcher import Source, Watcher
 
 if TYPE_CHECKING:
     import uvicorn
+    from fastapi import FastAPI
+
+    from ropewalk.page.runs.store_reader import StoreReader
 
 LOOPBACK = "127.0.0.1"
 USUAL_PORT = 8470
@@ -117,35 +120,15 @@ def _certified(options: PageOptions, folder: Path) -> PageOptions:
 
 def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress], None], actor: Actor | None) -> None:
     import uvicorn
-    from fastapi import FastAPI
-    from fastapi.middleware.gzip import GZipMiddleware
-    from nicegui import Client, core, ui
 
     from ropewalk.page.bounded_http import BoundedHttp, StrangersOnce
-    from ropewalk.page.now import add_now_page
-    from ropewalk.page.runs.pages import add_runs_pages
-    from ropewalk.page.thing import add_thing_page
 
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(is_no_visitor_who_left)
         logging.getLogger(name).addFilter(StrangersOnce())
         logging.getLogger(name).addFilter(escape_record)
     watcher = Watcher(source)
-    add_now_page(watcher)
-    add_thing_page(watcher, actor)
-    reader = add_runs_pages(lambda: tracking.open_store(options.store or None, create=False))
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    ui.run_with(  # pyright: ignore[reportUnknownMemberType]
-        app, title="Ropewalk", show_welcome_message=False, reconnect_timeout=30.0, language="en-US",
-        binding_refresh_interval=None, tailwind=False,  # its script took a sixth of what opening a page costs a browser
-        gzip_middleware_factory=lambda app: GZipMiddleware(app, compresslevel=1),
-    )  # fmt: skip
-    sockets = cast("Any", core.sio)  # python-socketio has no types
-    tie_tabs_to_roles(
-        sockets.handlers["/"],
-        lambda socket: scope["asgi.scope"].get(ROLE) if (scope := sockets.get_environ(socket)) else None,
-        lambda tab: Client.instances[tab].request.scope.get(ROLE) if tab in Client.instances else None,
-    )
+    app, reader = _pages(options, watcher, actor)
     secure = bool(options.certificate)
     port = USUAL_PORT if options.port is None else options.port
     config = uvicorn.Config(
@@ -174,6 +157,34 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     finally:
         watcher.close()
         reader.close()
+
+
+def _pages(options: PageOptions, watcher: Watcher, actor: Actor | None) -> tuple[FastAPI, StoreReader]:
+    """Make the pages, whose tabs know the roles of their visitors; returns the app, and what reads the store for it."""
+    from fastapi import FastAPI
+    from fastapi.middleware.gzip import GZipMiddleware
+    from nicegui import Client, core, ui
+
+    from ropewalk.page.now import add_now_page
+    from ropewalk.page.runs.pages import add_runs_pages
+    from ropewalk.page.thing import add_thing_page
+
+    add_now_page(watcher)
+    add_thing_page(watcher, actor)
+    reader = add_runs_pages(lambda: tracking.open_store(options.store or None, create=False))
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    ui.run_with(  # pyright: ignore[reportUnknownMemberType]
+        app, title="Ropewalk", show_welcome_message=False, reconnect_timeout=30.0, language="en-US",
+        binding_refresh_interval=None, tailwind=False,  # its script took a sixth of what opening a page costs a browser
+        gzip_middleware_factory=lambda app: GZipMiddleware(app, compresslevel=1),
+    )  # fmt: skip
+    sockets = cast("Any", core.sio)  # python-socketio has no types
+    tie_tabs_to_roles(
+        sockets.handlers["/"],
+        lambda socket: scope["asgi.scope"].get(ROLE) if (scope := sockets.get_environ(socket)) else None,
+        lambda tab: Client.instances[tab].request.scope.get(ROLE) if tab in Client.instances else None,
+    )
+    return app, reader
 
 
 def is_no_visitor_who_left(record: logging.LogRecord) -> bool:

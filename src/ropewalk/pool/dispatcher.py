@@ -58,6 +58,8 @@ _UNWANTED_S = 1.0
 """Seconds that a task may go on after the call that waited for it was interrupted."""
 _RECALL_S = 0.02
 """Seconds in which the tasks behind it are usually taken back."""
+_MOST_RECALLS = 50
+"""Attempts at that; not every kernel has the barrier that a recall needs."""
 
 
 class Dispatcher:
@@ -138,7 +140,7 @@ class Dispatcher:
             for holder in holders:
                 self._watch.recall_all(holder)
             if running and holders:
-                self._end_later(holders, _UNWANTED_S)
+                self._end_later(holders, _UNWANTED_S, _MOST_RECALLS)
             self._assign()
             self._changed.notify_all()
 
@@ -399,23 +401,23 @@ class Dispatcher:
 
     # Tasks that nobody waits for any more
 
-    def _end_later(self, ids: list[str], delay_s: float) -> None:
+    def _end_later(self, ids: list[str], delay_s: float, recalls: int) -> None:
         """Give workers a while for tasks of cancelled jobs: most end by themselves, and the worker stays."""
         loop = self._session.loop
-        loop.call_soon(lambda: loop.call_later(delay_s, lambda: self._end_unwanted(ids)))
+        loop.call_soon(lambda: loop.call_later(delay_s, lambda: self._end_unwanted(ids, recalls)))
 
-    def _end_unwanted(self, ids: list[str]) -> None:
+    def _end_unwanted(self, ids: list[str], recalls: int) -> None:
         with self._lock:
             left = [id for id in ids if self._table.is_in_cancelled(id)]
             for id in left:
-                if self._table.holds_only_cancelled(id):
+                if self._table.holds_only_cancelled(id) or not recalls:
                     self.workers.interrupt(self.workers.by_id[id])
                 else:  # the tasks behind are of others, who wait: they are taken back first
                     self._table.drain(id)
                     self._watch.recall_all(id)
             left = [id for id in left if not self.workers.by_id[id].stopping]
             if left:
-                self._end_later(left, _RECALL_S)
+                self._end_later(left, _RECALL_S, recalls - 1)
 
     # What follows from these, under the lock
 

@@ -496,9 +496,8 @@ class Pool:
     def __del__(self) -> None:
         if getattr(self, "_state", TERMINATE) == RUN and self._pid == os.getpid():
             warnings.warn(f"unclosed running multiprocessing pool {self!r}", ResourceWarning, source=self, stacklevel=2)
-            if not self._released:
-                self.terminate()
-                self._release()
+            if not self._released:  # the collector may come while this thread holds the pool's lock: end it on the loop
+                self._session.loop.call_soon(lambda: (self.terminate(), self._release()))
 
     # Code that is built upon a pool, such as the futures of `compat.executor`, submits jobs of its own.
 

@@ -77,6 +77,7 @@ with _lazy:
     from ropewalk.rl.offline.training import train_offline as train_offline
     from ropewalk.rl.policies.policy import Policy as Policy
     from ropewalk.rl.population_member import ExperimentMember as ExperimentMember
+    from ropewalk.rl.presets import preset as preset
     from ropewalk.rl.replay.batch import Batch as Batch
     from ropewalk.rl.replay.inserter import Inserter as Inserter
     from ropewalk.rl.replay.insertion import Insertion as Insertion

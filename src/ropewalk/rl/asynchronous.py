@@ -212,9 +212,11 @@ class AsyncLearner(LearnerNode):
         Returns:
             Whether it should begin a new life; False: each of the last blocks of its group had such values.
         """
-        self.report_problem(str(error))
         with self._replay.lock:
+            is_first = not self._deliveries.has_refused(error.run_id)
             goes_on = self._deliveries.refuse(error.run_id)
+        if is_first:  # progress counts the others
+            self.report_problem(str(error))
         if not goes_on:
             self.fail(error)
         return goes_on

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
@@ -34,8 +33,6 @@ from ropewalk.rl.policies.policy import ActionChoice, ActionRequest, Policy
 from ropewalk.rl.telling_slow_calls import slow_calls_told
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.variables import Variables
-
-logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.5
 """Seconds between questions whether a learner that has ended still has: it may die, and go on from before its end."""
@@ -182,7 +179,6 @@ def _act(
         except StreamLost:
             continue  # replay has lost blocks of this life: with new environments, and a new number
         except NotFinite as error:
-            logger.warning("%s", error)
             if not learner.refuse(error):
                 raise
         else:

@@ -94,6 +94,10 @@ class Deliveries:
         self._refused_in_a_row[_group(run_id)] += 1
         return self._refused_in_a_row[_group(run_id)] < _MOST_REFUSED
 
+    def has_refused(self, run_id: str) -> bool:
+        """Return whether blocks of the group of this run had values that are not finite."""
+        return self._facts(run_id).refused > 0
+
     def _facts(self, run_id: str) -> ActorFacts:
         return self._actors.setdefault(_group(run_id), ActorFacts())
 
@@ -117,18 +121,20 @@ def _place_of(lag: int) -> int:
 
 
 def lag_in_words(actors: Mapping[int, ActorFacts]) -> str:
-    """Say how old the blocks of actors are, if those of one are far older than most, or were dropped; otherwise "".
+    """Say how old blocks are, if those of one actor are far older than most, and how many were dropped; otherwise "".
 
     Args:
         actors: facts by group of environments.
     """
     dropped = sum(facts.stale for facts in actors.values())
+    refused = sum(facts.refused for facts in actors.values())
+    not_finite = f"{refused:,} blocks dropped that were not finite" if refused else ""
     lags = sorted(facts.lag for facts in actors.values())
     if not lags or (lags[-1] <= 2 * lags[len(lags) // 2] + _SMALL_LAG and not dropped):
-        return ""
+        return not_finite
     slowest = max(actors, key=lambda group: actors[group].lag)
     parts = [f"group {slowest}: {lags[-1]}", *([f"{dropped:,} blocks dropped"] if dropped else [])]
-    return f"lag {lags[len(lags) // 2]} ({', '.join(parts)})"
+    return "   ".join(filter(None, [f"lag {lags[len(lags) // 2]} ({', '.join(parts)})", not_finite]))
 
 
 def _group(run_id: str) -> int:

@@ -221,7 +221,8 @@ class LearnerNode(ABC):
         """Keep what another node says is wrong, for the script; one that comes again is dropped."""
         with self._evaluations_lock:
             if problem not in self._problems and len(self._problems) < _MOST_PROBLEMS:
-                logger.warning("%s", problem)
+                if not self._hold:  # otherwise the script logs it
+                    logger.warning("%s", problem)
                 self._problems.append(problem)
 
     @rw.concurrent(64)

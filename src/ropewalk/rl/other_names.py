@@ -30,7 +30,7 @@ _HERE = {
     "ent_coef": "entropy_cost, or temperature for SAC",
     "entropy_coeff": "entropy_cost",
     "vf_coef": "baseline_cost = 2 * vf_coef",
-    "vf_loss_coeff": "baseline_cost = 2 * vf_loss_coeff",
+    "vf_loss_coeff": "baseline_cost = 2 * vf_loss_coeff for PPO, and the same number for IMPALA",
     "grad_clip": "max_grad_norm",
     "normalize_advantage": "normalise_advantages",
     "buffer_size": "replay_size",

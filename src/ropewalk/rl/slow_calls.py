@@ -5,10 +5,10 @@ actor, evaluator: calls under way ──▶ CallWatch ──▶ SlowCall, once a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ropewalk.quantities import shown_duration
+from ropewalk.quantities import counted, shown_duration
 
 _SLOW_S = 3.0
 """Seconds after which a call is told. It is a fact and no alarm, so that it may come early."""
@@ -83,4 +83,10 @@ class SlowCalls:
         return tuple(sorted(lasting, key=lambda each: -each.seconds))
 
 
-__all__ = ["CallWatch", "SlowCall", "SlowCalls"]
+def slow_in_words(slow: Sequence[SlowCall]) -> str:
+    """Say which call takes longest, and how many others take long; "" if none does. The longest is the first."""
+    others = f", and {counted(len(slow) - 1, 'other call')} likewise" if len(slow) > 1 else ""
+    return f"{slow[0].in_words()}{others}" if slow else ""
+
+
+__all__ = ["CallWatch", "SlowCall", "SlowCalls", "slow_in_words"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ropewalk.quantities import shown_duration
-from ropewalk.rl.slow_calls import SlowCall
+from ropewalk.rl.slow_calls import SlowCall, slow_in_words
 
 _PATIENCE_S = 30.0
 """Seconds without any step or update that are told."""
@@ -87,7 +87,7 @@ class TrainingStandstill:
             waits_for: see `look`.
             slow: see `look`.
         """
-        whole, said = self._whole, "; ".join(each.in_words() for each in slow)
+        whole, said = self._whole, slow_in_words(slow)
         if whole is None or now - whole.since < max(_STILL_S, 2 * whole.slowest_s):
             return "; ".join(filter(None, (said, verdict)))
         if said:
@@ -98,7 +98,7 @@ class TrainingStandstill:
     def _in_words(self, still_s: float, waits_for: str, slow: Sequence[SlowCall]) -> str:
         blocks = f" (they come in blocks of {self._block_steps:,})" if self._block_steps else ""
         waits = f", and the learner waits for {waits_for}" if waits_for else ""
-        waits += "".join(f"; {each.in_words()}" for each in slow)
+        waits += f"; {slow_in_words(slow)}" if slow else ""
         return f"no environment steps have been made for {shown_duration(round(still_s))}{blocks}{waits}. {_REMEDY}"
 
     def _silent_groups(self, now: float, blocks: Mapping[int, int]) -> list[str]:

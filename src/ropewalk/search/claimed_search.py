@@ -15,8 +15,15 @@ from ropewalk.errors import SearchInvalid
 from ropewalk.launcher_claim import LauncherClaim
 from ropewalk.search.book import Line, SearchBook
 from ropewalk.search.search_settings import SearchSettings
-from ropewalk.search.store_keeper import StoreKeeper, check_same, complete_search, lines_of, unfinished_search
-from ropewalk.tracking.facts import collect
+from ropewalk.search.store_keeper import (
+    StoreKeeper,
+    check_same,
+    complete_search,
+    lines_of,
+    told_of_running,
+    unfinished_search,
+)
+from ropewalk.tracking.facts import collect, file_of
 from ropewalk.tracking.store.rows import RunRow
 from ropewalk.tracking.store.store import RunStore
 from ropewalk.tracking.writer import StoreWriter
@@ -60,6 +67,8 @@ def claimed_search(
     found, note = unfinished_search(store, settings.project, settings.name) if resume else None, ""
     if resume and found is None and settings.population is None:
         found, note = complete_search(store, settings.project, settings.name, config, _MAY_CHANGE)
+    if resume and found is None:
+        note = told_of_running(store, settings.project, settings.name) or note
     earlier, claim = found or (None, None)
     try:
         changed = [] if earlier is None else check_same(earlier, config, _MAY_CHANGE)
@@ -70,7 +79,7 @@ def claimed_search(
         keeper = StoreKeeper(store, writer, run, settings.project, settings.name, where)
         if earlier is None:
             claim = LauncherClaim.on(where / run)
-            keeper.create(config, collect(settings.seed))
+            keeper.create(config, collect(settings.seed, file_of(settings.train)))
         yield ClaimedSearch(keeper, earlier, changed, note)
     finally:
         writer.flush()  # so that the next one sees how it ended

@@ -21,7 +21,8 @@ from ropewalk.search.search_keeper import SearchRequest
 from ropewalk.search.trial_facts import TrialFacts, TrialState
 from ropewalk.search.trial_task import TrialTask
 from ropewalk.tracking import records
-from ropewalk.tracking.facts import this_process
+from ropewalk.tracking.artifacts import keep_files
+from ropewalk.tracking.facts import code_to_copy, this_process
 from ropewalk.tracking.records import (
     AttemptEnded,
     ConfigIs,
@@ -32,6 +33,7 @@ from ropewalk.tracking.records import (
     RunCreated,
     StateIs,
 )
+from ropewalk.tracking.run_checkpoints import tell_not_kept
 from ropewalk.tracking.store.rows import LOST, RunRow
 from ropewalk.tracking.store.store import RunStore
 
@@ -84,8 +86,20 @@ class StoreKeeper:
 
     def create(self, config: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
         """Create the run of the search."""
-        folder = str(self.folder / self.run)
-        self._put(RunCreated(self.project, self.name, "search", time.time(), dict(config), dict(facts), folder=folder))
+        folder = self.folder / self.run
+        created = RunCreated(
+            self.project, self.name, "search", time.time(), dict(config), dict(facts), folder=str(folder)
+        )
+        self._put(created)
+        if script := code_to_copy(facts):
+            kept = keep_files(
+                script, f"code/{script.name}", folder / "artifacts", step=None, copy=True, failed=self._not_kept
+            )
+            for record in kept:
+                self._put(record)
+
+    def _not_kept(self, what: str, error: OSError) -> None:
+        tell_not_kept(self.name, what, error, self._put)
 
     def change(self, config: Mapping[str, Any]) -> None:
         """The search goes on with these settings."""
@@ -261,6 +275,16 @@ def complete_search(
         return (now, claim), ""
     claim.close()
     return None, ""
+
+
+def told_of_running(store: RunStore, project: str, name: str) -> str:
+    """Return words for a search of this name on which another launcher works now; "" if there is none."""
+    rows = store.runs(project=project, kind="search", states=(records.RUNNING,), order="-created")
+    row = next((row for row in rows if row.name == name and row.state == records.RUNNING), None)
+    if row is None:
+        return ""
+    owner = f" in process {row.owner.pid} on {row.owner.host}" if row.owner else ""
+    return f"a search of this name ({row.id}) is running{owner}, so a new one begins beside it"
 
 
 def lines_of(store: RunStore, run: str) -> list[Line]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ropewalk.errors import RunNotFound, RunOpen
+from ropewalk.errors import FileNotTrusted, RunNotFound, RunOpen, StoreError
 from ropewalk.tracking import facts
 from ropewalk.tracking.begun_runs import RunPlace, begun_runs
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy
@@ -30,7 +30,6 @@ from ropewalk.trusted_files import make_private_folder
 
 _BEGIN_S = 2.0
 """Seconds within which a store takes the first records; training does not wait longer for it."""
-_MOST_SCRIPT_BYTES = 1 << 20
 
 
 def track(
@@ -77,7 +76,7 @@ def track(
 
     Raises:
         RunOpen: this process already has a run; or the run that should continue is running.
-        StoreError: the store cannot be opened.
+        StoreError: the store cannot be opened, or the folder of the run not be made.
         ModuleNotFoundError: a sink needs a package that is not installed.
         SettingsError: the variables of `ropewalk runs fork` name a setting that the configuration does not have.
     """
@@ -141,7 +140,7 @@ def begin_run(
         earlier = opened.run(relaunch.continues) if relaunch.continues else None
         parent = opened.run(relaunch.forks) if relaunch.forks else None
         identity = _identity(opened, earlier, parent, relaunch, project, name, folder, seed)
-        make_private_folder(identity.folder)
+        _make_folder(identity.folder, opened.where)
         for sink in sinks:
             made.append(make_sink(sink))
             made[-1].begin(_copied_run(identity, settings))
@@ -166,6 +165,19 @@ def begin_run(
     if begun and run.id != before:
         begun.note(place, run.id)
     return run
+
+
+def _make_folder(folder: Path, where: str) -> None:
+    try:
+        make_private_folder(folder)
+    except FileNotTrusted:
+        raise
+    except OSError as error:
+        raise StoreError(
+            f"a run in the store {where} cannot begin, because its folder cannot be made: {error}; make it writable, "
+            f"choose another store with ROPEWALK_STORE, or say folder=",
+            where=where,
+        ) from error
 
 
 def _after(store: RunStore, before: str, relaunch: Relaunch) -> Relaunch:
@@ -269,9 +281,8 @@ def _tell(
     if notes:
         run.note(notes)
     if earlier is None:
-        script = Path(known["script"]) if known["script"] else None
-        if not known["git"] and script and script.is_file() and script.stat().st_size <= _MOST_SCRIPT_BYTES:
-            run.artifact(script, f"code/{script.name}")  # the only copy of the code that there is
+        if script := facts.code_to_copy(known):
+            run.artifact(script, f"code/{script.name}")
         return
     if labels:
         run.label(*labels)

@@ -7,13 +7,14 @@ secrets.
 from __future__ import annotations
 
 import getpass
+import inspect
 import os
 import platform
 import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from ropewalk.version import VERSION
 
 _GIT_S = 5.0
 """Seconds within which git must answer; repositories on slow network file systems may take longer."""
-_MOST_DIFF_BYTES = 1 << 20
+_MOST_DIFF_BYTES = _MOST_SCRIPT_BYTES = 1 << 20
 _INSTALLED = re.compile(r"(.+?)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info")
 
 
@@ -34,13 +35,14 @@ def this_process() -> OwnerIs:
     return OwnerIs(platform.node(), os.getpid(), start_ticks(os.getpid()), boot_id())
 
 
-def collect(seed: int | None = None) -> dict[str, Any]:
+def collect(seed: int | None = None, script: Path | None = None) -> dict[str, Any]:
     """Return the facts about this process and its code, as JSON can represent them.
 
     Args:
         seed: the seed of the run, if it has one.
+        script: the file of the code that is run; None: the script of this process.
     """
-    script = script_path()
+    script = script or script_path()
     return {
         "argv": command_line(),
         "cwd": current_folder(),
@@ -68,6 +70,26 @@ def script_path() -> Path | None:
     """Return the path of the script that runs; None in a notebook, an interactive interpreter, or for `python -c`."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     return Path(main).absolute() if main and not is_notebook() else None
+
+
+def file_of(function: Callable[..., Any]) -> Path | None:
+    """Return the path of the file that defines a function; None if there is none, as in a notebook."""
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(function))
+    except TypeError:  # an object that can be called
+        return None
+    path = Path(file).absolute() if file else None
+    return path if path and path.is_file() else None
+
+
+def code_to_copy(known: Mapping[str, Any]) -> Path | None:
+    """Return the script, if a copy in the run would be the only one that is kept of the code, and it is no large file.
+
+    Args:
+        known: what `collect` returned.
+    """
+    script = Path(known["script"]) if known["script"] and not known["git"] else None
+    return script if script and script.is_file() and script.stat().st_size <= _MOST_SCRIPT_BYTES else None
 
 
 def is_notebook() -> bool:
@@ -147,8 +169,10 @@ def _user() -> str:
 
 
 __all__ = [
+    "code_to_copy",
     "collect",
     "command_line",
+    "file_of",
     "git_facts",
     "installed_packages",
     "is_notebook",

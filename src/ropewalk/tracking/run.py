@@ -54,7 +54,7 @@ _FLUSH_S = 10.0
 
 
 class Run:
-    """A run, as the code that does its work sees it. `rw.track` makes one; `rw.current_run` returns it anywhere.
+    """A run, as the code that does its work sees it. `rw.track` makes one; `tracking.current_run` returns it anywhere.
 
     All methods may be called by any thread, except for `steps`, `checkpoint` and `restore`, which belong to the loop.
 

@@ -102,7 +102,8 @@ class Trainer:
         example_inputs: the model's inputs, as a tuple, so that all processes can start before the first step.
         exchange: how the gradients of a stage's replicas are averaged: a function that makes the exchange of one
             replica, as in `functools.partial(AllGather, GDSEC(c=100))`, a compressor, or its name ("none", "gd_sec").
-            None: every replica sends its sums to the others, and all add them in the same order.
+            None: every replica sends its sums to the others, and all add them in the same order; with more than two
+            replicas "none" sends less, round a ring.
         inline: train in this thread, without processes, for debugging. The numbers are the same.
         seed: determines all random numbers of the run.
         loss: what `loss_fn` returns: the mean over the samples, the sum, or "weighted" (total, weight).

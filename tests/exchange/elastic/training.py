@@ -97,7 +97,7 @@ def fail(worker: ElasticWorker) -> None:
 
 
 def plain(num_steps: int) -> Tensor:
-    """The weights after so many steps in one process."""
+    """The weights after `num_steps` in one process."""
     data, model = Data(), make_model()
     optimizer = Momentum(list(model.parameters()))
     for _, batch in zip(range(num_steps), batches(SAMPLES, BATCH, epochs=_PASSES, seed=5), strict=False):

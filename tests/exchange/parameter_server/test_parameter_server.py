@@ -55,7 +55,7 @@ def exchanged(
 
 
 def trained(num_steps: int = 4, **options: Any) -> list[dict[str, Tensor]]:
-    """The weights of each member after so many steps with servers that own them."""
+    """The weights of each member after `num_steps` with servers that own them."""
     members = groups(SIZE)
 
     def body(rank: int) -> dict[str, Tensor]:
@@ -71,7 +71,7 @@ def trained(num_steps: int = 4, **options: Any) -> list[dict[str, Tensor]]:
 
 
 def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor], relative: float) -> None:
-    """Differences are at most so much of the largest magnitude."""
+    """Differences are at most the share `relative` of the largest magnitude."""
     largest = max(float(value.abs().max()) for value in expected.values())
     for name, value in expected.items():
         assert float((found[name] - value).abs().max()) <= relative * largest, name

@@ -43,7 +43,7 @@ ALL = {"dense": DENSE, "owner": OWNER, "gd_sec": SPARSE, "gd_sec owner": SPARSE_
 
 
 def play(shard: Shard, workers: list[Pusher], num_steps: int, data: st.DataObject | None = None) -> Shard:
-    """Let workers push and pull until all have done so many steps; with `data` in any order, with faults."""
+    """Let workers push and pull until all have done `num_steps`; with `data` in any order, with faults."""
     while any(worker.step < num_steps for worker in workers):
         busy = [worker for worker in workers if worker.step < num_steps]
         worker = busy[0] if data is None else data.draw(st.sampled_from(busy))

@@ -154,7 +154,7 @@ def chains(profile: Profile, before: frozenset[str] = frozenset()) -> Iterator[t
 
 
 def placements(topology: Topology, num_stages: int) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """All devices for so many stages: of each kind in their order, each stage on a run that nests, any devices idle."""
+    """All devices for `num_stages`: of each kind in their order, each stage on a run that nests, any devices idle."""
 
     def place(left: tuple[tuple[int, ...], ...], num: int) -> Iterator[tuple[tuple[int, ...], ...]]:
         if num == 0:

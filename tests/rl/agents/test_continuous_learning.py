@@ -56,18 +56,3 @@ def test_the_small_problem_is_not_solved_without_learning() -> None:
     experiment = rl.Experiment(never, lambda _: Reach(), rl.MLP((32, 32), "relu"), steps=100, seed=1)
     result = experiment.run(log="silent")
     assert result.counters.updates == 0 and np.mean(result.evaluate(20)) < -4
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize(
-    "agent",
-    [
-        rl.SAC(optimizer=TorchAdam(1e-3), learning_starts=200),
-        rl.TD3(optimizer=TorchAdam(1e-3), learning_starts=1_000),
-    ],
-    ids=lambda agent: type(agent).__name__,
-)
-def test_pendulum_is_swung_up_within_10_000_steps(agent: ContinuousAgent, seed: int) -> None:
-    experiment = rl.Experiment(agent, rl.Gymnasium("Pendulum-v1"), rl.MLP((64, 64), "relu"), steps=10_000, seed=seed)
-    assert np.mean(experiment.run(log="silent").evaluate(20)) >= -200

@@ -114,13 +114,6 @@ def test_bounds_of_v_trace_that_need_not_converge_are_refused() -> None:
         IMPALA(rho_bar=0.5)
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(3))
-def test_cartpole_is_balanced(seed: int) -> None:
-    agent = IMPALA(optimizer=TorchAdam(2e-3), reward_scale=0.1)
-    assert score_of(train(agent, CARTPOLE, steps=250_000, seed=seed, groups=4, enough=reaches(480.0)), CARTPOLE) >= 450
-
-
 def test_a_network_with_memory_learns_to_recall_the_cue() -> None:
     agent = IMPALA(batch_size=1, optimizer=TorchAdam(5e-3), entropy_cost=0.003)
     trained = train(agent, RECALL, LSTM(MLP((32,)), 32), steps=60_000, enough=reaches(1.0))

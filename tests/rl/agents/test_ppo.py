@@ -329,22 +329,6 @@ def test_no_epoch_begins_after_the_policy_moved_by_target_kl() -> None:
 # --- scores -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(3))
-def test_cartpole_is_balanced(seed: int) -> None:
-    agent = PPO(
-        unroll=32,
-        epochs=20,
-        minibatches=1,
-        optimizer=TorchAdam(1e-3, eps=1e-5),
-        discount=0.98,
-        lambda_=0.8,
-        entropy_cost=0.0,
-    )
-    trained = train(agent, CARTPOLE, steps=80_000, seed=seed, enough=reaches(490.0))
-    assert score_of(trained, CARTPOLE) >= 475
-
-
 class Pays(gymnasium.Env[Any, Any]):
     """Shows which of four actions is worth 100; the others are worth nothing. Ten steps are an episode."""
 
@@ -393,37 +377,3 @@ def test_a_network_with_memory_learns_to_recall_the_cue() -> None:
 @pytest.mark.soak
 def test_a_network_without_memory_does_not() -> None:
     assert score_of(train(RECALLING, RECALL, steps=20_000), RECALL, 200) <= 0.6
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(3))
-def test_acrobot_swings_up(seed: int) -> None:
-    agent = PPO(
-        unroll=256,
-        envs=16,
-        minibatches=32,
-        optimizer=TorchAdam(1e-3, eps=1e-5),
-        lambda_=0.94,
-        entropy_cost=0.0,
-        normalise_observations=True,
-        normalise_rewards=True,
-    )
-    acrobot = Gymnasium("Acrobot-v1")
-    assert score_of(train(agent, acrobot, steps=150_000, seed=seed), acrobot) >= -100
-
-
-@pytest.mark.soak
-def test_lunar_lander_lands() -> None:
-    # Without normalised rewards the loss of the values outweighs that of the policy: -19 after 1,000,000 steps.
-    agent = PPO(
-        unroll=512,
-        envs=16,
-        minibatches=32,
-        optimizer=TorchAdam(1e-3, eps=1e-5),
-        discount=0.999,
-        lambda_=0.98,
-        normalise_observations=True,
-        normalise_rewards=True,
-    )
-    lunar_lander = Gymnasium("LunarLander-v3")
-    assert score_of(train(agent, lunar_lander, steps=600_000), lunar_lander) >= 200

@@ -138,12 +138,3 @@ def test_equal_seeds_give_equal_bits() -> None:
         assert len(runs[0].digests) >= 3
         assert runs[0].digests == runs[1].digests
         assert runs[0].digests[0] != runs[2].digests[0]
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(3))
-def test_dqn_balances_the_pole(seed: int) -> None:
-    """With the default settings, 40 CPU-s each."""
-    result = rl.Experiment(rl.DQN(), rl.Gymnasium("CartPole-v1"), steps=60_000, seed=seed).run(log="silent")
-    assert np.mean(result.evaluate(20)) >= 475
-    assert max(float(row["value"] or 0) for row in result.timeline if "value" in row) < 150, "100 is the largest"

@@ -224,9 +224,9 @@ class SerialVectorEnvironment(VectorEnvironment):
     def _failed(self, env: int, error: Exception, when: str, consequence: str) -> None:
         """Go on after an error, with a new environment, or raise."""
         seed = self._episode_seed(env)
-        where = (
-            f"environment {env} of group {self._group}, in {when} of episode {self._episodes[env]}, seeded with {seed}"
-        )
+        life, episode = divmod(self._episodes[env], EPISODES_OF_A_LIFE)
+        of_life = f" of life {life}" if life else ""
+        where = f"environment {env} of group {self._group}, in {when} of episode {episode}{of_life}, seeded with {seed}"
         if not self._truncates:
             error.add_note(where)
             if words := advice(error, __file__):
