@@ -123,9 +123,7 @@ def test_names_of_users_are_data_in_all_pictures() -> None:
         history({"metric": bad, "mode": "max", "trials": [[0, 1.0, "done"]]}, STYLE),
         parallel({"metric": bad, "names": [bad], "rows": [[bad, 1.0]]}, STYLE),
         importance({"shares": {bad: 1.0}}, STYLE),
-        rungs(
-            {"metric": bad, "mode": "max", "rungs": [{"bracket": 0, "budget": 1.0, "trials": [[0, 1.0, True]]}]}, STYLE
-        ),
+        rungs({"metric": bad, "mode": "max", "rungs": [rung]}, STYLE),
         pareto({"metrics": [bad, bad], "trials": [[0, 1.0, 2.0]], "front": [0]}, STYLE),
     ]
     for option in options:
