@@ -156,6 +156,24 @@ def test_a_search_is_shown_with_the_states_of_its_trials(store: RunStore) -> Non
     assert "failed since" in (text := run("show", "wry")) and ": ValueError: no" in text and "parent: bb22" in text
 
 
+def test_the_number_of_the_best_trial_has_no_mean_and_no_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with new_store(tmp_path) as store:
+        monkeypatch.setenv("ROPEWALK_STORE", store.where)
+        begin(store, "dd44", *logged("best trial", [3.0, 8.0]), kind="search")
+        begin(store, "ee55", *logged("best trial", [3.0, 8.0]), kind="script")
+    (row,) = (line for line in run("show", "dd44").splitlines() if "best trial" in line)
+    assert row.split() == ["best", "trial", "8", "2", "-", "-", "-", "2"]
+    assert "5.5" in run("show", "ee55"), "a metric of a user's own may have any name"
+
+
+def test_facts_that_say_nothing_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with new_store(tmp_path) as store:
+        monkeypatch.setenv("ROPEWALK_STORE", store.where)
+        begin(store, "ff66", facts={"cwd": "/here", "git": {}})
+    text = run("show", "ff66")
+    assert "cwd: /here" in text and "git:" not in text
+
+
 def test_a_run_for_programs_has_everything_but_points(store: RunStore) -> None:
     found = run("show", "aa11", "--json")
     assert found["facts"]["packages"]["p98"] == "1"

@@ -91,6 +91,7 @@ def test_what_cannot_be_is_said_with_exit_code_2(folder: Path, arguments: tuple[
 def test_a_search_that_fails_says_why_with_exit_code_1(folder: Path) -> None:
     code, _, errors = run("train_cli.py:other", "--metric", "score", "--trials", "2")
     assert code == 1 and "without a value of 'score': it logged 'loss'" in errors
+    assert errors.count("it logged") == errors.count("Log the metric of the search") == 1
 
 
 def test_options_of_a_part_are_values_of_python_or_words() -> None:

@@ -98,6 +98,13 @@ def test_numbers_of_the_view_are_shown() -> None:
     assert to_json(things)["things"][0]["cpu_cores"] == 0.75
 
 
+def test_a_process_of_which_nothing_is_counted_shows_no_numbers() -> None:
+    views = [view("a", process("actor.0", is_counted=False), at=START + seconds) for seconds in (60, 62)]
+    things = watched(PretendSource(views[0]), views[1]).things()
+    row = next(line for line in drawn(things, size=(120, 24)) if "actor.0" in line)
+    assert row.split()[:7] == ["actor.0", "running", "this", "host", "7", "-", "-"]
+
+
 def test_text_of_processes_cannot_control_the_terminal() -> None:
     bad = "a\x1b[2J\x1b]0;title\x07\u202e[bold]b[/bold]\nnew line"
     one = process(bad, state=bad, doing=bad, host=bad, last_cause=bad)

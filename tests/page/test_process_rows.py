@@ -19,6 +19,12 @@ def test_a_process_that_was_seen_once_has_no_share():
     assert (row["cpu"], row["rate"], row["doing_s"]) == (None, None, None)
 
 
+def test_what_answers_no_calls_has_no_count_and_no_rate():
+    looks = [view(ProcessView(name="w", is_counted=False), at=t) for t in (1.0, 2.0)]
+    row = process_rows(seen_of(*looks))["w"]
+    assert row["done"] is row["rate"] is None and row["cpu"] == 0
+
+
 def test_only_what_changed_is_sent():
     old = process_rows(seen_of(view(ProcessView(name="a", done=1), ProcessView(name="b"), ProcessView(name="c"))))
     new = process_rows(seen_of(view(ProcessView(name="a", done=2), ProcessView(name="b"), ProcessView(name="d"))))

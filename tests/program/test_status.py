@@ -6,6 +6,8 @@ import json
 import os
 from dataclasses import replace
 
+import pytest
+
 from ropewalk.program.status import NodeCall, NodeStatus, ProgramStatus
 
 
@@ -59,9 +61,18 @@ def test_a_status_says_what_is_worth_knowing_in_words() -> None:
     assert event == "  replay.0 was started again"
 
 
+@pytest.mark.parametrize(
+    ("kind", "calls_done", "expected"),
+    [("worker", 0, False), ("rank_group", 0, False), ("worker", 3, True), ("service", 0, True), ("cache", 0, True)],
+)
+def test_calls_of_nodes_that_answer_none_are_not_counted(kind: str, calls_done: int, expected: bool) -> None:
+    node = NodeStatus(name="a", replica=0, kind=kind, state="running", calls_done=calls_done)
+    assert node.as_process().is_counted is expected
+
+
 def test_a_node_in_one_line_says_no_more_than_is_known() -> None:
     shown = NodeStatus(name="a", replica=0, kind="worker", state="waiting").describe()
-    assert shown.split() == ["a.0", "worker", "waiting", "pid", "-", "0", "s", "0", "MiB", "0", "calls", "0", "waiting"]
+    assert shown.split() == ["a.0", "worker", "waiting", "pid", "-", "0", "s", "0", "MiB"], "it answers no calls"
 
 
 def test_relayed_connections_are_shown() -> None:

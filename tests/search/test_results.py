@@ -80,6 +80,17 @@ def test_what_decides_the_score_is_the_most_important() -> None:
     assert importances(results(*trials[:7])) == {}
 
 
+def test_a_trial_that_diverged_is_marked_at_the_end_of_the_axes() -> None:
+    calm = [trial(n, n / 8, hyperparameters={"rate": n}, scores={1.0: n / 9, 2.0: n / 8}) for n in range(8)]
+    figure = results(*calm, trial(8, -1e9, hyperparameters={"rate": 8}, scores={1.0: -1e6, 2.0: -1e9})).plot()
+    history, _, steps = figure.axes[:3]
+    for axes, places in ((history, [8]), (steps, [1.0, 2.0])):
+        low, high = axes.get_ylim()
+        assert -0.1 < low < 0 and 7 / 8 < high < 1
+        (marks,) = (line for line in axes.lines if line.get_label() == "beyond the axis")
+        assert list(marks.get_xdata()) == places and set(marks.get_ydata()) == {low}  # pyright: ignore[reportArgumentType]
+
+
 def test_a_search_is_drawn_with_all_kinds_of_hyperparameters(tmp_path: Path) -> None:
     trials = [
         trial(

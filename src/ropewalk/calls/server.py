@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import time
 from collections.abc import Container, Generator, Mapping, Sequence
 from typing import Any, Protocol
@@ -80,7 +81,7 @@ class CallServer:
         self._loop = loop
         self._turns = TurnRunner(loop, self._go_on_with)
         self._served: dict[int, Served] = {}
-        self._num_served = 0
+        self._targets = itertools.count(1)
         self._calls = self._turns.unanswered
         self.waitless: WaitlessHandler | None = None
         """Is offered every plain `Call` first, and takes those for its own objects."""
@@ -109,9 +110,8 @@ class CallServer:
         return served
 
     def next_target(self) -> int:
-        """A number for another object."""
-        self._num_served += 1
-        return self._num_served
+        """A number for another object, which no other one has: threads may ask at the same time."""
+        return next(self._targets)
 
     def refuse(self, served: Served, reason: str) -> None:
         """Refuse new calls of an object; calls that have begun go on, except those that wait (`rw.wait_for`)."""

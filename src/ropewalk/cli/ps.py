@@ -186,8 +186,8 @@ def _table(view: View, processes: Sequence[ProcessView]) -> Table:
             shown_duration(process.uptime_s) if process.uptime_s else "",
             shown_size(process.memory_bytes) if process.memory_bytes else "",
             shown_duration(process.cpu_s) if process.cpu_s else "",
-            "" if view.kind == "processes" else str(process.done),  # nothing of theirs is counted
-            Text("" if view.kind == "processes" else str(process.waiting), style="yellow" if process.waiting else ""),
+            str(process.done) if process.is_counted else "",
+            Text(str(process.waiting) if process.is_counted else "", style="yellow" if process.waiting else ""),
             Text(escaped(process.host)),
             Text(escaped("; ".join(remarks(process)))),
         )

@@ -18,6 +18,7 @@ from ropewalk.last_line import last_line
 from ropewalk.quantities import shown_duration, shown_moment, shown_size
 from ropewalk.sparkline import sparkline
 from ropewalk.text_table import text_table
+from ropewalk.tracking.records import BEST_TRIAL
 from ropewalk.tracking.run_reports import Comparison, RunReport, flattened
 
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
@@ -144,7 +145,8 @@ def _headlines(report: RunReport, now: float) -> Iterator[str]:
         yield f"runs that belong to it: {states} (ropewalk runs list --parent {escaped(run.id)})"
     if run.folder:
         yield escaped(f"folder: {run.folder}")
-    for name, value in flattened({name: value for name, value in facts.items() if not _is_long(value)}).items():
+    shown = {name: value for name, value in facts.items() if value != {} and not _is_long(value)}
+    for name, value in flattened(shown).items():
         yield escaped(f"{name}: {_short(value)}")
 
 
@@ -164,6 +166,8 @@ def _series_rows(report: RunReport) -> list[tuple[str, ...]]:
     for one in report.series:
         curve = sparkline(report.curves.get((one.group, one.name), []), SPARK_WIDTH)
         numbers = (one.last, one.last_step, one.min, one.max, one.mean)
+        if report.run.kind == "search" and one.name == BEST_TRIAL:
+            curve, numbers = "", (one.last, one.last_step, None, None, None)
         count = f"{one.count}{f' ({one.num_nan} NaN)' if one.num_nan else ''}"
         rows.append((escaped(one.group), escaped(one.name), curve, *map(number, numbers), count))
     return rows

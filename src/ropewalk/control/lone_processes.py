@@ -113,6 +113,7 @@ class LoneProcesses(ControlTarget):
             memory_bytes=sample.memory_bytes if sample else 0,
             cpu_s=sample.cpu_s if sample else 0.0,
             silent_s=manager.silence_of(id),
+            is_counted=False,
         )
 
 

@@ -35,6 +35,7 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
         silent_s: seconds since anything was heard of it; a living process is heard of about once a second.
         straggler: whether it is remarkably slower than the others of its group.
         restarts: caused by failures.
+        is_counted: whether `done` and `waiting` count anything; not of a worker of a program, which answers no calls.
         done: tasks, calls or steps that it has completed.
         waiting: tasks or calls that wait for it.
         last_cause: why it ended last; "" if it never ended.
@@ -54,6 +55,7 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     silent_s: float = 0.0
     straggler: bool = False
     restarts: int = 0
+    is_counted: bool = True
     done: int = 0
     waiting: int = 0
     last_cause: str = ""

@@ -118,6 +118,6 @@ def process_cells(kind: Kind, process: ProcessView) -> tuple[str, ...]:
         process.host,
         shown_duration(process.uptime_s),
         shown_size(process.memory_bytes),
-        *(("", "") if kind == "processes" else counted),  # lone processes have no tasks or calls to be counted
+        *(counted if process.is_counted else ("", "")),
         "; ".join(remarks(process)),
     )

@@ -257,7 +257,7 @@ def process_facts(process: ProcessView) -> dict[str, str]:
         "up for": shown_duration(float(round(process.uptime_s))) if process.uptime_s else "",
         "memory": shown_size(process.memory_bytes) if process.memory_bytes else "",
         "CPU time": shown_duration(process.cpu_s) if process.cpu_s else "",
-        "done": f"{process.done:,}",
+        "done": f"{process.done:,}" if process.is_counted else "",
         "waiting": f"{process.waiting:,}" if process.waiting else "",
         "heard of": f"{shown_duration(float(round(process.silent_s)))} ago" if process.silent_s >= 1 else "now",
         "restarts": str(process.restarts) if process.restarts else "",

@@ -78,8 +78,8 @@ def _row(process: ProcessView, before: ViewSample | None, now: ViewSample | None
         "silent_s": round(process.silent_s),
         "straggler": process.straggler,
         "restarts": process.restarts,
-        "done": process.done,
-        "rate": rate,
+        "done": process.done if process.is_counted else None,
+        "rate": rate if process.is_counted else None,
         "waiting": process.waiting,
         "cause": _short(without_subject(process)),
     }

@@ -113,7 +113,8 @@ def _processes(processes: tuple[ProcessView, ...]) -> ReportTable:
     rows: list[list[Cell]] = [
         [
             one.name, one.group, StateCell(f"{one.state}, slow" if one.straggler else one.state), one.host,
-            str(one.pid or ""), f"{one.done:,}", str(one.waiting or ""), _duration(one.cpu_s), _size(one.memory_bytes),
+            str(one.pid or ""), f"{one.done:,}" if one.is_counted else "", str(one.waiting or ""),
+            _duration(one.cpu_s), _size(one.memory_bytes),
             _duration(one.silent_s), _duration(one.uptime_s), str(one.restarts or ""), one.doing, without_subject(one),
         ]
         for one in processes

@@ -17,6 +17,8 @@ NodeState = Literal["waiting", "starting", "running", "restarting", "completed",
 ProgramState = Literal["starting", "running", "stopping", "completed", "stopped", "failed"]
 
 _SHOWN_CALLS = 3
+_CALLING = ("worker", "rank_group")
+"""Kinds of nodes that call others, and answer no calls themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,11 @@ class NodeStatus:
         """The name shown in its output, such as "actor.3"."""
         return f"{self.name}.{self.replica}"
 
+    @property
+    def answers_calls(self) -> bool:
+        """Whether others call it, so that a count of 0 means something."""
+        return self.kind not in _CALLING or self.calls_done > 0
+
     def describe(self) -> str:
         """This replica in one line."""
         return "  ".join(process_cells("program", self.as_process())).rstrip()
@@ -80,6 +87,7 @@ class NodeStatus:
             memory_bytes=self.memory_bytes,
             cpu_s=self.cpu_s,
             restarts=self.restarts,
+            is_counted=self.answers_calls,
             done=self.calls_done,
             waiting=self.calls_waiting,
             last_cause=self.last_cause,
@@ -159,7 +167,8 @@ class ProgramStatus:
     def _repr_html_(self) -> str:
         facts = [("", self.count_nodes()), ("", f"{self.mode}, pid {self.pid}"), ("up", shown_duration(self.uptime_s))]
         rows = [
-            (node.label, node.kind, StateCell(node.state), f"{node.calls_done:,}", str(node.calls_waiting or ""),
+            (node.label, node.kind, StateCell(node.state), f"{node.calls_done:,}" if node.answers_calls else "",
+             str(node.calls_waiting or ""),
              shown_duration(round(node.uptime_s, 1)) if node.uptime_s else "",
              shown_size(node.memory_bytes) if node.memory_bytes else "", node.host, str(node.pid or ""),
              "; ".join(remarks(node.as_process())))

@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ropewalk.search.importance import importances
 from ropewalk.search.trial_result import TrialResult
-from ropewalk.search.value_scales import LOG_FROM, is_logarithmic
+from ropewalk.search.value_scales import LOG_FROM, is_logarithmic, shown_range
 
 if TYPE_CHECKING:  # `results.py` imports this module, in the method that draws
     from ropewalk.search.results import SearchResults
@@ -71,6 +71,7 @@ def _draw_history(axes: Any, results: SearchResults, trials: Sequence[TrialResul
     numbers = [trial.number for trial in trials]
     axes.plot(numbers, [_best(trial) for trial in trials], "o", markersize=4, alpha=0.6, label="best of each trial")
     axes.step(numbers, so_far, where="post", color="tab:red", linewidth=2, label="best so far")
+    _leave_out_far(axes, results, list(zip(numbers, map(_best, trials), strict=True)))
     axes.set(xlabel="trial", ylabel=results.metrics[0], title="history")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize="small")
@@ -94,13 +95,29 @@ def _draw_steps(axes: Any, results: SearchResults, trials: Sequence[TrialResult]
         [(step, sign * score) for step, score in sorted(trial.scores.items()) if math.isfinite(score)]
         for trial in trials
     ]
-    axes.add_collection(LineCollection(curves, array=_colours(trials), cmap=_COLOURS, linewidth=1, alpha=0.8))
+    lines = LineCollection(curves, array=_colours(trials), cmap=_COLOURS, linewidth=1, alpha=0.8)
+    lines.set_norm(Normalize(*shown_range(map(_best, trials), results.modes[0])))
+    axes.add_collection(lines)
     axes.plot([curve[-1][0] for curve in curves], [curve[-1][1] for curve in curves], "k.", markersize=3)
     steps = [step for curve in curves for step, _ in curve]
     if max(steps) > LOG_FROM * min(steps):
         axes.set_xscale("log")
     axes.autoscale_view()
+    _leave_out_far(axes, results, [point for curve in curves for point in curve])
     axes.set(xlabel="step", ylabel=results.metrics[0], title="steps that trials were given")
+
+
+def _leave_out_far(axes: Any, results: SearchResults, points: Sequence[tuple[float, float]]) -> None:
+    """Let the axis end where values become far worse than most, and mark there where points are beyond it."""
+    low, high = shown_range([value for _, value in points], results.modes[0])
+    beyond = [step for step, value in points if not low <= value <= high]
+    if not beyond:
+        return
+    margin = 0.05 * (high - low)
+    axes.set_ylim(low - margin, high + margin)
+    edge, marker = (high + margin, "^") if results.modes[0] == "min" else (low - margin, "v")
+    axes.plot(beyond, [edge] * len(beyond), marker, color="tab:orange", clip_on=False, label="beyond the axis")
+    axes.legend(fontsize="small")
 
 
 def _draw_configurations(
@@ -111,7 +128,9 @@ def _draw_configurations(
         _say(axes, "all trials have the same configuration")
         return
     heights = np.column_stack([_heights(axes, at, name, trials) for at, name in enumerate(names)])
-    own = _scaled([_best(trial) for trial in trials])
+    low, high = shown_range(map(_best, trials), results.modes[0])
+    values = [_best(trial) for trial in trials]
+    own = _scaled([min(max(value, low), high) for value in values])
     lines = [list(enumerate([*row, own[index]])) for index, row in enumerate(heights)]
     colours = LineCollection(lines, array=_colours(trials), cmap=_COLOURS, linewidth=1, alpha=0.7)
     axes.add_collection(colours)
@@ -119,10 +138,9 @@ def _draw_configurations(
         axes.axvline(at, color="0.7", linewidth=0.8, zorder=0)
     axes.set(xlim=(-0.1, len(names) + 0.1), ylim=(-0.12, 1.12), yticks=[])
     axes.set_xticks(range(len(names) + 1), [*names, results.metrics[0]], rotation=20, ha="right")
-    values = [_best(trial) for trial in trials]
-    colours.set_norm(Normalize(min(values), max(values)))
-    colours.set_array(np.array(values))
-    figure.colorbar(colours, ax=axes, label=results.metrics[0])
+    colours.set_norm(Normalize(low, high))
+    extend = "max" if max(values) > high else "min" if min(values) < low else "neither"
+    figure.colorbar(colours, ax=axes, label=results.metrics[0], extend=extend)
 
 
 def _heights(axes: Any, at: int, name: str, trials: Sequence[TrialResult]) -> np.ndarray[Any, Any]:

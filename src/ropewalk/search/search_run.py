@@ -246,7 +246,8 @@ class SearchRun:
             "from the function"
         )
         first = not any(facts.values for facts in self.book.trials)
-        self._carry_out(self.book.failed(attempt.task.trial, why, "no metric", Retries.NEVER))
+        briefly = f"it ended without a value of {names}" if first else why  # the end of the search says the rest
+        self._carry_out(self.book.failed(attempt.task.trial, briefly, "no metric", Retries.NEVER))
         if first:
             raise SearchFailed(why)
 

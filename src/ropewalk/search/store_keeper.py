@@ -163,7 +163,7 @@ class StoreKeeper:
 
     def best(self, metric: str, value: float, trial: int, num_trials: int) -> None:
         """A trial has become the best one: lists of runs show it, and the report of the search its curve."""
-        names, values = [f"best {metric}", "best trial"], [float(value), float(trial)]
+        names, values = [f"best {metric}", records.BEST_TRIAL], [float(value), float(trial)]
         self._put(Metrics("", names, values, float(num_trials), time.time()))
 
     def died(self, task: TrialTask, cause: str, failure_class: str, at_step: float) -> None:

@@ -1,14 +1,19 @@
-"""Whether values are drawn on a logarithmic axis."""
+"""How values are drawn: whether on a logarithmic axis, and which range of a metric."""
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 LOG_FROM = 20.0
 """Positive values whose range exceeds this factor get a logarithmic axis."""
 _LOW = 0.25
 """If half of them are in this lowest part of the range besides: a uniform distribution down to almost 0 is none."""
+_FAR_OUT = 3.0
+"""Interquartile ranges from the worse quartile beyond which a value is far out (Tukey, Exploratory Data Analysis)."""
+_SQUEEZED = 0.25
+"""Far values are left out if the others would have less than this share of the axis."""
 
 
 def is_logarithmic(values: Sequence[float]) -> bool:
@@ -17,4 +22,32 @@ def is_logarithmic(values: Sequence[float]) -> bool:
     return 0 < least < most / LOG_FROM and statistics.median(values) < least + _LOW * (most - least)
 
 
-__all__ = ["LOG_FROM", "is_logarithmic"]
+def shown_range(values: Iterable[float], mode: str) -> tuple[float, float]:
+    """Return the least and the greatest value of a metric that a linear axis shows.
+
+    One trial that diverges would make all others one flat line, so values that are far worse than the bulk are left out
+    if they do that; the best one never is.
+
+    Args:
+        values: of the metric; those that are not finite do not count.
+        mode: "max" or "min", which values are better.
+
+    Raises:
+        ValueError: no value is finite.
+
+    Example:
+        >>> shown_range([0.5, 0.7, 0.9, 1.0, 1e9], "min")
+        (0.5, 1.0)
+    """
+    sign = 1 if mode == "min" else -1
+    known = sorted(sign * value for value in values if math.isfinite(value))
+    if not known:
+        raise ValueError("a range needs a value that is finite")
+    better, worse = known[len(known) // 4], known[(3 * len(known) - 1) // 4]
+    near = [value for value in known if value <= worse + _FAR_OUT * (worse - better)]
+    is_squeezed = 0 < near[-1] - known[0] < _SQUEEZED * (known[-1] - known[0])
+    ends = sign * known[0], sign * (near if is_squeezed else known)[-1]
+    return min(ends), max(ends)
+
+
+__all__ = ["LOG_FROM", "is_logarithmic", "shown_range"]

@@ -24,6 +24,9 @@ QUEUED, RUNNING, PAUSED, DONE, FAILED, STOPPED = "queued", "running", "paused", 
 """States of a run. A run whose owner is gone without a word is shown as "lost", which is not a stored state."""
 STATES = (QUEUED, RUNNING, PAUSED, DONE, FAILED, STOPPED)
 
+BEST_TRIAL = "best trial"
+"""Metric of a search: the number of its best trial so far, a name that has no mean."""
+
 
 class RunCreated(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """A run exists from here on; the first record of a run."""

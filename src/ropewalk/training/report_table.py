@@ -2,14 +2,15 @@
 
 one_f_one_b on 2 workers, 4 micro-batches in a step; the last 12 of 12 steps
 
-worker  stages  computing  passing  updating  waiting  other   memory  planned  copies
-0.0     0            62 %      1 %       2 %     33 %    2 %  310 MiB   12 MiB       0
-1.0     1            81 %      1 %       2 %     14 %    2 %  305 MiB    9 MiB       0
+worker  stages  computing  passing  updating  waiting  other  process  tensors  planned  copies
+0.0     0            62 %      1 %       2 %     33 %    2 %  310 MiB        -   12 MiB       0
+1.0     1            81 %      1 %       2 %     14 %    2 %  305 MiB        -    9 MiB       0
 
 stage  forward  planned  backward  planned  versions
     0  10.2 ms    10 ms   20.1 ms    20 ms         1
     1  10.1 ms    10 ms   20.3 ms    20 ms         1
 
+memory      the whole process at its peak, with Python and torch; planned are its tensors
 step        96.3 ms, 93 ms planned (3.5 % longer), 91 ms possible with these times; 332 samples/s
 bubble      19 % of the time the busiest worker does not compute; workers are 26 % idle, 24 % planned
 waiting     worker 0.0: starved by stage 1 32 %, sums 1 %
@@ -65,7 +66,8 @@ def _workers(report: TrainingReport) -> Iterator[str]:
         "updating",
         "waiting",
         "other",
-        "memory",
+        "process",
+        "tensors",
         "planned",
         "copies",
     )
@@ -73,7 +75,6 @@ def _workers(report: TrainingReport) -> Iterator[str]:
 
 
 def _worker(worker: WorkerReport) -> tuple[str, ...]:
-    measured = worker.peak_memory_bytes if worker.peak_device_bytes is None else worker.peak_device_bytes
     return (
         worker.worker,
         ", ".join(map(str, worker.stages)),
@@ -82,7 +83,8 @@ def _worker(worker: WorkerReport) -> tuple[str, ...]:
         _percent(worker.updating),
         _percent(sum(worker.waiting.values())),
         _percent(worker.other),
-        shown_size(measured) if measured else _UNKNOWN,
+        shown_size(worker.peak_memory_bytes) if worker.peak_memory_bytes else _UNKNOWN,
+        _UNKNOWN if worker.peak_device_bytes is None else shown_size(worker.peak_device_bytes),
         _UNKNOWN if worker.predicted_memory_bytes is None else shown_size(worker.predicted_memory_bytes),
         f"{worker.copies_per_update:.2g}",
     )
@@ -105,6 +107,11 @@ def _stage(stage: StageReport) -> tuple[str, ...]:
 
 
 def _remarks(report: TrainingReport) -> Iterator[str]:
+    on_device = any(worker.peak_device_bytes is not None for worker in report.workers)
+    tensors = (
+        "tensors at their peak, measured on the accelerator and planned" if on_device else "planned are its tensors"
+    )
+    yield f"memory      the whole process at its peak, with Python and torch; {tensors}"
     yield f"step        {_step(report)}"
     planned = "" if report.predicted_idle is None else f", {_percent(report.predicted_idle)} planned"
     yield (

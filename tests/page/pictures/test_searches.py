@@ -76,7 +76,7 @@ def test_who_was_promoted_is_seen_on_its_rung() -> None:
         {"bracket": 0, "budget": 1.0, "trials": [[0, 0.5, True], [1, 0.1, False], [2, None, False]]},
         {"bracket": 0, "budget": 3.0, "trials": [[0, 0.9, False]]},
     ]
-    option = rungs({"metric": "acc", "rungs": found}, STYLE)
+    option = rungs({"metric": "acc", "mode": "max", "rungs": found}, STYLE)
     assert option["xAxis"]["data"] == ["step 1\n1 of 3", "step 3\n0 of 1"]
     assert [point["value"] for point in series(option, "promoted")] == [[0, 0.5, 0]]
     assert [point["value"] for point in series(option, "not promoted")] == [[0, 0.1, 1], [1, 0.9, 0]]
@@ -85,8 +85,21 @@ def test_who_was_promoted_is_seen_on_its_rung() -> None:
 
 def test_several_brackets_are_named() -> None:
     found = [{"bracket": number, "budget": 1.0, "trials": [[number, 0.5, False]]} for number in (0, 1)]
-    labels = rungs({"metric": "acc", "rungs": found}, STYLE)["xAxis"]["data"]
+    labels = rungs({"metric": "acc", "mode": "max", "rungs": found}, STYLE)["xAxis"]["data"]
     assert labels[1].startswith("bracket 1, ")
+
+
+def test_a_trial_that_diverged_is_a_mark_at_the_end_of_the_axis() -> None:
+    standing = [[number, 0.1 * number, False] for number in range(10)]
+    found: list[Any] = [{"bracket": 0, "budget": 1.0, "trials": [*standing, [10, 1e9, False]]}]
+    option = rungs({"metric": "loss", "mode": "min", "rungs": found}, STYLE)
+    assert 0.9 < (end := option["yAxis"]["max"]) < 1 and "min" not in option["yAxis"]
+    assert series(option, "beyond the axis") == [{"name": "trial 10: 1e+09", "value": [0, end]}]
+    assert "beyond the axis" in option["legend"]["data"]
+    values = [-1.0, -0.9, -0.7, -0.8, -1e9, -0.5, -0.2, -0.4]
+    found = [[number, value, "done"] for number, value in enumerate(values)]
+    option = history({"metric": "m", "mode": "max", "trials": found}, STYLE)
+    assert series(option, "beyond the axis") == [{"name": "trial 4: -1e+09", "value": [4, option["yAxis"]["min"]]}]
 
 
 # --- Pareto front -----------------------------------------------------------------------------------------------------
@@ -105,11 +118,12 @@ def test_the_front_is_a_line_and_the_others_are_points() -> None:
 def test_names_of_users_are_data_in_all_pictures() -> None:
     """A key that begins with a colon is a program for NiceGUI, and `rich` or a formatter would make HTML of text."""
     bad = ":x\x1b[2J<img onerror=1>"
+    rung = {"bracket": 0, "budget": 1.0, "trials": [[0, 1.0, True]]}
     options = [
         history({"metric": bad, "mode": "max", "trials": [[0, 1.0, "done"]]}, STYLE),
         parallel({"metric": bad, "names": [bad], "rows": [[bad, 1.0]]}, STYLE),
         importance({"shares": {bad: 1.0}}, STYLE),
-        rungs({"metric": bad, "rungs": [{"bracket": 0, "budget": 1.0, "trials": [[0, 1.0, True]]}]}, STYLE),
+        rungs({"metric": bad, "mode": "max", "rungs": [rung]}, STYLE),
         pareto({"metrics": [bad, bad], "trials": [[0, 1.0, 2.0]], "front": [0]}, STYLE),
     ]
     for option in options:

@@ -51,5 +51,15 @@ def test_a_wide_range_of_steps_is_logarithmic() -> None:
     assert option["xAxis"]["type"] == "log" and "min" not in option["xAxis"]
 
 
+def test_a_curve_that_diverges_leaves_the_axis_at_a_mark() -> None:
+    calm = [trial(n, "done", 1.0, [1, 2.0 + n], [2, 1.0 + n]) for n in range(4)]
+    option = trials(DATA | {"trials": [*calm, trial(4, "failed", 9.0, [1, 9.0], [2, 1e9])]}, LIGHT)
+    assert_plain(option)
+    assert series(option, "beyond the axis")["data"] == [
+        {"name": "trial 4: 1e+09", "value": [2, option["yAxis"]["max"]]}
+    ]
+    assert [2, 1e9, 4] in series(option, "failed")["data"], "the curve itself is whole"
+
+
 def test_before_the_first_report_there_is_nothing() -> None:
     assert trials(DATA | {"trials": [trial(2, "failed", None)]}, LIGHT) == {}

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ropewalk.escaping import escaped
+from ropewalk.page.pictures.far_out import without_far_out
 from ropewalk.page.style import Option, Style
 
 _GROUPS = {"running": "under way", "waiting": "under way", "paused": "paused", "not promoted": "not promoted"}
@@ -28,6 +29,7 @@ def history(data: Mapping[str, Any], style: Style) -> Option:
     groups: dict[str, list[list[float]]] = {}
     for number, value, state in trials:
         groups.setdefault(_GROUPS.get(state, "ended"), []).append([number, value])
+    ends, beyond = without_far_out([(n, v, f"trial {n}") for n, v, _ in trials], data["mode"], style)
     colors = {"ended": style.colors[0], "not promoted": style.muted, "paused": style.muted, "under way": style.warn}
     return {
         **style.base(),
@@ -35,11 +37,12 @@ def history(data: Mapping[str, Any], style: Style) -> Option:
         "legend": style.legend(right=56, left=8),
         "tooltip": {**style.base()["tooltip"], "trigger": "item"},
         "xAxis": style.axis("trial", minInterval=1, nameGap=24),
-        "yAxis": style.axis(escaped(data["metric"]), scale=True, nameGap=46),
+        "yAxis": style.axis(escaped(data["metric"]), scale=True, nameGap=46, **ends),
         "series": [
             *(_points(name, groups[name], color, style) for name, color in colors.items() if name in groups),
             {"type": "line", "step": "end", "name": "best so far", "data": so_far, "showSymbol": False,
              "lineStyle": {"width": 2}, "itemStyle": {"color": style.colors[3]}, "z": 3},
+            *beyond,
         ],
     }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """The picture of the rungs of successive halving: who stands on them, and who was promoted.
 
-Data: `{"metric": name, "rungs": [{"bracket": b, "budget": steps, "trials": [[number, value, was_promoted], ...]},
-...]}`.
+Data: `{"metric": name, "mode": "max" or "min", "rungs": [{"bracket": b, "budget": steps, "trials": [[number, value,
+was_promoted], ...]}, ...]}`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropewalk.escaping import escaped
+from ropewalk.page.pictures.far_out import BEYOND, without_far_out
 from ropewalk.page.style import Option, Style
 
 
@@ -28,15 +29,17 @@ def rungs(data: Mapping[str, Any], style: Style) -> Option:
                 point = {"name": f"trial {number}", "value": [at, float(f"{value:.6g}"), number]}
                 (promoted if was_promoted else others).append(point)
     paths = _paths(found)
+    known = [(point["value"][0], point["value"][1], point["name"]) for point in (*promoted, *others)]
+    ends, beyond = without_far_out(known, data["mode"], style) if known else ({}, [])
     return {
         **style.base(),
         "grid": {"left": 64, "right": 20, "top": 34, "bottom": 64},
-        "legend": style.legend(data=["promoted", "not promoted"], right=56, left=8),
+        "legend": style.legend(data=["promoted", "not promoted", *([BEYOND] if beyond else [])], right=56, left=8),
         "tooltip": {**style.base()["tooltip"], "trigger": "item"},
         "xAxis": style.axis("rung, and how many of its trials were promoted", type="category", data=labels, nameGap=44,
                             splitLine={"show": False},
                             axisLabel={"color": style.muted, "interval": 0, "lineHeight": 15}),
-        "yAxis": style.axis(escaped(data["metric"]), scale=True, nameGap=46),
+        "yAxis": style.axis(escaped(data["metric"]), scale=True, nameGap=46, **ends),
         "series": [
             {"type": "lines", "coordinateSystem": "cartesian2d", "polyline": True, "silent": True, "z": 1,
              "lineStyle": {"color": style.good, "width": 1, "opacity": 0.35}, "data": [{"coords": p} for p in paths]},
@@ -44,6 +47,7 @@ def rungs(data: Mapping[str, Any], style: Style) -> Option:
              "itemStyle": {"color": "transparent", "borderColor": style.muted, "borderWidth": 1.5}},
             {"type": "scatter", "name": "promoted", "data": promoted, "symbolSize": 9,
              "itemStyle": {"color": style.good}},
+            *beyond,
         ],
     }  # fmt: skip
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropewalk.page.picture import Picture
+from ropewalk.page.pictures.far_out import without_far_out
 from ropewalk.page.style import Option, Style, state_color
 
 _LOG_FROM = 20.0
@@ -28,13 +29,16 @@ def trials(data: Mapping[str, Any], style: Style) -> Option:
     is_log = min(steps) > 0 and max(steps) > _LOG_FROM * min(steps)
     series = [_curve(row, best, style) for row in shown]
     series[0]["markLine"] = _rungs(data["rungs"], style)
+    points = [(step, value, f"trial {row['number']}") for row in shown for step, value in row["curve"]]
+    ends, beyond = without_far_out(points, data["mode"], style)
+    series += beyond
     axis: Option = {"type": "log"} if is_log else {"min": 0}
     return {
         **style.base(),
         "legend": style.legend(data=list(dict.fromkeys(str(each["name"]) for each in series))),
         "grid": {"left": 72, "right": 32, "top": 56, "bottom": 48},
         "xAxis": style.axis("steps", splitLine={"show": False}, **axis),
-        "yAxis": style.axis(str(data["metric"]), scale=True, nameGap=50),
+        "yAxis": style.axis(str(data["metric"]), scale=True, nameGap=50, **ends),
         "dataZoom": [{"type": "inside"}],
         "series": series,
     }

@@ -96,7 +96,7 @@ def rungs_data(results: SearchResults, lines: Iterable[Line]) -> dict[str, Any]:
                     for number in rung.trials]}
         for _, rung in sorted(rungs.items())
     ]  # fmt: skip
-    return {"metric": results.metrics[0], "rungs": found} if found else {}
+    return {"metric": results.metrics[0], "mode": results.modes[0], "rungs": found} if found else {}
 
 
 def _value_at(trial: TrialResult | None, budget: float, sign: int) -> float | None:
