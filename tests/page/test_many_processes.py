@@ -29,7 +29,8 @@ def test_five_hundred_processes_are_shown_and_the_death_of_one(browser: Browser,
         browser.until(lambda: browser.facts().get("processes up") == f"{NUM} of {NUM}", "all processes")
         facts = browser.facts()
         assert (facts["done"], facts["workers"], facts["deaths"]) == (f"{4 * NUM:,}", str(NUM), "0")
-        assert browser.script("return document.querySelectorAll('.rw-map .rw-tile').length") == NUM
+        tiles = "return document.querySelectorAll('.rw-map .rw-tile').length"
+        browser.until(lambda: browser.script(tiles) == NUM, "a tile for each process")
         victim = pool.status().workers[NUM // 2]
         os.kill(victim.pid, signal.SIGKILL)
         browser.wait_for("Last failure:", f"{victim.name} ", "killed by SIGKILL")

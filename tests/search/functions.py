@@ -122,10 +122,10 @@ def says_nothing(run: Any, x: float) -> None:
 
 
 def counts_attempts(run: Any, x: float, folder: str) -> None:
-    """Writes a line for each step that it computes; slow enough to be interrupted."""
+    """Writes a line for each step that it computes; slow while a file tells it to be, so that it can be interrupted."""
     run.restore()
     for step in run.steps(8):
-        time.sleep(0.03)
+        time.sleep(2 if (Path(folder) / "slowly").exists() else 0.03)
         with (Path(folder) / run.name).open("a") as file:
             file.write(f"{step}\n")
         run.log(score=x * step)

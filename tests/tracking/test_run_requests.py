@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ropewalk.errors import RunUnsuitable
-from ropewalk.tracking.records import OwnerIs, StateIs
-from ropewalk.tracking.run_requests import answer_to, answer_words, check_can_be_asked, is_here, wait_for_end
+from ropewalk.tracking.records import OwnerIs, RunRecord, StateIs
+from ropewalk.tracking.run_requests import answer_to, answer_words, check_can_be_asked, is_here, kill_run, wait_for_end
+from tests.calls.ends import until
 from tests.tracking.store.making import begin, new_store, own_process
 
 
@@ -58,3 +60,16 @@ def test_who_asks_a_process_that_dies_is_told(store: Any) -> None:
 def test_the_end_of_a_run_that_has_ended_is_not_waited_for(store: Any) -> None:
     begin(store, "a", StateIs("done", 2.0))
     wait_for_end(store, "a", 1e9)
+
+
+def test_a_kill_is_over_when_the_end_is_written(store: Any) -> None:
+    """A process answers first and writes its end then; who looked in between would be told that it still runs."""
+    begin(store, "a", own_process(), StateIs("running", 2.0))
+    killing = threading.Thread(target=kill_run, args=(store, store.run("a"), 3600.0))
+    killing.start()
+    (request,) = until(lambda: store.requests(["a"]))
+    store.answer(request.number, True, "it was killed")
+    killing.join(0.5)
+    assert killing.is_alive()
+    store.apply([RunRecord("a", StateIs("stopped", 3.0))])
+    killing.join()

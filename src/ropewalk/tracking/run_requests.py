@@ -95,6 +95,8 @@ def kill_run(store: RunStore, row: RunRow, timeout_s: float = ANSWER_S) -> tuple
     # Who can write a database could name another process of this user as the owner.
     if answered is None and "://" not in store.where and is_here(row):
         answered = _kill_here(store, row, number)
+    elif answered is not None and answered.ok:  # it answers first, and writes its end then
+        wait_for_end(store, row.id, timeout_s)
     return number, answered
 
 
