@@ -94,7 +94,7 @@ def test_a_pod_is_careful_by_default() -> None:
     ],
 )
 def test_a_namespace_for_restricted_pods_takes_ours_but_for_what_the_user_asks_for(
-    options: dict[str, object], wrong: list[str]
+    options: dict[str, Any], wrong: list[str]
 ) -> None:
     found = violations(pod(**options)["spec"])
     assert len(found) == len(wrong) and all(map(str.startswith, found, wrong)), found
