@@ -143,9 +143,7 @@ class ManagerProcess:
         """End it: ask it to, send SIGTERM after `timeout_s` seconds, and SIGKILL after as many again."""
         if self._owner_pid != os.getpid():
             return
-        if (
-            self.session.loop.is_here
-        ):  # the garbage collector came there: only the loop hears that the process has ended
+        if self.session.loop.is_here:  # the collector came there, and only the loop hears that the process has ended
             threading.Thread(target=self.stop, args=(timeout_s,), name=f"{self.name}-end", daemon=True).start()
             return
         self.told_to_end = True
