@@ -457,16 +457,17 @@ def test_callers_that_retry_go_on_when_a_service_dies_in_the_middle_and_comes_ba
 
         def hurried() -> Any:
             with call_context.deadline(0.2):
-                return retrying.wait()
+                return retrying.sleep(1)
 
         successors: list[FarProcess] = []
         queued = [retrying.add.future() for _ in range(20)]
+        doomed = client.sleep.future(60)  # sent before the service dies, however late the threads begin
         try:
             _, slept, late, lost, *added = in_threads(
                 restart,
                 lambda: retrying.sleep(0.2),
                 hurried,
-                lambda: client.sleep(60),
+                doomed.result,
                 *(one.result for one in queued),
             )
             assert slept == 0.2

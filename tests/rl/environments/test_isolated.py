@@ -298,4 +298,5 @@ def test_an_actor_in_a_program_survives_its_environment_and_takes_it_along(stays
             os.kill(actor, signal.SIGKILL)
             while is_alive(pids[-1]):  # the test's timeout ends it otherwise
                 time.sleep(0.05)
+            running.wait()  # the launcher may hear of the death later
     assert not is_alive(pids[-1])
