@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ropewalk.control.view import View
     from ropewalk.engines.resources import Resources
     from ropewalk.pool.constants import Constant, ConstantRef
+    from ropewalk.pool.dispatcher import Dispatcher
     from ropewalk.pool.imap_results import IMapIterator
     from ropewalk.pool.job_submitter import JobSubmitter
     from ropewalk.pool.results import AsyncResult, MapResult, PoolJob
@@ -449,8 +450,7 @@ class Pool:
         if self._pid != os.getpid():
             return
         self._state = TERMINATE
-        self._feeders.drop_all()
-        self._dispatcher.terminate(TaskCancelled(f"{self.name} was terminated before this task ended"), grace_s)
+        self._ender(grace_s, release=False)()
 
     def join(self) -> None:
         """Wait until every worker has ended. Call `close` or `terminate` first.
@@ -497,7 +497,7 @@ class Pool:
         if getattr(self, "_state", TERMINATE) == RUN and self._pid == os.getpid():
             warnings.warn(f"unclosed running multiprocessing pool {self!r}", ResourceWarning, source=self, stacklevel=2)
             if not self._released:  # the collector may come while this thread holds the pool's lock: end it on the loop
-                self._session.loop.call_soon(lambda: (self.terminate(), self._release()))
+                self._session.loop.call_soon(self._ender())
 
     # Code that is built upon a pool, such as the futures of `compat.executor`, submits jobs of its own.
 
@@ -621,14 +621,23 @@ class Pool:
         if not self._feeders.are_feeding:
             self._dispatcher.finish()
 
+    def _ender(self, grace_s: float | None = None, *, release: bool = True) -> Callable[[], None]:
+        """Return what ends the parts of this pool, and holds no reference to the pool, which may be garbage."""
+        feeders, dispatcher, control, session = self._feeders, self._dispatcher, self._control, self._session
+        error = TaskCancelled(f"{self.name} was terminated before this task ended")
+
+        def end() -> None:
+            feeders.drop_all()
+            dispatcher.terminate(error, grace_s)
+            if release:
+                _release(dispatcher, control, session)
+
+        return end
+
     def _release(self) -> None:
         if not self._released:
             self._released = True
-            if self._control:
-                self._dispatcher.when_failed(None)
-                self._control.close_soon()
-            self._dispatcher.close()
-            self._session.release()
+            _release(self._dispatcher, self._control, self._session)
 
     def _announce(self) -> None:
         """Let `ropewalk ps` and the page find the pool, if it lives for a while."""
@@ -636,6 +645,14 @@ class Pool:
         self._control = parts.ControlServer(session.loop, session.folder, session.run_id, self._target)
         self._dispatcher.when_failed(self._control.close_soon)
         self._control.open_later(_ANNOUNCED_AFTER_S)
+
+
+def _release(dispatcher: Dispatcher, control: ControlServer | None, session: Session) -> None:
+    if control:
+        dispatcher.when_failed(None)
+        control.close_soon()
+    dispatcher.close()
+    session.release()
 
 
 def _constant(value: object, what: str) -> Constant:
