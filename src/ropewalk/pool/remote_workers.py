@@ -12,7 +12,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -161,28 +161,30 @@ class RemoteWorkers:
 
     def stop(self, worker: RemoteWorker) -> None:
         """Let a worker that holds no tasks end by itself."""
+        self._take_out(worker, self._ask_to_end)
+
+    def interrupt(self, worker: RemoteWorker) -> None:
+        """End a worker in the middle of tasks that nobody waits for any more; another one takes its place."""
+        self._take_out(worker, self._force_to_end)
+
+    def _take_out(self, worker: RemoteWorker, end: Callable[[RemoteWorker], object]) -> None:
         if worker.stopping:
             return
         worker.stopping = True
         self._session.processes.leaves(worker.id)
         self._table.drain(worker.id)
+        end(worker)
+        self.scaling.leaving(worker.rank)
+        self.fill_up()
+
+    def _ask_to_end(self, worker: RemoteWorker) -> None:
         worker.stop()
         if self._options.initializer is None or self._session.passport:
             # Otherwise it starts to run its initializer, as in multiprocessing.
             self._session.processes.withdraw(worker.id)
-        self.scaling.leaving(worker.rank)
-        self.fill_up()
 
-    def interrupt(self, worker: RemoteWorker) -> None:
-        """End a worker in the middle of tasks that nobody waits for any more; another one takes its place."""
-        if worker.stopping:
-            return
-        worker.stopping = True
-        self._session.processes.leaves(worker.id)
-        self._table.drain(worker.id)
+    def _force_to_end(self, worker: RemoteWorker) -> None:
         self._interrupted[worker.id] = ForcedEnd(self._session, [worker.id], self._lock, None)
-        self.scaling.leaving(worker.rank)
-        self.fill_up()
 
     # The end of all
 
