@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ropewalk.search.importance import importances
 from ropewalk.search.trial_result import TrialResult
-from ropewalk.search.value_scales import LOG_FROM, is_logarithmic, shown_range
+from ropewalk.search.value_scales import LOG_FROM, is_logarithmic, shown_range, with_margin
 
 if TYPE_CHECKING:  # `results.py` imports this module, in the method that draws
     from ropewalk.search.results import SearchResults
@@ -67,11 +67,11 @@ def draw_search(results: SearchResults, path: str | Path | None = None) -> Figur
 
 def _draw_history(axes: Any, results: SearchResults, trials: Sequence[TrialResult]) -> None:
     sign = 1 if results.modes[0] == "max" else -1
-    so_far = sign * np.maximum.accumulate([sign * _best(trial) for trial in trials])
-    numbers = [trial.number for trial in trials]
-    axes.plot(numbers, [_best(trial) for trial in trials], "o", markersize=4, alpha=0.6, label="best of each trial")
+    numbers, values = [trial.number for trial in trials], [_best(trial) for trial in trials]
+    so_far = sign * np.maximum.accumulate([sign * value for value in values])
+    axes.plot(numbers, values, "o", markersize=4, alpha=0.6, label="best of each trial")
     axes.step(numbers, so_far, where="post", color="tab:red", linewidth=2, label="best so far")
-    _leave_out_far(axes, results, list(zip(numbers, map(_best, trials), strict=True)))
+    _leave_out_far(axes, results, list(zip(numbers, values, strict=True)))
     axes.set(xlabel="trial", ylabel=results.metrics[0], title="history")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize="small")
@@ -113,9 +113,9 @@ def _leave_out_far(axes: Any, results: SearchResults, points: Sequence[tuple[flo
     beyond = [step for step, value in points if not low <= value <= high]
     if not beyond:
         return
-    margin = 0.05 * (high - low)
-    axes.set_ylim(low - margin, high + margin)
-    edge, marker = (high + margin, "^") if results.modes[0] == "min" else (low - margin, "v")
+    bottom, top = with_margin(low, high)
+    axes.set_ylim(bottom, top)
+    edge, marker = (top, "^") if results.modes[0] == "min" else (bottom, "v")
     axes.plot(beyond, [edge] * len(beyond), marker, color="tab:orange", clip_on=False, label="beyond the axis")
     axes.legend(fontsize="small")
 
@@ -128,8 +128,8 @@ def _draw_configurations(
         _say(axes, "all trials have the same configuration")
         return
     heights = np.column_stack([_heights(axes, at, name, trials) for at, name in enumerate(names)])
-    low, high = shown_range(map(_best, trials), results.modes[0])
     values = [_best(trial) for trial in trials]
+    low, high = shown_range(values, results.modes[0])
     own = _scaled([min(max(value, low), high) for value in values])
     lines = [list(enumerate([*row, own[index]])) for index, row in enumerate(heights)]
     colours = LineCollection(lines, array=_colours(trials), cmap=_COLOURS, linewidth=1, alpha=0.7)

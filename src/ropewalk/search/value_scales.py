@@ -14,6 +14,8 @@ _FAR_OUT = 3.0
 """Interquartile ranges from the worse quartile beyond which a value is far out (Tukey, Exploratory Data Analysis)."""
 _SQUEEZED = 0.25
 """Far values are left out if the others would have less than this share of the axis."""
+_MARGIN = 0.05
+"""Room at both ends of an axis, as a share of its range."""
 
 
 def is_logarithmic(values: Sequence[float]) -> bool:
@@ -50,4 +52,10 @@ def shown_range(values: Iterable[float], mode: str) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
-__all__ = ["LOG_FROM", "is_logarithmic", "shown_range"]
+def with_margin(low: float, high: float) -> tuple[float, float]:
+    """Return the ends of an axis for a range; marks for values beyond the range stand there."""
+    margin = _MARGIN * (high - low)
+    return low - margin, high + margin
+
+
+__all__ = ["LOG_FROM", "is_logarithmic", "shown_range", "with_margin"]

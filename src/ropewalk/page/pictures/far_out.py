@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ropewalk.page.style import Option, Style
-from ropewalk.search.value_scales import shown_range
+from ropewalk.search.value_scales import shown_range, with_margin
 
 BEYOND = "beyond the axis"
 """Name of the series of these marks."""
@@ -23,9 +23,8 @@ def without_far_out(points: Sequence[tuple[float, float, str]], mode: str, style
     beyond = [(at, value, name) for at, value, name in points if not low <= value <= high]
     if not beyond:
         return {}, []
-    margin = 0.05 * (high - low)
     is_above = mode == "min"
-    end = high + margin if is_above else low - margin
+    end = with_margin(low, high)[is_above]
     marks = [{"name": f"{name}: {value:.3g}", "value": [at, end]} for at, value, name in beyond]
     label = {"color": style.muted, "showMaxLabel": not is_above, "showMinLabel": is_above}
     series: Option = {
