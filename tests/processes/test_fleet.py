@@ -244,6 +244,16 @@ def test_where_no_more_hosts_may_come_what_has_no_room_is_placed_all_the_same(sc
     assert scene.fleet.place("learner", GPU, 1) is whole, "its agent looks for GPUs, and says what it has"
 
 
+def test_what_needs_the_gpu_of_a_process_that_leaves_waits_for_its_end(scene: Scene) -> None:
+    scene.fleet._home = replace(scene.fleet._home, settings=load({"hosts": 1}, {}, []))
+    [only] = up(scene, Share(1, GPU))
+    assert scene.fleet.place("before", GPU, 1) is only
+    only.leaving.add("before")
+    assert scene.fleet.place("after", GPU, 1) is None, "its agent would have no GPU for it"
+    scene.fleet.release(only, "before")
+    assert scene.fleet.place("after", GPU, 1) is only and not only.leaving
+
+
 def test_leases_are_looked_at_five_times_each_and_when_the_first_one_ends(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

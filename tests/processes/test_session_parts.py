@@ -80,6 +80,8 @@ def agent(name: str = "agent-0", *, is_far: bool = False) -> Any:
         codes=set[str](),
         up=True,
         services=set[str](),
+        processes=dict[str, Resources](),
+        leaving=set[str](),
         idle_since=1.0,
         blob_address=f"tls:10.0.0.1:1/{name}" if is_far else "",
         certificate=SimpleNamespace(fingerprint=f"of {name}") if is_far else None,
@@ -357,7 +359,7 @@ def test_an_owner_that_asks_for_more_than_there_ever_is_hears_which_are_refused_
 def test_a_process_that_leaves_makes_room_for_its_successor() -> None:
     placed = Placed(PretendHosts(room=9, most=1))
     placed.ask(0)
-    placed.processes["p0"].is_leaving = True
+    placed.placement.leaves("p0")
     placed.ask(1)
     assert placed.begun == ["p0", "p1"] and not placed.refused
 

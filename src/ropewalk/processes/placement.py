@@ -66,6 +66,17 @@ class Placement:
             self._place(id)
         self._want_soon()
 
+    def leaves(self, id: str) -> None:
+        """Note that a process ends when its work is done: another one may be placed where it is."""
+        process = self._processes.get(id)
+        if process:
+            process.is_leaving = True
+            self._free_place_of(id, process)
+
+    def _free_place_of(self, id: str, process: ManagedProcess) -> None:
+        if process.is_leaving and process.agent and id in process.agent.processes:
+            process.agent.leaving.add(id)
+
     def _prepared(self, id: str, problem: EngineError | None) -> None:
         process = self._processes.get(id)
         if process is None:
@@ -114,6 +125,7 @@ class Placement:
                 self._waiting.append(id)
                 return
         process.agent = agent
+        self._free_place_of(id, process)
         self._begin(id, process)
 
     def _beside(self, process: ManagedProcess) -> AgentRecord | None:

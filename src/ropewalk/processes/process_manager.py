@@ -200,10 +200,11 @@ class ProcessManager:
             process.has_taken_leave = True
 
     def leaves(self, id: str) -> None:
-        """Note that a process will end when its work is done: it no longer counts as asked for."""
-        process = self._processes.get(id)
-        if process:
-            process.is_leaving = True
+        """Note that a process will end when its work is done: it no longer counts as asked for.
+
+        What is asked for from then on may take its place.
+        """
+        self.loop.call_soon(lambda: self._placement.leaves(id))
 
     def withdraw(self, id: str) -> None:
         """Withdraw the request for a process that has no host yet; its owner is told of its end.
