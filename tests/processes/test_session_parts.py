@@ -344,6 +344,21 @@ def test_processes_without_room_wait_and_ask_for_agents_together() -> None:
     assert hosts.wanted == [2], "nothing waits"
 
 
+def test_no_agents_are_asked_for_while_their_user_is_still_asking() -> None:
+    # A thread that lost its core for 20 ms between two workers got an agent for each of them.
+    hosts = PretendHosts(room=0)
+    placed = Placed(hosts)
+    placed.placement.hold()
+    placed.ask(0)
+    for _ in range(100):
+        placed.loop.calls.pop(0)()
+    assert hosts.wanted == []
+    placed.ask(1)
+    placed.placement.go_on()
+    placed.loop.run()
+    assert hosts.wanted == [2]
+
+
 def test_an_owner_that_asks_for_more_than_there_ever_is_hears_which_are_refused_and_how_many_it_wanted() -> None:
     placed = Placed(PretendHosts(room=9, most=2))
     for rank in range(4):

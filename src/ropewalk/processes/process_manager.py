@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -181,6 +181,15 @@ class ProcessManager:
             self._processes[id] = process
         self._placement.ask(id, process)
         return id
+
+    @contextlib.contextmanager
+    def asking(self) -> Generator[None]:
+        """Ask for several processes within this block: agents are asked for after it, for all of them together."""
+        self.loop.call_soon(self._placement.hold)
+        try:
+            yield
+        finally:  # on the loop, after what was asked for
+            self.loop.call_soon(self._placement.go_on)
 
     def signal(self, id: str, number: int) -> None:
         """Send a signal to a process; SIGKILL also ends all that it started, and withdraws a process without a host."""
