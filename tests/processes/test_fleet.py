@@ -34,7 +34,8 @@ class PretendEngine(Engine):
     def __init__(self) -> None:
         self.status = JobStatus(JobState.PENDING)
         self.said = ""
-        self.refusal: EngineError | None = None
+        self.refusal: Exception | None = None
+        self.puzzle: Exception | None = None
         self.specs: list[JobSpec] = []
 
     def submit_one(self, spec: JobSpec, run_id: str, request_id: str, number: int) -> str:
@@ -43,7 +44,14 @@ class PretendEngine(Engine):
         self.specs.append(spec)
         return f"job-of-{request_id}"
 
+    def per_job(self, process: Resources) -> int | None:
+        if self.puzzle:
+            raise self.puzzle
+        return super().per_job(process)
+
     def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
+        if self.puzzle:
+            raise self.puzzle
         return dict.fromkeys(ids, self.status)
 
     def cancel(self, ids: Sequence[str]) -> None: ...
@@ -182,6 +190,28 @@ def test_a_refusal_of_the_first_agent_ends_the_wait(scene: Scene) -> None:
     scene.submit(3)
     assert [str(failure) for failure in scene.told.failures] == ["no agent could be submitted: exceeded quota"]
     assert not scene.told.happened
+
+
+def test_a_mistake_in_an_engine_is_told_to_those_who_wait_for_it(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    # It ended a thread of the launcher, and a pool waited for ever for agents that were counted as coming.
+    scene.engine.refusal = KeyError("JobID")
+    scene.submit(2)
+    assert [str(failure) for failure in scene.told.failures] == [
+        "no agent could be submitted: the engine pretend failed with KeyError: 'JobID'; the log has the traceback"
+    ]
+    assert not scene.fleet._submitting and caplog.records[0].exc_info
+    scene.engine.puzzle = ValueError("could not parse 'idle~'")
+    problems: list[EngineError | None] = []
+    for _ in range(2):
+        scene.fleet.prepare(Resources(cpus=3), problems.append)
+        scene.loop.run()
+    assert [str(problem) for problem in problems] == [
+        "the engine pretend failed with ValueError: could not parse 'idle~'; the log has the traceback"
+    ] * 2
+    assert scene.fleet._engine.look("job") is None and not scene.fleet._engine.has_ended("job")
+    assert len([record for record in caplog.records if record.exc_info]) == 2, "each is logged once"
 
 
 def test_new_jobs_are_kept_away_from_hosts_that_were_lost_a_short_time_ago(
