@@ -79,6 +79,15 @@ def test_what_the_workers_have_printed_comes_before_what_follows_the_pool(monkey
 # --- callbacks, threads, asyncio ---
 
 
+def test_a_callback_that_exits_keeps_no_later_one_from_its_result() -> None:
+    # `sys.exit` ended the thread of callbacks, and results with a callback never came again.
+    with ropewalk.Pool(1) as pool:
+        assert pool.apply_async(square, (2,), callback=sys.exit).get(PATIENCE_S) == 4
+        found: list[int] = []
+        assert pool.apply_async(square, (3,), callback=found.append).get(PATIENCE_S) == 9
+        assert found == [9]
+
+
 def test_callbacks_run_before_the_result_is_there_and_one_of_both_only() -> None:
     seen: list[Any] = []
     with ropewalk.Pool(2) as pool:
