@@ -70,6 +70,35 @@ def test_answers_are_let_go_of_though_an_earlier_call_stays_open() -> None:
     assert sequence.acknowledgement() == (101, [])
 
 
+def test_a_call_that_arrives_after_its_answer_was_acknowledged_does_not_run_again() -> None:
+    # The link over which it was sent first was given up, and TCP delivered its last bytes a second later.
+    sequence, table = Sequence(), OnceTable()
+    first, second = sequence.next(), sequence.next()
+    for number in (first, second):
+        assert table.arrive(name(number), 0) is CallStanding.NEW
+    table.done(name(second), ANSWER)
+    sequence.over(second)
+    assert table.arrive(name(sequence.next()), *sequence.acknowledgement()) is CallStanding.NEW
+    assert table.arrive(name(second), 0) is CallStanding.OLD
+    sequence.over(first)
+    assert table.arrive(name(sequence.next()), *sequence.acknowledgement()) is CallStanding.NEW
+    assert table.arrive(name(second), 0) is CallStanding.OLD
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 30)), max_size=80))
+def test_the_calls_that_are_over_are_those_of_which_the_caller_said_so(said: list[tuple[bool, int]]) -> None:
+    table, up_to, over = OnceTable(), 0, set[int]()
+    for all_before, number in said:
+        up_to = max(up_to, number) if all_before else up_to
+        over |= set[int]() if all_before else {number}
+        table.arrive(name(1000), up_to, [] if all_before else [number])
+        for one in range(1, 32):
+            standing = table.arrive(name(one), 0)
+            assert (standing is CallStanding.OLD) == (one <= up_to or one in over)
+            if standing is CallStanding.NEW:
+                table.undone(name(one))
+
+
 @dataclass
 class Service:
     """An object that appends, and its table; both are saved in one moment."""

@@ -210,7 +210,7 @@ class AsyncLearner(LearnerNode):
         """Note that an actor found values in a block that are not finite.
 
         Returns:
-            Whether it should begin a new life; False: each of the last blocks of its group had such values.
+            Whether it should begin a new life; False: too many of the last blocks of its group had such values.
         """
         with self._replay.lock:
             is_first = not self._deliveries.has_refused(error.run_id)
