@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
-from typer.testing import CliRunner
 
 from ropewalk.cli import app, runs, runs_logs
 from ropewalk.tracking import RunStore, open_store
