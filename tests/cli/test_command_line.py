@@ -70,10 +70,21 @@ def test_options_of_a_kind_share_a_box() -> None:
     assert "--cpus N" in share and "--time TIME" in share and "--workers" not in share
 
 
+def test_subcommands_are_listed_in_their_order_each_with_a_whole_sentence() -> None:
+    box = ropewalk("runs", "--help").stdout.partition("─ Commands ─")[2]
+    rows = " ".join(line.strip("│") for line in box.splitlines()[1:-1])
+    runs = command_of("runs")
+    assert isinstance(runs, click.Group) and list(runs.commands)[:3] == ["logs", "pause", "continue"]
+    said = [f"{name} {one.get_short_help_str(1000)}" for name, one in runs.commands.items()]
+    assert rows.split() == " ".join(said).split() and all(words.endswith(".") for words in said)
+
+
 @pytest.mark.parametrize("words", [[], ["run"], ["plan"], ["runs"], ["runs", "fork"]])
 @pytest.mark.parametrize("columns", [40, 60, 300])
-def test_help_fits_the_terminal(words: list[str], columns: int) -> None:
-    done = ropewalk(*words, "--help", COLUMNS=str(columns))
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_help_fits_the_terminal(words: list[str], columns: int, term: str) -> None:
+    # Rich took every terminal with TERM=dumb for 80 columns wide, unless LINES was set as well.
+    done = ropewalk(*words, "--help", COLUMNS=str(columns), TERM=term, LINES="")
     assert done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= min(columns, 120)
 
 

@@ -47,8 +47,9 @@ class PanelFormatter(click.HelpFormatter):
             table.add_row(Text(name), Text(words))
         drawn = StringIO()
         lines = box.ROUNDED if _can_show(box.ROUNDED.top_left) else box.ASCII
-        # Colours are removed when it is printed, unless to a terminal.
-        console = Console(file=drawn, width=self.width, force_terminal=True, highlight=False)
+        # Colours are removed when it is printed, unless to a terminal. Without a height, rich takes a terminal whose
+        # TERM is dumb for 80 columns wide, whatever the width.
+        console = Console(file=drawn, width=self.width, height=25, force_terminal=True, highlight=False)
         console.print(Panel(table, box=lines, title=self._section, title_align="left", border_style="dim"))
         self.write_paragraph()
         self.write(drawn.getvalue())
@@ -88,9 +89,6 @@ class PanelGroup(click.Group):
 
     context_class = PanelContext
     command_class = PanelCommand
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
