@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import ropewalk as rw
+from ropewalk.calls.markers import brief
 from ropewalk.errors import NotFinite, StreamLost
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import EpisodeEnd
@@ -169,6 +170,7 @@ class AsyncLearner(LearnerNode):
             return self._first_life + self._lives - 1
 
     @rw.concurrent(4096)
+    @brief
     @rw.idempotent
     def deliver(self, delivery: Delivery, have: int | None = None) -> bool | Variables:
         """Take a block into replay, as soon as there is room; one that is there already is not taken again.
