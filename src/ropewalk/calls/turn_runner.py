@@ -90,6 +90,8 @@ class TurnRunner:
         if self._loop.leave(entered):
             return True
         for call in turn.calls:
+            if call.way.facts.brief:
+                call.way.lasts = True
             call.link.flush()  # the turn of the loop in which its answer was held is over
         return False
 
