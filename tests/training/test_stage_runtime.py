@@ -1,8 +1,10 @@
-"""A worker of an epoch: what it hands to its stages."""
+"""A worker of an epoch: what it hands to its stages, and what it tells of itself."""
 
 from __future__ import annotations
 
 import functools
+import threading
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ropewalk.exchange.tensor_codec import ALIGN  # noqa: E402
+from ropewalk.pipeline.actions import Action, ActionKind  # noqa: E402
 from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, mini_batch  # noqa: E402
 from ropewalk.training.assignment import Admission  # noqa: E402
 from ropewalk.training.stage_runtime import StageRuntime  # noqa: E402
+from tests.scenarios.tasks import wait_until  # noqa: E402
 
 
 def in_a_frame(tensor: Any, offset: int) -> Any:
@@ -38,3 +42,37 @@ def test_batches_are_put_where_torch_itself_puts_tensors(offset: int) -> None:
     assert torch.equal(torch.cat([piece.inputs["x"] for _, piece in admitted]), x)
     assert torch.equal(torch.cat([piece.labels for _, piece in admitted]), y)
     assert admitted[0][1].inputs["x"].data_ptr() % ALIGN == admitted[0][1].labels.data_ptr() % ALIGN == 0
+
+
+def test_links_are_asked_by_the_main_thread_alone() -> None:
+    # Another thread that asked what a worker waits for took the message in, and left the main thread to sleep on.
+    asked_by: set[int] = set()
+    has_come = threading.Event()
+
+    def has_arrived(action: Action) -> bool:
+        asked_by.add(threading.get_ident())
+        return has_come.is_set()
+
+    worker = SimpleNamespace(
+        can_perform=has_arrived,
+        waits_for=lambda action: None if has_arrived(action) else "a of micro-batch 0",
+        perform=lambda action: None,
+    )
+    crew: Any = SimpleNamespace(
+        links=SimpleNamespace(wait=lambda timeout_s: has_come.wait(timeout_s)),
+        recorder=SimpleNamespace(record=lambda *facts: None),
+        _performing=worker,
+        _worker=worker,
+        _to_do=deque([Action(ActionKind.RECEIVE, 1, 0, 0)]),
+        _lacks=None,
+        _device=torch.device("cpu"),
+        _cuts={},
+    )
+    main = threading.Thread(target=StageRuntime.go_on, args=(crew, lambda: False))
+    main.start()
+    doing: Any = StageRuntime.doing.fget
+    wait_until(lambda: "waits for" in doing(crew))
+    assert doing(crew).endswith(", waits for a of micro-batch 0") and asked_by == {main.ident}
+    has_come.set()
+    main.join()
+    assert doing(crew) == "it has nothing to do"

@@ -128,6 +128,9 @@ class StageRuntime:
         self._cuts: dict[Action, tuple[Cut, int]] = {}
         """By the step that ends it, a cut of which a snapshot is wanted, and the seat of its keeper."""
         self._to_do: deque[Action | Mark] = deque()
+        self._lacks: str | None = None
+        """What the first action to do waits for, in words. Only the main thread may ask the links, which take in what
+        has arrived: `doing`, in another thread, would take it from a main thread that sleeps until it comes."""
         self._losses: list[tuple[int, Tensor, float | None]] = []
         self._step, self._num_steps = -1, 0
         self._actions_of_step = 0
@@ -150,7 +153,7 @@ class StageRuntime:
             return "it has nothing to do"
         if not isinstance(action, Action):
             return "it is answering"
-        lacks = self._performing.waits_for(action)
+        lacks = self._lacks
         return f"at {action}" + (f", waits for {lacks}" if lacks else "")
 
     def put(self, snapshot: WorkerSnapshot) -> None:
@@ -223,9 +226,11 @@ class StageRuntime:
             if not worker.can_perform(action):
                 began = clock()
                 while not worker.can_perform(action):
+                    self._lacks = worker.waits_for(action)
                     links.wait(_LOOK_S)
                     if is_wanted_elsewhere():
                         return
+                self._lacks = None
                 waited_ns = clock() - began
             if visit:
                 visit("stage.before_action", str(action))
