@@ -41,7 +41,11 @@ def test_the_list_has_the_first_sentence_of_each_command(name: str) -> None:
 def test_each_command_has_the_common_look_and_each_option_its_words() -> None:
     for command in all_commands():
         assert isinstance(command, PanelCommand | PanelGroup), command.name
-        bare = [each.name for each in command.params if not each.help and not getattr(each, "hidden", False)]
+        bare = [
+            each.name
+            for each in command.params
+            if not (getattr(each, "words", "") or getattr(each, "help", "") or getattr(each, "hidden", False))
+        ]
         assert not bare, f"ropewalk {command.name} says nothing of {bare}"
 
 

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from ropewalk import pipeline
 from ropewalk.cli import script
-from ropewalk.cli.command_line import PanelCommand
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.cli.placing import refusal
 from ropewalk.errors import NoPlanFits, ProfileInvalid, RopewalkError
 from ropewalk.escaping import escaped_lines
@@ -35,7 +35,7 @@ _PATH = click.Path(path_type=Path)
 
 
 @click.command(cls=PanelCommand)
-@click.argument(
+@argument(
     "model", required=False, help="FILE.py:FUNCTION that returns (model or its graph, inputs of one micro-batch)."
 )
 @click.option("--profile", type=_PATH, help="A profile instead of a model: Ropewalk's JSON or PipeDream's graph.txt.")
