@@ -351,3 +351,29 @@ def test_what_collects_a_manager_does_not_wait_for_its_end(monkeypatch: pytest.M
         gc.enable()
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
     assert waited and not {*waited} & {*threads}
+
+
+def test_an_interrupt_in_the_middle_of_an_answer_loses_no_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It tore the link, which the manager took for the end of this process: it dropped what only this process held, and
+    # the next call, as that of the next cell of a notebook, raised PeerLost.
+    with SyncManager() as manager:
+        scores, lock = manager.dict(best=1), manager.Lock()
+        lock.acquire()
+        assert scores.get("best") == 1
+        route: Any = scores._way()._where.route
+        link = route.connection.link
+        receive = link.receive
+
+        def interrupted_after_receiving(*, wait: bool = True) -> Any:
+            received = receive(wait=wait)
+            if received is not None:
+                signal.raise_signal(signal.SIGINT)
+            return received
+
+        with monkeypatch.context() as patch:
+            patch.setattr(link, "receive", interrupted_after_receiving)
+            with pytest.raises(KeyboardInterrupt):
+                scores.get("best")
+        assert scores.get("best") == 1
+        assert not lock.acquire(False), "it was released, as that of a process that is gone"
+        lock.release()
