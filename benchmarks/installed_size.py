@@ -41,6 +41,7 @@ def needed(name: str) -> list[str]:
 
 def _is_for_others(condition: str) -> bool:
     """Whether a condition is one for another system or Python than the usual one: this is no full reader of markers."""
+    condition = condition.replace("'", '"')
     return any(word in condition for word in ("Windows", "win32", 'python_version < "', 'python_full_version < "'))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 HEAVY = [
-    *("numpy", "torch", "rich", "typer", "ssl", "cryptography", "asyncio", "gymnasium", "tomllib"),
+    *("numpy", "torch", "rich", "click", "ssl", "cryptography", "asyncio", "gymnasium", "tomllib"),
     *("sqlalchemy", "alembic", "psycopg", "optuna", "scipy"),
 ]
 

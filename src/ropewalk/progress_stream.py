@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from types import TracebackType
 from typing import Any, Self
@@ -13,13 +14,16 @@ _PER_SECOND = 8
 class ProgressStream:
     """Standard error, for one run, in a `with` block.
 
+    What cannot be written is left out: the terminal of a run of days may be gone before the run ends.
+
     Args:
         shown: False shows nothing.
     """
 
     def __init__(self, shown: bool | None) -> None:
-        self.is_shown = shown is not False
-        self.is_terminal = sys.stderr.isatty()
+        self.is_shown = shown is not False and sys.stderr is not None  # as in a daemon that has closed it
+        self.is_terminal = is_terminal(sys.stderr)
+        self._stream: Any = _Forgiving(sys.stderr)
         self._live: Any = None
 
     def __enter__(self) -> Self:
@@ -27,7 +31,7 @@ class ProgressStream:
             from rich.console import Console  # without a terminal, it is not needed
             from rich.live import Live
 
-            self._live = Live("", console=Console(stderr=True, highlight=False), refresh_per_second=_PER_SECOND)
+            self._live = Live("", console=Console(file=self._stream, highlight=False), refresh_per_second=_PER_SECOND)
             self._live.__enter__()
         return self
 
@@ -56,7 +60,36 @@ class ProgressStream:
         if self._live is not None:
             self._live.console.print(text, markup=False)
         else:
-            print(text, file=sys.stderr, flush=True)
+            print(text, file=self._stream, flush=True)
 
 
-__all__ = ["ProgressStream"]
+class _Forgiving:
+    """A stream whose `write` and `flush` do nothing if they cannot, as when its terminal is gone or its disk full."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: it was closed
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def is_terminal(stream: object) -> bool:
+    """Say whether a stream is a terminal.
+
+    It may be None, as `sys.stderr` of some daemons is, or an object without `isatty`, with which a script copies its
+    output to a file.
+    """
+    with contextlib.suppress(AttributeError, ValueError):
+        return bool(stream.isatty())  # type: ignore[attr-defined]
+    return False
+
+
+__all__ = ["ProgressStream", "is_terminal"]

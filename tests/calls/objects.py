@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ropewalk.calls.current_call import current_call
-from ropewalk.calls.markers import batched, concurrent, idempotent
+from ropewalk.calls.current_call import current_call, wait_for
+from ropewalk.calls.markers import batched, brief, concurrent, idempotent
 
 
 @dataclass
@@ -243,3 +243,25 @@ class Relay:
 
     def call_double(self, x: float) -> float:
         return self.other.double(x)
+
+
+class Brief:
+    """Says in which thread its calls run."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.is_open = self.has_entered = False
+
+    @concurrent(8)
+    @brief
+    def thread(self, waits: bool) -> str:
+        with self.changed:
+            self.has_entered |= waits
+            if waits:
+                wait_for(self.changed, lambda: self.is_open)
+        return threading.current_thread().name
+
+    def open(self) -> None:
+        with self.changed:
+            self.is_open = True
+            self.changed.notify_all()

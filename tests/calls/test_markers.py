@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.calls.markers import MethodFacts, batched, concurrent, idempotent, method, methods_of
+from ropewalk.calls.markers import MethodFacts, batched, brief, concurrent, idempotent, method, methods_of
 
 
 class Store:
@@ -108,11 +108,11 @@ def test_a_generator_streams() -> None:
 def test_marks_stack_in_any_order(turned: bool) -> None:
     def act(self: Any, value: Any) -> None: ...
 
-    marks: list[Any] = [method, batched(32, 0.5), concurrent(4), idempotent]
+    marks: list[Any] = [method, batched(32, 0.5), concurrent(4), idempotent, brief]
     for mark in reversed(marks) if turned else marks:
         act = mark(act)
     kind = type("Policy", (), {"act": act})
-    assert methods_of(kind)["act"] == MethodFacts("act", False, 4, 32, 0.5, True)
+    assert methods_of(kind)["act"] == MethodFacts("act", False, 4, 32, 0.5, True, brief=True)
 
 
 def test_a_mark_is_seen_above_and_below_staticmethod() -> None:

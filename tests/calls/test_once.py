@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.calls.once import CallName, CallStanding, Done, OnceTable
+from ropewalk.calls.once import CallName, CallStanding, Done, NumberRuns, OnceTable
 from ropewalk.calls.sequences import Sequence
 
 
@@ -68,6 +68,59 @@ def test_answers_are_let_go_of_though_an_earlier_call_stays_open() -> None:
     assert len(table.state_dict()["actor"][2]) <= 1
     sequence.over(1)
     assert sequence.acknowledgement() == (101, [])
+
+
+def test_a_call_that_arrives_after_its_answer_was_acknowledged_does_not_run_again() -> None:
+    # The link over which it was sent first was given up, and TCP delivered its last bytes a second later.
+    sequence, table = Sequence(), OnceTable()
+    first, second = sequence.next(), sequence.next()
+    for number in (first, second):
+        assert table.arrive(name(number), 0) is CallStanding.NEW
+    table.done(name(second), ANSWER)
+    sequence.over(second)
+    assert table.arrive(name(sequence.next()), *sequence.acknowledgement()) is CallStanding.NEW
+    assert table.arrive(name(second), 0) is CallStanding.OLD
+    sequence.over(first)
+    assert table.arrive(name(sequence.next()), *sequence.acknowledgement()) is CallStanding.NEW
+    assert table.arrive(name(second), 0) is CallStanding.OLD
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 30)), max_size=80))
+def test_the_calls_that_are_over_are_those_of_which_the_caller_said_so(said: list[tuple[bool, int]]) -> None:
+    table, up_to, over = OnceTable(), 0, set[int]()
+    for all_before, number in said:
+        up_to = max(up_to, number) if all_before else up_to
+        over |= set[int]() if all_before else {number}
+        table.arrive(name(1000), up_to, [] if all_before else [number])
+        for one in range(1, 32):
+            standing = table.arrive(name(one), 0)
+            assert (standing is CallStanding.OLD) == (one <= up_to or one in over)
+            if standing is CallStanding.NEW:
+                table.undone(name(one))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "add", "add", "drop"]), st.integers(1, 20)), max_size=60))
+def test_numbers_are_kept_as_runs_of_neighbours(steps: list[tuple[str, int]]) -> None:
+    runs, numbers = NumberRuns(), set[int]()
+    for step, number in steps:
+        if step == "add":
+            runs.add(number)
+            numbers.add(number)
+        else:
+            runs.drop_to(number)
+            numbers = {one for one in numbers if one > number}
+        assert [one for one in range(25) if one in runs] == sorted(numbers)
+        assert runs.num_runs == sum(one - 1 not in numbers for one in numbers), "neighbours are one run"
+
+
+def test_calls_that_are_over_take_no_memory_once_all_before_them_are() -> None:
+    table = OnceTable()
+    table.arrive(name(9), 0, [2, 4, 6])
+    assert table._streams["actor"].also_acked.num_runs == 3
+    table.arrive(name(9), 5)
+    assert table._streams["actor"].also_acked.num_runs == 1
+    table.arrive(name(9), 7)
+    assert table._streams["actor"].also_acked.num_runs == 0
 
 
 @dataclass

@@ -20,7 +20,7 @@ from ropewalk.calls.waits import waiting_calls
 from ropewalk.errors import CallCycle, DeadlineExceeded, ServiceLost
 from ropewalk.transport.streams.plain import PlainStream
 from tests.calls.ends import End, ends, num_memory_files, until
-from tests.calls.objects import Relay, Target
+from tests.calls.objects import Brief, Relay, Target
 from tests.patience import PATIENCE_S
 
 
@@ -69,6 +69,35 @@ def test_a_method_marked_for_one_call_at_a_time_does_not_block_its_object(client
 def test_as_many_calls_of_a_concurrent_method_run_as_it_says(client: Any, target: Target) -> None:
     assert [future.result() for future in [client.beside.future() for _ in range(20)]] == ["beside"] * 20
     assert target.most_inside == 2
+
+
+def test_brief_calls_run_on_the_loop_until_one_of_them_waits(end: End) -> None:
+    target = Brief()
+    end.serve(target, "brief")
+    client = end.client("brief", Brief)
+    own = "ropewalk-call"
+    assert {client.thread(False) for _ in range(9)}.isdisjoint({own})
+    waiting = client.thread.future(True)
+    until(lambda: target.has_entered)
+    assert client.thread(False) and not waiting.done()  # the loop goes on
+    client.open()
+    assert waiting.result() != own
+    until(lambda: client.thread(False) == own)
+    until(lambda: client.thread(False) != own)
+
+
+def test_a_brief_call_that_waits_ends_with_its_caller_or_its_object(end: End) -> None:
+    # Calls of free methods run on the loop too, but nobody knows of them when their object is stopped.
+    target = Brief()
+    served = end.serve(target, "brief")
+    client = end.client("brief", Brief)
+    waiting = client.thread.future(True)
+    until(lambda: target.has_entered)
+    assert [call.label for call in served.running] == ["brief.thread"]
+    end.server.refuse(served, "it was stopped")
+    with pytest.raises(ServiceLost, match="it was stopped"):
+        waiting.result()
+    until(lambda: not served.running)
 
 
 # Cancel

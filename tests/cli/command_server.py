@@ -103,9 +103,6 @@ def _serve(requests: socket.socket) -> None:
 def _import_commands() -> None:
     for module in pkgutil.iter_modules(importlib.import_module("ropewalk.cli").__path__):
         importlib.import_module(f"ropewalk.cli.{module.name}")
-    importlib.import_module("typer._coercion")
-    with contextlib.suppress(ImportError):  # what typer reads arguments with, in its later versions
-        importlib.import_module("typer._adapters")
 
 
 def _become_command(arguments: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> NoReturn:

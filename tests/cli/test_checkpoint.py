@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from ropewalk.cli import app
 from ropewalk.training.checkpoint_files import begin

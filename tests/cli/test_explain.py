@@ -22,7 +22,7 @@ def test_a_page_is_printed_as_it_is_where_no_terminal_is(name: str) -> None:
 def test_a_page_is_formatted_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr("rich.console.Console", lambda **_: Console(file=screen, force_terminal=True, width=80))
-    explain.explain("TaskPoisoned", as_json=False)
+    explain.explain.main(["TaskPoisoned"], standalone_mode=False)
     shown = screen.getvalue()
     assert "TaskPoisoned" in shown and "\x1b[" in shown and "## " not in shown
 

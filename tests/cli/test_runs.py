@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
-from typer.testing import CliRunner
 
 from ropewalk.cli import app, runs, runs_logs
 from ropewalk.tracking import RunStore, open_store
@@ -139,6 +139,26 @@ def test_a_run_is_shown_with_all_that_is_known_of_it(store: RunStore) -> None:
     assert RED not in text and "p98" not in text and "decision" not in text
     loss = next(line for line in text.splitlines() if line.strip().startswith("loss"))
     assert loss.split() == ["loss", "█▃", "▁", "1", "4", "1", "4", "2.3333", "4", "(1", "NaN)"]
+
+
+def test_the_newest_traceback_is_shown_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with new_store(tmp_path) as store:
+        monkeypatch.setenv("ROPEWALK_STORE", store.where)
+        ends = [f"Traceback\n  in train, line {number}\nValueError: no{RED}" for number in (1, 2)] + [
+            "killed by SIGKILL"
+        ]
+        records = [
+            record
+            for number, cause in enumerate(ends, 1)
+            for record in (
+                AttemptBegan(number, "h1", 7, NOW, 0.0),
+                AttemptEnded(number, "failed", NOW + 60, cause, "E", 3.0),
+            )
+        ]
+        begin(store, "dd44", *records)
+    text = run("show", "dd44")
+    assert "\n\ncause of attempt 2\n  Traceback\n    in train, line 2\n  ValueError: no\\x1b[31m" in text
+    assert "in train, line 1" not in text
 
 
 def test_on_a_terminal_there_are_tables_of_the_same_content(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

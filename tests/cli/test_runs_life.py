@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from click.exceptions import Exit
 
 from ropewalk.cli import runs_life
+from ropewalk.cli.runs import runs as commands
+from ropewalk.cli.runs_life import parse_settings
 from ropewalk.errors import RunUnsuitable
 from ropewalk.process_start import start_ticks
 from ropewalk.tracking import RunStore, open_store
@@ -102,10 +104,9 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str,
     return found
 
 
-def exit_code(command: Any, *arguments: Any, **options: Any) -> int:
-    with pytest.raises(typer.Exit) as ended:
-        command(*arguments, **options)
-    return ended.value.exit_code
+def runs(*words: str) -> int:
+    """Run `ropewalk runs` with these words, in this process, and return its exit code."""
+    return commands.main(words, standalone_mode=False) or 0
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ def test_a_run_is_asked_and_the_end_is_told(
 ) -> None:
     run = make(store, f"ask-{action}")
     with Owner(store, run, state) as owner:
-        runs_life.COMMANDS[action](f"name-{run}")
+        assert runs(action, f"name-{run}") == 0
     assert owner.actions == [action]
     output = capsys.readouterr()
     assert output.out == f"name-{run} ({run}) is {state}\n" and output.err == f"name-{run}: it pauses soon\n"
@@ -126,7 +127,7 @@ def test_a_run_is_asked_and_the_end_is_told(
 def test_the_result_is_json_for_programs(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
     run = make(store, "as-json")
     with Owner(store, run, "paused"):
-        runs_life.pause(run, as_json=True)
+        assert runs("pause", run, "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert report.pop("request") > 0
     assert report == {
@@ -136,7 +137,7 @@ def test_the_result_is_json_for_programs(store: RunStore, capsys: pytest.Capture
 
 def test_an_owner_that_does_not_answer_is_told(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
     run = make(store, "silent")
-    assert exit_code(runs_life.pause, run) == 1
+    assert runs("pause", run) == 1
     output = capsys.readouterr().err
     assert f"process {os.getpid()} on" in output and "has not answered within 0.3 s; the request stays open" in output
     assert f"ropewalk runs kill {run}" in output
@@ -145,26 +146,26 @@ def test_an_owner_that_does_not_answer_is_told(store: RunStore, capsys: pytest.C
 def test_a_run_that_has_not_paused_in_time_is_told(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
     run = make(store, "slow")
     with Owner(store, run, "running"):
-        assert exit_code(runs_life.pause, run, wait=0.05) == 1
+        assert runs("pause", run, "--wait", "0.05") == 1
     assert capsys.readouterr().out == f"name-{run} ({run}) is running\n"
 
 
 def test_only_what_runs_can_be_paused(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
     run = make(store, "ended", state="done")
-    assert exit_code(runs_life.pause, run) == 2
+    assert runs("pause", run) == 2
     assert "is done; only a running one can be paused" in capsys.readouterr().err
 
 
 def test_an_answer_cannot_write_to_the_terminal(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
     run = make(store, "hostile")
     with Owner(store, run, "paused", answer="\x1b[2J"):
-        runs_life.pause(run)
+        assert runs("pause", run) == 0
     assert "\x1b" not in "".join(capsys.readouterr())
 
 
 def test_an_unknown_run_is_an_error_with_the_near_ones(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
     make(store, "wanted", state="done")
-    assert exit_code(runs_life.stop, "name-wantd") == 2
+    assert runs("stop", "name-wantd") == 2
     assert "did you mean name-wanted" in capsys.readouterr().err
 
 
@@ -177,7 +178,7 @@ def test_a_process_that_does_not_answer_is_killed(store: RunStore, capsys: pytes
         here = this_process()
         owner = OwnerIs(here.host, process.pid, start_ticks(process.pid), here.boot)
         run = make(store, "kill", owner=owner)
-        runs_life.kill(run)
+        assert runs("kill", run) == 0
     assert process.returncode == -signal.SIGKILL
     row, (attempt,) = store.run(run), store.attempts(run)
     assert row.state == "stopped" and row.why == "killed by `ropewalk runs kill`; its process did not answer"
@@ -190,7 +191,7 @@ def test_another_process_with_the_number_of_the_owner_is_left_alone(store: RunSt
         assert process.stdout is not None and process.stdout.readline()
         here = this_process()
         run = make(store, "reused", owner=OwnerIs(here.host, process.pid, 5, here.boot))
-        assert exit_code(runs_life.kill, run) in (1, 2)
+        assert runs("kill", run) in (1, 2)
         assert process.poll() is None
         process.kill()
 
@@ -201,7 +202,7 @@ def test_another_process_with_the_number_of_the_owner_is_left_alone(store: RunSt
 def test_a_paused_run_goes_on_by_its_command_in_its_folder(store: RunStore, executed: list[Any]) -> None:
     run = make(store, "paused", state="paused")
     with pytest.raises(Executed):
-        runs_life.continue_(run)
+        runs("continue", run)
     (folder, _), (argv, environment) = executed
     assert folder == ["/"] and argv == [sys.executable, "train.py", "--epochs", "3"]
     assert environment["ROPEWALK_CONTINUE"] == run and environment["ROPEWALK_STORE"] == store.where
@@ -213,7 +214,7 @@ def test_what_runs_or_is_done_does_not_go_on(
     store: RunStore, executed: list[Any], capsys: pytest.CaptureFixture[str], state: str, words: str
 ) -> None:
     run = make(store, f"no-{state}", state=state)
-    assert exit_code(runs_life.continue_, run) == 2
+    assert runs("continue", run) == 2
     assert words in capsys.readouterr().err and executed == []
 
 
@@ -221,15 +222,15 @@ def test_a_fork_has_a_checkpoint_and_other_settings(
     store: RunStore, executed: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make(store, "parent", state="done")
-    assert exit_code(runs_life.fork, run) == 2
+    assert runs("fork", run) == 2
     assert "has no checkpoint; it has none" in capsys.readouterr().err
     CheckpointFolder(store.folder / run / "checkpoints").write(40, {})
-    assert exit_code(runs_life.fork, run, step=41.0) == 2
+    assert runs("fork", run, "--from", "41.0") == 2
     assert "has no checkpoint of step 41; it has 40" in capsys.readouterr().err
-    assert exit_code(runs_life.fork, run, settings=["rate=1"]) == 2
+    assert runs("fork", run, "--set", "rate=1") == 2
     assert "has no 'rate'; it has lr" in capsys.readouterr().err
     with pytest.raises(Executed):
-        runs_life.fork(run, settings=["lr=1e-4"], step=40.0)
+        runs("fork", run, "--set", "lr=1e-4", "--from", "40.0")
     environment = executed[-1][1]
     assert (environment["ROPEWALK_FORK"], environment["ROPEWALK_FORK_STEP"]) == (run, "40.0")
     assert json.loads(environment["ROPEWALK_SET"]) == {"lr": 1e-4}
@@ -238,7 +239,7 @@ def test_a_fork_has_a_checkpoint_and_other_settings(
 def test_a_run_is_run_again_from_the_beginning(store: RunStore, executed: list[Any]) -> None:
     run = make(store, "again", state="failed")
     with pytest.raises(Executed):
-        runs_life.rerun(run, settings=["lr=fast"])
+        runs("rerun", run, "--set", "lr=fast")
     assert json.loads(executed[-1][1]["ROPEWALK_SET"]) == {"lr": "fast"}
     assert "ROPEWALK_CONTINUE" not in executed[-1][1]
 
@@ -247,7 +248,7 @@ def test_a_command_is_shown_and_not_run(
     store: RunStore, executed: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make(store, "dry", state="failed")
-    runs_life.rerun(run, dry_run=True)
+    assert runs("rerun", run, "--dry-run") == 0
     assert executed == []
     assert capsys.readouterr().out.startswith("cd / && ROPEWALK_SET='{}'")
 
@@ -256,13 +257,13 @@ def test_a_command_is_json_for_programs(
     store: RunStore, executed: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make(store, "dry-json", state="failed")
-    runs_life.rerun(run, dry_run=True, as_json=True)
+    assert runs("rerun", run, "--dry-run", "--json") == 0
     shown = json.loads(capsys.readouterr().out)
     assert executed == [] and shown.pop("variables")["ROPEWALK_SET"] == "{}"
     argv = shown.pop("argv")
     assert shown == {"folder": "/", "remark": ""}
     with pytest.raises(Executed):
-        runs_life.rerun(run, as_json=True)
+        runs("rerun", run, "--json")
     output = capsys.readouterr()
     assert output.out == "", "that is for what the command prints"
     assert json.loads(output.err)["argv"] == argv == executed[-1][0]
@@ -270,11 +271,11 @@ def test_a_command_is_json_for_programs(
 
 def test_notebooks_are_told_what_to_do(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
     notebook = make(store, "notebook", state="paused", facts={"is_notebook": True})
-    assert exit_code(runs_life.continue_, notebook) == 2
+    assert runs("continue", notebook) == 2
     assert f"start its kernel with ROPEWALK_SET='{{}}' ROPEWALK_CONTINUE={notebook}" in capsys.readouterr().err
     search = make(store, "of-cells", state="done", kind="search", facts={"is_notebook": True})
     trial = make(store, "of-cells-0", state="paused", kind="trial", parent=search)
-    assert exit_code(runs_life.continue_, trial) == 2
+    assert runs("continue", trial) == 2
     assert "the function of the trial is not found; start a kernel with" in capsys.readouterr().err
 
 
@@ -296,7 +297,7 @@ def test_a_trial_that_its_search_never_begins_again_goes_on_by_itself(
 ) -> None:
     trial = trial_of(store, f"alone-{search_state}", search_state, trial_state)
     with pytest.raises(Executed):
-        runs_life.continue_(trial)
+        runs("continue", trial)
     argv, environment = executed[-1]
     assert argv == ["python", "search.py"], "the command of the search has the function"
     assert (environment["ROPEWALK_CONTINUE"], environment["ROPEWALK_TRIAL"]) == (trial, trial)
@@ -307,7 +308,7 @@ def test_a_trial_of_a_search_that_runs_is_continued_by_it(
 ) -> None:
     trial = trial_of(store, "lively", "running", "paused")
     with Owner(store, trial, "running", "trial 0 goes on when a place is free") as owner:
-        runs_life.continue_(trial)
+        assert runs("continue", trial) == 0
     assert owner.actions == ["continue"] and executed == []
     assert "trial 0 goes on when a place is free" in capsys.readouterr().err
 
@@ -317,7 +318,7 @@ def test_the_answer_of_a_search_for_its_trial_is_json_for_programs(
 ) -> None:
     trial = trial_of(store, "lively-json", "running", "paused")
     with Owner(store, trial, "running", "trial 0 goes on"):
-        runs_life.continue_(trial, as_json=True)
+        assert runs("continue", trial, "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["run"], report["action"], report["ok"], report["answer"]) == (
         trial,
@@ -332,7 +333,7 @@ def test_a_trial_of_a_search_that_rests_waits_for_the_search(
     store: RunStore, executed: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     trial = trial_of(store, "resting", "paused", "paused")
-    assert exit_code(runs_life.continue_, trial) == 2
+    assert runs("continue", trial) == 2
     told = capsys.readouterr().err
     assert "ropewalk runs continue resting." in told and f"ropewalk runs fork {trial}" in told and executed == []
 
@@ -341,14 +342,14 @@ def test_a_trial_is_forked_also_without_a_checkpoint_and_so_is_its_fork(
     store: RunStore, executed: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     trial = trial_of(store, "source", "done", "done")
-    assert exit_code(runs_life.fork, trial, step=3.0) == 2
+    assert runs("fork", trial, "--from", "3.0") == 2
     with pytest.raises(Executed):
-        runs_life.fork(trial, settings=["lr=0.2"])
+        runs("fork", trial, "--set", "lr=0.2")
     assert "begins with the first step" in capsys.readouterr().err
     assert (executed[-1][1]["ROPEWALK_FORK"], executed[-1][1]["ROPEWALK_TRIAL"]) == (trial, trial)
     fork = make(store, "forked", state="paused", facts={"trial": trial, "argv": ["python", "search.py"]})
     with pytest.raises(Executed):
-        runs_life.continue_(fork)
+        runs("continue", fork)
     assert (executed[-1][1]["ROPEWALK_CONTINUE"], executed[-1][1]["ROPEWALK_TRIAL"]) == (fork, trial)
 
 
@@ -370,29 +371,31 @@ def test_a_database_does_not_choose_what_runs_here(
 
     monkeypatch.setattr(runs_life, "opened", lambda where: Shared())
     with pytest.raises(RunUnsuitable, match="trust it with --trust-store"):
-        runs_life.continue_(run)
+        runs("continue", run)
     assert executed == []
-    runs_life.continue_(run, dry_run=True)
+    assert runs("continue", run, "--dry-run") == 0
     with pytest.raises(Executed):
-        runs_life.continue_(run, trust_store=True)
+        runs("continue", run, "--trust-store")
 
 
 @pytest.mark.parametrize("wrong", ["lr", "=3"])
 def test_settings_have_names_and_values(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(runs_life.parse_settings, [wrong]) == 2
+    with pytest.raises(Exit) as ended:
+        parse_settings([wrong])
+    assert ended.value.exit_code == 2
     assert "not of the form NAME=VALUE" in capsys.readouterr().err
 
 
 def test_values_are_json_or_text() -> None:
     given = ["a=1", "b=1e-4", "c=true", "d=wide", 'e="1"', "f=a=b", "g="]
-    assert runs_life.parse_settings(given) == {
+    assert parse_settings(given) == {
         "a": 1, "b": 1e-4, "c": True, "d": "wide", "e": "1", "f": "a=b", "g": "",
     }  # fmt: skip
 
 
 def test_the_folder_of_a_run_must_still_be_there(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
     run = make(store, "moved", state="paused", facts={"cwd": str(Path("/no/such/folder"))})
-    assert exit_code(runs_life.continue_, run) == 2
+    assert runs("continue", run) == 2
     assert "its command cannot be run in /no/such/folder" in capsys.readouterr().err
 
 
@@ -401,5 +404,5 @@ def test_a_command_finds_what_a_killed_writer_left(store: RunStore) -> None:
     journal = RecordJournal(store)
     journal.append([RunRecord(run, Metrics("", ["loss"], [0.5], 7, 3.0))])
     journal.close(is_needed=True)
-    runs_life.rerun(run, dry_run=True)
+    assert runs("rerun", run, "--dry-run") == 0
     assert list(store.points(run, "loss").steps) == [7]

@@ -103,11 +103,12 @@ def test_a_small_constant_is_forgotten_when_it_is_closed() -> None:
 
 def test_a_reference_is_pickled_only_on_the_way_to_a_task_and_is_noted() -> None:
     constant = make(dumps("the value"))
-    reference = ConstantRef(constant, lambda: None)
+    pool = object()
+    reference = ConstantRef(constant, pool, lambda: None)
     assert repr(reference) == f"<ropewalk constant of {constant.size_bytes} bytes>"
     with pytest.raises(TypeError, match="outside a pool pickle the value itself"):
         pickle.dumps(reference)
-    with collecting() as found:
+    with collecting(pool) as found:
         pickled = pickle.dumps([reference, reference])
     assert found == {constant.id: constant}
     arrive(constant.id, constant.parts, Namespace())
@@ -118,7 +119,8 @@ def test_a_reference_is_pickled_only_on_the_way_to_a_task_and_is_noted() -> None
 
 
 def test_collecting_is_of_one_thread_and_ends_with_an_error() -> None:
-    reference = ConstantRef(make(dumps(1)), lambda: None)
+    pool = object()
+    reference = ConstantRef(make(dumps(1)), pool, lambda: None)
     failures: list[BaseException] = []
 
     def elsewhere() -> None:
@@ -127,12 +129,12 @@ def test_collecting_is_of_one_thread_and_ends_with_an_error() -> None:
         except TypeError as error:
             failures.append(error)
 
-    with collecting() as found:
+    with collecting(pool) as found:
         thread = threading.Thread(target=elsewhere)
         thread.start()
         thread.join()
     assert len(failures) == 1 and found == {}
-    with pytest.raises(ZeroDivisionError), collecting():
+    with pytest.raises(ZeroDivisionError), collecting(pool):
         raise ZeroDivisionError
     with pytest.raises(TypeError):
         pickle.dumps(reference)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, StartFailed
 from ropewalk.processes.agent_record import AgentRecord, Home
+from ropewalk.processes.engine_client import EngineClient
 from ropewalk.processes.fleet import Fleet
 from ropewalk.processes.sizing import Share
 from ropewalk.settings import load
@@ -34,7 +37,8 @@ class PretendEngine(Engine):
     def __init__(self) -> None:
         self.status = JobStatus(JobState.PENDING)
         self.said = ""
-        self.refusal: EngineError | None = None
+        self.refusal: Exception | None = None
+        self.puzzle: Exception | None = None
         self.specs: list[JobSpec] = []
 
     def submit_one(self, spec: JobSpec, run_id: str, request_id: str, number: int) -> str:
@@ -43,7 +47,14 @@ class PretendEngine(Engine):
         self.specs.append(spec)
         return f"job-of-{request_id}"
 
+    def per_job(self, process: Resources) -> int | None:
+        if self.puzzle:
+            raise self.puzzle
+        return super().per_job(process)
+
     def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
+        if self.puzzle:
+            raise self.puzzle
         return dict.fromkeys(ids, self.status)
 
     def cancel(self, ids: Sequence[str]) -> None: ...
@@ -184,6 +195,44 @@ def test_a_refusal_of_the_first_agent_ends_the_wait(scene: Scene) -> None:
     assert not scene.told.happened
 
 
+def test_a_mistake_in_an_engine_is_told_to_those_who_wait_for_it(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    # It ended a thread of the launcher, and a pool waited for ever for agents that were counted as coming.
+    scene.engine.refusal = KeyError("JobID")
+    scene.submit(2)
+    assert [str(failure) for failure in scene.told.failures] == [
+        "no agent could be submitted: the engine pretend failed with KeyError: 'JobID'; the log has the traceback"
+    ]
+    assert not scene.fleet._submitting and caplog.records[0].exc_info
+    scene.engine.puzzle = ValueError("could not parse 'idle~'")
+    problems: list[EngineError | None] = []
+    for _ in range(2):
+        scene.fleet.prepare(Resources(cpus=3), problems.append)
+        scene.loop.run()
+    assert [str(problem) for problem in problems] == [
+        "the engine pretend failed with ValueError: could not parse 'idle~'; the log has the traceback"
+    ] * 2
+    assert scene.fleet._engine.look("job") is None and not scene.fleet._engine.has_ended("job")
+    assert len([record for record in caplog.records if record.exc_info]) == 2, "each is logged once"
+
+
+def test_an_engine_that_no_thread_can_ask_is_asked_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its question stayed open, and all later ones about such processes waited for the answer to it.
+    loop: Any = PretendLoop()
+    client, problems = EngineClient(PretendEngine(), loop), queue.SimpleQueue[EngineError | None]()
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        client.prepare(Resources(), problems.put)
+    while problems.empty():
+        loop.run()
+    assert problems.get() is None and Resources() in client.per_job
+
+
 def test_new_jobs_are_kept_away_from_hosts_that_were_lost_a_short_time_ago(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +291,16 @@ def test_where_no_more_hosts_may_come_what_has_no_room_is_placed_all_the_same(sc
     scene.fleet._home = replace(scene.fleet._home, settings=load({"hosts": 1}, {}, []))
     [whole] = up(scene, Share(4, CPU))
     assert scene.fleet.place("learner", GPU, 1) is whole, "its agent looks for GPUs, and says what it has"
+
+
+def test_what_needs_the_gpu_of_a_process_that_leaves_waits_for_its_end(scene: Scene) -> None:
+    scene.fleet._home = replace(scene.fleet._home, settings=load({"hosts": 1}, {}, []))
+    [only] = up(scene, Share(1, GPU))
+    assert scene.fleet.place("before", GPU, 1) is only
+    only.leaving.add("before")
+    assert scene.fleet.place("after", GPU, 1) is None, "its agent would have no GPU for it"
+    scene.fleet.release(only, "before")
+    assert scene.fleet.place("after", GPU, 1) is only and not only.leaving
 
 
 def test_leases_are_looked_at_five_times_each_and_when_the_first_one_ends(

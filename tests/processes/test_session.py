@@ -127,6 +127,18 @@ def test_a_process_starts_in_a_clean_place(session: Session, tmp_path: Any, monk
     assert owner.next("exited").exit_code == -signal.SIGTERM
 
 
+def test_a_large_environment_arrives_and_holds_up_no_other_start(session: Session) -> None:
+    # The request was larger than the kernel takes at once, and it and all later ones of the host waited for ever.
+    value = "x" * 300_000
+    owner = Listener()
+    start(session, owner, "facts", environment={"EXTRA": value}, resources=Resources(cpus=2))
+    owner.next("link")
+    assert json.loads(owner.next("message"))["extra"] == value
+    other = Listener()
+    start(session, other, "leave")
+    assert other.next("exited").exit_code == 3
+
+
 @pytest.mark.parametrize(
     ("entry", "exit_code", "words"),
     [("fail", 1, "LookupError: nothing to do"), ("leave", 3, "bye"), ("absent", 1, "absent")],

@@ -80,6 +80,8 @@ def agent(name: str = "agent-0", *, is_far: bool = False) -> Any:
         codes=set[str](),
         up=True,
         services=set[str](),
+        processes=dict[str, Resources](),
+        leaving=set[str](),
         idle_since=1.0,
         blob_address=f"tls:10.0.0.1:1/{name}" if is_far else "",
         certificate=SimpleNamespace(fingerprint=f"of {name}") if is_far else None,
@@ -342,6 +344,21 @@ def test_processes_without_room_wait_and_ask_for_agents_together() -> None:
     assert hosts.wanted == [2], "nothing waits"
 
 
+def test_no_agents_are_asked_for_while_their_user_is_still_asking() -> None:
+    # A thread that lost its core for 20 ms between two workers got an agent for each of them.
+    hosts = PretendHosts(room=0)
+    placed = Placed(hosts)
+    placed.placement.hold()
+    placed.ask(0)
+    for _ in range(100):
+        placed.loop.calls.pop(0)()
+    assert hosts.wanted == []
+    placed.ask(1)
+    placed.placement.go_on()
+    placed.loop.run()
+    assert hosts.wanted == [2]
+
+
 def test_an_owner_that_asks_for_more_than_there_ever_is_hears_which_are_refused_and_how_many_it_wanted() -> None:
     placed = Placed(PretendHosts(room=9, most=2))
     for rank in range(4):
@@ -357,7 +374,7 @@ def test_an_owner_that_asks_for_more_than_there_ever_is_hears_which_are_refused_
 def test_a_process_that_leaves_makes_room_for_its_successor() -> None:
     placed = Placed(PretendHosts(room=9, most=1))
     placed.ask(0)
-    placed.processes["p0"].is_leaving = True
+    placed.placement.leaves("p0")
     placed.ask(1)
     assert placed.begun == ["p0", "p1"] and not placed.refused
 

@@ -83,6 +83,22 @@ def test_a_job_has_room_for_what_it_asked_its_engine_for(
 
 
 @pytest.mark.parametrize(
+    ("share", "hosted", "leaving", "another", "room"),
+    [
+        (Share(2, CPU), [CPU], [CPU], CPU, True),
+        (Share(2, CPU), [CPU, CPU], [CPU], CPU, False),
+        (Share(1, Resources(gpus=1)), [], [Resources(gpus=1)], Resources(gpus=1), False),
+        (Share(1, Resources(gpus=1)), [], [CPU], Resources(gpus=1), True),
+        (Share(1, LARGE), [], [LARGE], LARGE, False),
+    ],
+)
+def test_what_leaves_shares_its_cpus_but_neither_its_gpus_nor_its_memory(
+    share: Share, hosted: list[Resources], leaving: list[Resources], another: Resources, room: bool
+) -> None:
+    assert fits(share, hosted, another, leaving) is room
+
+
+@pytest.mark.parametrize(
     ("share", "process", "may"),
     [
         (Share(2, NEEDS), CPU, False),

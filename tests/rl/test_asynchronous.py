@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -34,3 +35,20 @@ def test_a_delivery_that_fails_beside_its_repetition_takes_no_scores_away(monkey
     first.join(60)
     assert list(learner.counters.recent) == [10.0, 11.0] and learner.counters.episodes == 2
     assert not learner._episodes
+
+
+def test_the_answer_to_a_block_brings_weights_that_are_newer_than_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rw, "current_node", lambda: SimpleNamespace(generation=0, label="learner"))
+    learner = AsyncLearner(Assembly(EXPERIMENT, 1), hold=True)
+    newest = learner.view.variables
+
+    def deliver(number: int, have: int | None) -> Any:
+        return learner.deliver(Delivery(insertion(number, tables=[EXPERIMENT.agent.table]), number, (), {}), have)
+
+    answer = deliver(0, newest.version - 1)
+    assert isinstance(answer, rw.Frozen) and answer.value is newest
+    for number, have in enumerate([newest.version, newest.version + 1, None], 1):
+        learner._replay.sample(EXPERIMENT.agent.table, 1)  # makes room
+        assert deliver(number, have) is True
+    learner._finished = True
+    assert deliver(4, -1) is False

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ropewalk.rl.asynchronous_actor import drive
+from ropewalk.rl.asynchronous_actor import _AnsweredStream, _OwnPolicy, drive
+from ropewalk.rl.variables import Variables
+from tests.rl.replay.stand_in import insertion
 
 
 class Choosing:
@@ -45,3 +48,41 @@ def test_an_error_of_one_group_ends_the_others() -> None:
     with pytest.raises(ZeroDivisionError):
         drive([group("a", 9, seen), group("b", 1, seen, ZeroDivisionError())], acting)  # type: ignore[arg-type]
     assert seen == ["a0", "b0", "b ended", "a ended"]
+
+
+class Answering:
+    """A learner that gives prepared answers, and notes what it was asked."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.asked = list(answers), list[Any]()
+
+    def newest_variables(self, have: int) -> Any:
+        self.asked.append(("newest", have))
+        return self.answers.pop(0)
+
+    def deliver(self, delivery: Any, have: int) -> Any:
+        self.asked.append((delivery.insertion.sequence, delivery.acknowledged, have, sorted(delivery.seconds)))
+        return self.answers.pop(0)
+
+
+def test_an_actor_makes_one_call_for_each_block_which_takes_it_and_brings_weights() -> None:
+    first, second = Variables(1, 0.0, {}), Variables(7, 0.5, {})
+    learner = Answering(first, True, second, True, False, None)
+    assembly = SimpleNamespace(policy=lambda _spec, _group: None)
+    acting = _OwnPolicy(learner, assembly, None, 0)  # type: ignore[arg-type]
+    loaded = list[Any]()
+    collector = SimpleNamespace(load=lambda variables: loaded.append(variables.version), steps=lambda _num: None)
+    acting.begin(0, 0)
+    stream = acting.stream(learner)  # type: ignore[arg-type]
+    assert isinstance(stream, _AnsweredStream)
+    wanted = list[bool]()
+    for number in range(4):
+        acting.collect(collector, 5)  # type: ignore[arg-type]
+        wanted.append(stream.deliver(insertion(number), (), {"env": 1.0}))
+    assert wanted == [True, True, True, False]
+    parts = ["env", "wait"]
+    assert learner.asked == [("newest", -1), (0, 0, 1, parts), (1, 1, 1, parts), (2, 2, 7, parts), (3, 3, 7, parts)]
+    assert loaded == [1, 7]
+    acting.begin(0, 1)  # a new life, with new environments: there are no newer weights, and they are loaded anew
+    acting.collect(collector, 5)  # type: ignore[arg-type]
+    assert learner.asked[-1] == ("newest", 7) and loaded == [1, 7, 7]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from ropewalk.rl.deliveries import ActorFacts, Deliveries, lag_in_words
 from ropewalk.rl.logs.terminal import line_of
@@ -48,9 +49,22 @@ def test_a_group_whose_blocks_are_all_refused_is_given_up() -> None:
     assert not deliveries.has_refused("0#0")
     assert [deliveries.refuse(f"0#{life}") for life in range(3)] == [True] * 3
     assert deliveries.has_refused("0#5") and not deliveries.has_refused("1#0")
-    deliveries.take(block("0#3", 0, 0), 0, stale=False)
+    for number in range(6):
+        deliveries.take(block("0#3", number, 0), 0, stale=False)
     assert [deliveries.refuse(f"0#{life}") for life in range(4, 9)] == [True] * 4 + [False]
     assert deliveries.refuse("1#9") and deliveries.actors[0].refused == 8
+
+
+@pytest.mark.parametrize(("num_finite", "is_given_up"), [(1, True), (2, False), (9, False)])
+def test_a_group_is_given_up_if_more_than_a_third_of_its_blocks_are_refused(num_finite: int, is_given_up: bool) -> None:
+    # Any finite block cleared it: one in which every second block was NaN wasted half of its time without end.
+    deliveries = Deliveries(None)
+    went_on: list[bool] = []
+    for life in range(100):
+        for number in range(num_finite):
+            deliveries.take(block(f"0#{life}", number, 0), 0, stale=False)
+        went_on.append(deliveries.refuse(f"0#{life}"))
+    assert (False in went_on) == is_given_up and all(went_on[:4])
 
 
 def test_what_is_lost_of_a_stream_is_counted_once() -> None:

@@ -27,7 +27,7 @@ PLANTED = (
     "psutil",
     "msgspec",
     "cloudpickle",
-    "typer",
+    "click",
     "rich",
     "ropewalk",
     "json",

@@ -8,6 +8,7 @@ import functools
 import gc
 import io
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -77,6 +78,15 @@ def test_what_the_workers_have_printed_comes_before_what_follows_the_pool(monkey
 
 
 # --- callbacks, threads, asyncio ---
+
+
+def test_a_callback_that_exits_keeps_no_later_one_from_its_result() -> None:
+    # `sys.exit` ended the thread of callbacks, and results with a callback never came again.
+    with ropewalk.Pool(1) as pool:
+        assert pool.apply_async(square, (2,), callback=sys.exit).get(PATIENCE_S) == 4
+        found: list[int] = []
+        assert pool.apply_async(square, (3,), callback=found.append).get(PATIENCE_S) == 9
+        assert found == [9]
 
 
 def test_callbacks_run_before_the_result_is_there_and_one_of_both_only() -> None:
@@ -522,6 +532,43 @@ def test_a_with_block_ends_its_workers_whatever_happens() -> None:
     with pytest.raises(KeyError, match="of the user"):
         work()
     assert pids and not any(Path(f"/proc/{each}").exists() for each in pids)
+
+
+def memory_files() -> int:
+    links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    return sum("memfd:ropewalk" in os.readlink(link) for link in links if os.path.islink(link))
+
+
+class NeverSent:
+    def __reduce__(self) -> Any:
+        raise ValueError("it stays here")
+
+
+def test_a_map_that_cannot_be_sent_frees_what_was_packed_before() -> None:
+    with ropewalk.Pool(1) as pool:
+        before = memory_files()
+        large = pickle.PickleBuffer(bytearray(1 << 20))
+        with pytest.raises(ValueError, match="it stays here"):
+            pool.map(nothing, [large, large, NeverSent()], chunksize=1)
+        assert memory_files() == before
+
+
+def test_a_pool_that_has_ended_frees_the_arguments_of_its_initializer() -> None:
+    before = memory_files()
+    for _ in range(2):
+        with ropewalk.Pool(1, len, (bytearray(1 << 20),)) as pool:
+            pool.map(nothing, [1])
+    assert memory_files() == before
+
+
+def test_a_constant_is_refused_by_another_pool() -> None:
+    # The pool that ended first freed it for both.
+    with ropewalk.Pool(1) as pool:
+        reference = pool.put(bytearray(1 << 20))
+        with ropewalk.Pool(1) as other, pytest.raises(ropewalk.NotPicklable, match="put the value into the other pool"):
+            other.map(len, [reference])
+        pool.resize(2)
+        assert pool.map(len, [reference] * 8, chunksize=1) == [1 << 20] * 8
 
 
 def test_a_pool_that_nobody_closed_says_so_and_ends() -> None:

@@ -576,6 +576,17 @@ def test_what_workers_print_appears_with_their_names_and_is_kept_in_files(tmp_pa
     ]
 
 
+def test_a_folder_for_output_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    # Nothing was kept, and nothing was said: the output was looked for after the run.
+    (tmp_path / "file").touch()
+    with launcher(PRINTING, tmp_path, ROPEWALK_LOGS=str(tmp_path / "file" / "logs")) as script:
+        code, out, errors = script.end()
+    assert code == 0
+    assert "out 0" in out, "it is shown all the same"
+    (problem,) = [line for line in errors.splitlines() if "is no longer kept in a file" in line]
+    assert str(tmp_path / "file") in problem
+
+
 FLOOD = """
     def flood(number):
         for line in range(4000):

@@ -201,6 +201,22 @@ def test_what_a_trial_raises_does_not_control_the_terminal(caplog: pytest.LogCap
     assert r"attempt 1: ValueError: \x1b[2J\x1b]0;mine\x07\u202e" in caplog.text and "\x1b" not in caplog.text
 
 
+def test_where_tracebacks_are_shown_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    # A trial that raises after its first report is given up; nothing led to its traceback.
+    def fails(places: PlannedPlaces) -> None:
+        task = places.begun[-1]
+        outcome = TrialOutcome("failed", cause="Traceback\n  in train\nValueError: no")
+        places._tell(AttemptReturned(task.trial, task.attempt, outcome))
+
+    search = running(places := PlannedPlaces([fails, fails]), Clock())
+    search.run()
+    pointer = f"ropewalk runs show {places.begun[0].run} shows its traceback. This is said once"
+    assert caplog.messages == [
+        f"trial 0, attempt 1: ValueError: no; {pointer}",
+        "trial 0, attempt 2: ValueError: no",
+    ]
+
+
 def test_a_search_with_a_trial_that_a_user_has_paused_is_not_complete() -> None:
     clock, keeper = Clock(), SilentKeeper([[SearchRequest(7, 0, "pause")]])
     steps = [clock.forward(1.0), lambda places: places.end("paused", 1.0)]

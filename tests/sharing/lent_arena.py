@@ -23,6 +23,7 @@ class Lent:
 
 @pytest.fixture
 def arena() -> Iterator[Any]:
+    gc.freeze()  # only what the test makes is looked through at its end
     lent = Lent()
     yield lent
     lent.arena = None

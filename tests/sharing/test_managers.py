@@ -311,11 +311,13 @@ def test_managers_of_one_session_share_it() -> None:
         assert session.hosts()
 
 
-def test_the_loop_does_not_wait_for_the_end_of_a_manager_that_it_collects(monkeypatch: pytest.MonkeyPatch) -> None:
-    waited_on_loop: list[bool] = []
+@pytest.mark.parametrize("where", ["on the loop", "in a thread that holds a lock of the loop"])
+def test_what_collects_a_manager_does_not_wait_for_its_end(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    # All that used the session stood still for four seconds: only the loop hears that the process has ended.
+    waited: list[int] = []
 
     def join(process: ManagerProcess, timeout_s: float | None = None) -> None:
-        waited_on_loop.append(process.session.loop.is_here)
+        waited.append(threading.get_ident())
         real_join(process, timeout_s)
 
     real_join = ManagerProcess.join
@@ -324,13 +326,54 @@ def test_the_loop_does_not_wait_for_the_end_of_a_manager_that_it_collects(monkey
     pid = manager._process.pid
     loop = manager._process.session.loop
     manager.of_itself = manager
-    collected = threading.Event()
+    collected, lock, threads = threading.Event(), threading.Lock(), list[int]()
+
+    def collect() -> None:
+        threads.append(threading.get_ident())
+        gc.collect()
+        collected.set()
+
+    def wait_for_lock() -> None:
+        with lock:
+            pass
+
     gc.disable()
     try:
         del manager
-        loop.call_soon(lambda: (gc.collect(), collected.set()))
-        assert collected.wait(PATIENCE_S)
+        if where == "on the loop":
+            loop.call_soon(collect)
+            assert collected.wait(PATIENCE_S)
+        else:
+            with lock:
+                loop.call_soon(wait_for_lock)
+                collect()
     finally:
         gc.enable()
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
-    assert waited_on_loop and not any(waited_on_loop)
+    assert waited and not {*waited} & {*threads}
+
+
+def test_an_interrupt_in_the_middle_of_an_answer_loses_no_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It tore the link, which the manager took for the end of this process: it dropped what only this process held, and
+    # the next call, as that of the next cell of a notebook, raised PeerLost.
+    with SyncManager() as manager:
+        scores, lock = manager.dict(best=1), manager.Lock()
+        lock.acquire()
+        assert scores.get("best") == 1
+        route: Any = scores._way()._where.route
+        link = route.connection.link
+        receive = link.receive
+
+        def interrupted_after_receiving(*, wait: bool = True) -> Any:
+            received = receive(wait=wait)
+            if received is not None:
+                signal.raise_signal(signal.SIGINT)
+            return received
+
+        with monkeypatch.context() as patch:
+            patch.setattr(link, "receive", interrupted_after_receiving)
+            with pytest.raises(KeyboardInterrupt):
+                scores.get("best")
+        assert scores.get("best") == 1
+        assert not lock.acquire(False), "it was released, as that of a process that is gone"
+        lock.release()

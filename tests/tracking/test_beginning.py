@@ -133,6 +133,18 @@ def test_ctrl_c_stops_a_run(store: RunStore) -> None:
     assert (store.run(run.id).state, store.run(run.id).why) == ("stopped", "interrupted by Ctrl-C (SIGINT)")
 
 
+def test_ctrl_c_while_a_run_begins_leaves_none_open(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In a notebook, the next `rw.track` was refused: this process had a run already, which nobody could end.
+    with monkeypatch.context() as patch:
+        patch.setattr(rw.tracking.Run, "flush", lambda *_: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            begin(store, name="first")
+    assert current_run() is None
+    assert (store.run("first").state, store.run("first").why) == ("stopped", "interrupted by Ctrl-C (SIGINT)")
+    with begin(store, name="second"):
+        pass
+
+
 def test_sigterm_stops_a_run_and_the_handler_goes_with_it(store: RunStore) -> None:
     before = signal.getsignal(signal.SIGTERM)
     run = begin(store)

@@ -80,6 +80,15 @@ def test_what_was_written_is_restored_and_others_can_read_the_tensors(tmp_path: 
         folder.restore(4)
 
 
+@pytest.mark.parametrize("step", [3, 2.5])
+def test_a_whole_step_is_restored_as_an_int(tmp_path: Path, step: float) -> None:
+    # `for step in range(saved.step, total)` failed: the step was 3.0.
+    folder = CheckpointFolder(tmp_path)
+    folder.write(step, {})
+    restored = folder.restore()
+    assert restored is not None and restored.step == step and type(restored.step) is type(step)
+
+
 @pytest.mark.parametrize("file", ["state.safetensors", "checkpoint.json"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
 def test_a_damaged_one_is_skipped_with_a_warning(

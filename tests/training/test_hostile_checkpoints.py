@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
-from typer.testing import CliRunner
 
 import ropewalk as rw
 from ropewalk.cli import app

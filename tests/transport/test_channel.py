@@ -33,6 +33,22 @@ def test_a_descriptor_arrives_as_one_of_the_receiver() -> None:
     theirs.close()
 
 
+def test_a_message_of_any_size_arrives_with_its_descriptors() -> None:
+    # The kernel refuses one of more than 208 KiB, which was taken for the end of the other side.
+    ours, theirs = Channel.pair()
+    reader, writer = os.pipe()
+    ours.send(b"y" * 5_000_000, [writer])
+    ours.send(b"small")
+    message, (fd,) = theirs.receive()
+    assert message == b"y" * 5_000_000 and theirs.receive() == (b"small", [])
+    os.write(fd, b"through")
+    assert os.read(reader, 100) == b"through"
+    for each in (fd, writer, reader):
+        os.close(each)
+    ours.close()
+    theirs.close()
+
+
 def send_for_ever(channel: Channel) -> None:
     while True:
         channel.send(b"x" * 1000)

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -224,6 +225,34 @@ def test_the_end_of_a_loop_closes_its_links_and_later_calls_write_into_no_strang
     with contextlib.suppress(Exception):
         ours.send(Note(1))
     ours.close()
+
+
+def test_a_thread_that_is_about_to_wake_a_loop_which_ends_writes_into_no_strangers_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It has seen that the loop sleeps, and loses its core until the loop has ended and the numbers are reused."""
+    loop = Loop()
+    loop.call_later(0.1, lambda: loop.stop())
+    writes, go_on = threading.Event(), threading.Event()
+    write = os.write
+
+    def write_late(fd: int, data: bytes) -> int:
+        if threading.current_thread() is late:
+            writes.set()
+            assert go_on.wait(PATIENCE_S)
+        return write(fd, data)
+
+    late = threading.Thread(target=lambda: loop.call_soon(lambda: None))
+    monkeypatch.setattr(os, "write", write_late)
+    late.start()
+    assert writes.wait(PATIENCE_S)
+    loop.run()
+    files = [(tmp_path / str(number)).open("wb") for number in range(4)]
+    go_on.set()
+    late.join()
+    for file in files:
+        file.close()
+    assert [Path(file.name).read_bytes() for file in files] == [b""] * 4
 
 
 def test_a_forked_child_can_forget_a_loop_and_the_parent_goes_on(loop: Loop) -> None:

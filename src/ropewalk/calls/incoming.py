@@ -42,12 +42,13 @@ class CallPolicy:
     lane: CallLane[Turn]
     batch: Gathering | None = None
     lasts: bool = False
-    """Whether its last call took long. A free method then runs in a thread, so that the loop need not be taken over."""
+    """Whether its last call took long or waited. A free or brief method then runs in a thread, so that the loop need
+    not be taken over."""
 
     @property
     def in_thread(self) -> bool:
         """Whether its calls run outside of the loop from the start."""
-        return self.facts.concurrency > 0 or self.lasts
+        return self.lasts or (self.facts.concurrency > 0 and not self.facts.brief)
 
 
 class Served:
@@ -145,7 +146,7 @@ class Incoming(Turn):
         self.cancelled = ""
         self.served = served
         self.lane = way.lane
-        self.in_thread = way.lasts or way.facts.concurrency > 0
+        self.in_thread = way.in_thread
         self.when_over = None
         self.way = way
         self.link = link

@@ -50,6 +50,8 @@ class MethodFacts(msgspec.Struct, frozen=True, array_like=True):
     concatenates: bool = False
     """Whether the calls of a batch bring rows, which are joined; otherwise each call is an entry of a new first axis.
     """
+    brief: bool = False
+    """Whether concurrent calls run on the loop's thread, one after the other, until one of them waits or takes long."""
 
 
 class BoundMethod(Generic[P, R_co]):
@@ -197,6 +199,15 @@ def concurrent(n: int) -> Callable[[F], F]:
     if n < 1:
         raise ValueError(f"@concurrent needs 1 or more calls at once, not {n}")
     return functools.partial(_mark, concurrency=n)
+
+
+def brief(function: F) -> F:
+    """Run the calls of a method marked `@concurrent` on the loop's thread until one waits or takes long.
+
+    To hand a call over to a thread of its own costs more than many a call. The method waits by `rw.wait_for`, which
+    hands over the loop at once; the calls after it run in threads until one of them is short again.
+    """
+    return _mark(function, brief=True)
 
 
 def idempotent(function: F) -> F:

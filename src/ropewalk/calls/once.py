@@ -13,6 +13,7 @@ caller acknowledges it, which it does with its next call.
 from __future__ import annotations
 
 import enum
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,8 +55,42 @@ class CallName:
 class _Stream:
     generation: int
     acked: int = 0
+    also_acked: NumberRuns = field(default_factory=lambda: NumberRuns())
+    """Later calls that are over, too. Not saved: what could still arrive is on links that end with this process."""
     done: dict[int, Done] = field(default_factory=dict[int, Done])
     running: set[int] = field(default_factory=set[int])
+
+    def is_over(self, sequence: int) -> bool:
+        """Whether the caller wants no answer to this call any more."""
+        return sequence <= self.acked or sequence in self.also_acked
+
+
+class NumberRuns:
+    """A set of numbers, kept as runs of neighbours: all but a few numbers up to the last one are in it."""
+
+    def __init__(self) -> None:
+        self._bounds: list[int] = []
+        """The first number of each run, and the one behind its last."""
+
+    @property
+    def num_runs(self) -> int:
+        """How many runs there are."""
+        return len(self._bounds) // 2
+
+    def __contains__(self, number: int) -> bool:
+        return bisect_right(self._bounds, number) % 2 == 1
+
+    def add(self, number: int) -> None:
+        """Add a number; may be called twice."""
+        bounds, at = self._bounds, bisect_right(self._bounds, number)
+        if at % 2 == 0:
+            ends_before, begins_behind = bounds[at - 1 : at] == [number], bounds[at : at + 1] == [number + 1]
+            run = [number] * (not ends_before) + [number + 1] * (not begins_behind)
+            bounds[at - ends_before : at + begins_behind] = run
+
+    def drop_to(self, last: int) -> None:
+        """Remove all numbers up to one."""
+        self._bounds = [last + 1] * (last + 1 in self) + self._bounds[bisect_right(self._bounds, last + 1) :]
 
 
 class OnceTable:
@@ -82,7 +117,9 @@ class OnceTable:
             stream.done = {sequence: done for sequence, done in stream.done.items() if sequence > acked}
         for sequence in also_acked:
             stream.done.pop(sequence, None)
-        if name.sequence <= stream.acked:
+            stream.also_acked.add(sequence)
+        stream.also_acked.drop_to(stream.acked)
+        if stream.is_over(name.sequence):  # it was late, on a link that its caller has given up
             return CallStanding.OLD
         if name.sequence in stream.running:
             return CallStanding.RUNS
@@ -96,7 +133,7 @@ class OnceTable:
         stream = self._of(name)
         if stream:
             stream.running.discard(name.sequence)
-            if name.sequence > stream.acked:
+            if not stream.is_over(name.sequence):
                 stream.done[name.sequence] = answer
 
     def undone(self, name: CallName) -> None:
@@ -113,7 +150,7 @@ class OnceTable:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the record."""
         self._streams = {
-            owner: _Stream(generation, acked, dict(done)) for owner, (generation, acked, done) in state.items()
+            owner: _Stream(generation, acked, done=dict(done)) for owner, (generation, acked, done) in state.items()
         }
 
     def __len__(self) -> int:

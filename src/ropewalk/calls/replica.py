@@ -268,7 +268,17 @@ class ReplicaClient:
                 self._backlog.append((future, error))
                 start, self._sending = not self._sending, True
             if start:
-                self._caller.threads.run(self._send_backlog)
+                try:
+                    self._caller.threads.run(self._send_backlog)
+                except RuntimeError as failure:  # no thread can be started
+                    self._drop_backlog(failure)
+
+    def _drop_backlog(self, failure: RuntimeError) -> None:
+        with self._lock:
+            dropped, self._sending = list(self._backlog), False
+            self._backlog.clear()
+        for future, _ in dropped:
+            future.finish(None, failure)
 
     def _send_backlog(self) -> None:
         while True:

@@ -85,6 +85,9 @@ class RpcConnection:
         self._role: Any = threading.RLock()
         self._may_block = link.stream.carries_fds
         """Whether an interrupted wait for bytes of the link is known to have taken none."""
+        self.may_tear = True
+        """Whether Ctrl-C in a call may end the link: not if its peer takes that for the end of this process, as depots
+        and managers do, which then drop what this process holds."""
         self._reading_thread = 0
         """Identity of the thread that has the role; 0 while no thread has it."""
         self._asked = 0
@@ -123,11 +126,11 @@ class RpcConnection:
             NotServed: the call did not run.
             Exception: the call's own exception.
         """
-        if self._may_block and may_block():
+        if self.may_tear and self._may_block and may_block():
             received, pending = self._ask_alone(message, packed, blocks=True)
-        elif may_serve():
+        elif self.may_tear and may_serve():
             received, pending = self._ask_alone(message, packed)
-        else:  # there are signal handlers, which may call as well
+        else:  # there are signal handlers, which may call as well, or Ctrl-C must not tear the link
             with interrupts_deferred:
                 received, pending = self._ask_alone(message, packed)
         if pending:

@@ -80,15 +80,32 @@ class TurnRunner:
             turn.give()
             return True
         if turn.in_thread:
-            self.threads.run(lambda: self._run(turn))
+            try:
+                self.threads.run(lambda: self._run(turn))
+            except RuntimeError as error:  # no thread can be started: a turn that never ends would hold up all others
+                self._fail(turn, error)
             return True
         entered = self._loop.enter()
         self._run(turn)
         if self._loop.leave(entered):
             return True
         for call in turn.calls:
+            if call.way.facts.brief:
+                call.way.lasts = True
             call.link.flush()  # the turn of the loop in which its answer was held is over
         return False
+
+    def _fail(self, turn: Turn, error: RuntimeError) -> None:
+        """End a turn that could not run."""
+        error.add_note(f"{turn.label} needs a thread in its process, and none could be started")
+        for call in turn.calls:
+            self.finish(call, call.failed(error))
+        with turn.served.lock:
+            more = turn.lane.finish(turn)
+        if more:
+            self._loop.call_soon(lambda: self.continue_lane(turn.served, turn.lane))
+        if turn.when_over:
+            self._loop.call_soon(turn.when_over)
 
     def run_alone(self, call: Incoming) -> None:
         """Run a plain call and send its reply: the fast path of `_run`."""

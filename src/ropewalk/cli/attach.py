@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
-import typer
+import click
+from click.exceptions import Exit
 
 from ropewalk.cli.choosing import choose_submission, telling_failures
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.cli.run_output import show
 from ropewalk.escaping import escaped
 
 
-def attach(
-    run: Annotated[str, typer.Argument(help="The id of a submitted run, or the start of it.")],
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Begin with this many of the last lines.")] = 1000,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print each line as a JSON object, and at last one of the run.")
-    ] = False,
-) -> None:
+@click.command(cls=PanelCommand)
+@argument("run", help="The id of a submitted run, or the start of it.")
+@click.option(
+    "--lines",
+    "-n",
+    type=click.IntRange(min=0),
+    default=1000,
+    metavar="N",
+    help="Begin with this many of the last lines.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object, and at last one of the run.")
+def attach(run: str, lines: int, as_json: bool) -> None:
     """Follow the output of a submitted run until it ends; the exit code is that of the run.
 
     Ctrl-C detaches from the run, which continues.
@@ -28,15 +34,15 @@ def attach(
         try:
             state = show(submission, lines, follow=True, as_json=as_json)
         except KeyboardInterrupt:
-            typer.echo(
+            click.echo(
                 f"\nropewalk: {submission.id} goes on; ropewalk attach {submission.id} comes back to it, ropewalk stop "
                 f"{submission.id} ends it",
                 err=True,
             )
-            raise typer.Exit(130) from None
+            raise Exit(130) from None
     assert state  # `show` follows to the end
     if as_json:
-        typer.echo(json.dumps(state.to_json()))
+        click.echo(json.dumps(state.to_json()))
     else:
-        typer.echo(f"ropewalk: {escaped(state.describe())}", err=True)
-    raise typer.Exit(1 if state.exit_code is None else state.exit_code)
+        click.echo(f"ropewalk: {escaped(state.describe())}", err=True)
+    raise Exit(1 if state.exit_code is None else state.exit_code)

@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
+from click.exceptions import Exit
 from rich.console import Console
 
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.cli.placing import refusal
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.escaping import escaped, escaped_lines
@@ -40,11 +42,11 @@ class SavedTensor:
     """The part of the checkpoint that has it."""
 
 
-def checkpoint(
-    folder: Annotated[Path, typer.Argument(help="A trainer's folder of checkpoints, or one of them.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Do not read the files to check their digests.")] = False,
-) -> None:
+@click.command(cls=PanelCommand)
+@argument("folder", type=click.Path(path_type=Path), help="A trainer's folder of checkpoints, or one of them.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--quick", is_flag=True, help="Do not read the files to check their digests.")
+def checkpoint(folder: Path, as_json: bool, quick: bool) -> None:
     """List the contents of a trainer's checkpoint, and check that every byte is as it was written.
 
     Exit code 1 if something is damaged, 2 if there is no checkpoint.
@@ -53,8 +55,8 @@ def checkpoint(
         path, manifest = checkpoint_files.read(folder)
     except CheckpointCorrupt as error:
         notes: list[str] = getattr(error, "__notes__", [])
-        typer.echo(escaped_lines("\n".join([f"ropewalk checkpoint: {error}", *notes])), err=True)
-        raise typer.Exit(1) from None
+        click.echo(escaped_lines("\n".join([f"ropewalk checkpoint: {error}", *notes])), err=True)
+        raise Exit(1) from None
     except OSError as error:
         raise refusal("checkpoint", escaped(str(error))) from None
     if quick:
@@ -63,13 +65,13 @@ def checkpoint(
         with Console(stderr=True, highlight=False).status("reading every file"):
             problems = list(_problems(path, manifest))
     others = [one for one in checkpoint_files.saves(path.parent) if one != path]
-    typer.echo(
+    click.echo(
         json.dumps(to_json(path, manifest, others, problems), indent=2)
         if as_json
         else escaped_lines("\n".join(describe(path, manifest, others, problems)))
     )
     if problems:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def to_json(path: Path, manifest: Manifest, others: list[Path], problems: list[str] | None) -> dict[str, Any]:

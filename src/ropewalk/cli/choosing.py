@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator, Sequence
 
-import typer
+import click
+from click.exceptions import Exit
 
 from ropewalk import settings
 from ropewalk.cli.submissions import RunState, Submission, has_ended, submissions
@@ -180,14 +181,14 @@ def telling_failures() -> Generator[None]:
         SettingsError,
         OSError,
     ) as error:
-        typer.echo(f"ropewalk: {escaped_lines(str(error))}", err=True)
-        raise typer.Exit(1) from None
+        click.echo(f"ropewalk: {escaped_lines(str(error))}", err=True)
+        raise Exit(1) from None
 
 
-def refusal(message: str) -> typer.Exit:
+def refusal(message: str) -> Exit:
     """Report wrong usage; the caller raises the exception that is returned."""
-    typer.echo(f"ropewalk: {escaped_lines(message)}", err=True)
-    return typer.Exit(2)
+    click.echo(f"ropewalk: {escaped_lines(message)}", err=True)
+    return Exit(2)
 
 
 def names_of_node(node: str, names: Sequence[str]) -> list[str]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated
 
-import typer
+import click
+from click.exceptions import Exit
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ropewalk import settings
 from ropewalk.cli import placing
+from ropewalk.cli.command_line import PanelCommand
 from ropewalk.cli.findings import PROBES, Finding, Severity, engine_findings, examine
 from ropewalk.cli.leftovers import LeftRun, left_folders, left_runs, usual_engines
 from ropewalk.cli.placing import refusal
@@ -25,17 +26,13 @@ from ropewalk.processes.launcher_record import LauncherState
 _STYLES = {Severity.OK: "green", Severity.ABSENT: "dim", Severity.WARNING: "yellow", Severity.FAILED: "bold red"}
 
 
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    engine: Annotated[str | None, typer.Option(help="Check only what this engine needs.", show_default=False)] = None,
-    option: placing.Options = None,
-    leftovers: Annotated[
-        bool, typer.Option("--leftovers", help="List jobs and folders of launchers that are gone.")
-    ] = False,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="With --leftovers: end and remove what is certainly left over.")
-    ] = False,
-) -> None:
+@click.command(cls=PanelCommand)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--engine", metavar="NAME", help="Check only what this engine needs.")
+@placing.engine_options
+@click.option("--leftovers", is_flag=True, help="List jobs and folders of launchers that are gone.")
+@click.option("--remove", is_flag=True, help="With --leftovers: end and remove what is certainly left over.")
+def doctor(as_json: bool, engine: str | None, option: tuple[str, ...], leftovers: bool, remove: bool) -> None:
     """Check this machine: versions, limits, folders, kernel, network, settings and a real round trip.
 
     With --engine it checks a cluster instead. Exit code 1 if a row failed, or if something is left over. The report
@@ -47,7 +44,7 @@ def doctor(
     probes = PROBES
     if engine is not None or option:
         try:
-            options = words_to_options(option or [])
+            options = words_to_options(option)
             here = settings.current(engine=engine, engine_options=options or None)
         except SettingsError as error:
             raise refusal("doctor", str(error)) from None
@@ -55,7 +52,7 @@ def doctor(
     console = Console(highlight=False)
     if as_json:
         findings = list(examine(probes))
-        typer.echo(render_json(findings))
+        click.echo(render_json(findings))
     elif console.is_terminal:
         with console.status("examining this machine"):
             findings = list(examine(probes))
@@ -65,10 +62,10 @@ def doctor(
         findings: list[Finding] = []
         for finding in examine(probes):
             findings.append(finding)
-            typer.echo(render_line(finding))
-        typer.echo(_verdict(findings))
+            click.echo(render_line(finding))
+        click.echo(_verdict(findings))
     if any(finding.state is Severity.FAILED for finding in findings):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _report_leftovers(engine: str | None, *, remove: bool, as_json: bool) -> None:
@@ -87,18 +84,18 @@ def _report_leftovers(engine: str | None, *, remove: bool, as_json: bool) -> Non
     if as_json:
         rows = [{"path": str(folder), "removed": remove} for folder in folders]
         found = {"runs": [run.to_json() for run in runs], "folders": rows, "problems": problems}
-        typer.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(found, indent=2))
     else:
         lines = [run.describe() for run in runs]
         lines += [f"folder {folder}{' was removed' if remove else ''}" for folder in folders]
         if any(not run.removed and run.launcher is LauncherState.GONE for run in runs) or (folders and not remove):
             lines.append("ropewalk doctor --leftovers --remove ends and removes what is certainly left over")
         for line in lines or ["nothing is left"]:
-            typer.echo(escaped(line))
+            click.echo(escaped(line))
         for problem in problems:
-            typer.echo(f"ropewalk doctor: {escaped_lines(problem)}", err=True)
+            click.echo(f"ropewalk doctor: {escaped_lines(problem)}", err=True)
     if problems or (folders and not remove) or any(not run.removed for run in runs):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def render_json(findings: Iterable[Finding]) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from importlib import resources
-from typing import Annotated
 
-import typer
+import click
 
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.cli.placing import refusal
 from ropewalk.escaping import escaped
 from ropewalk.near_names import near_names
@@ -16,10 +16,10 @@ _PAGES = resources.files("ropewalk") / "error_pages"
 """One page for each exception of `ropewalk.errors`; the folder `docs/errors` of the site is a link to it."""
 
 
-def explain(
-    name: Annotated[str | None, typer.Argument(help="The error, such as TaskPoisoned; without it, list all.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the page, or the list, as JSON.")] = False,
-) -> None:
+@click.command(cls=PanelCommand)
+@argument("name", required=False, help="The error, such as TaskPoisoned; without it, list all.")
+@click.option("--json", "as_json", is_flag=True, help="Print the page, or the list, as JSON.")
+def explain(name: str | None, as_json: bool) -> None:
     """Explain what an error means, why it happens and what to do about it.
 
     Exit code 2 if no error has this name.
@@ -38,7 +38,7 @@ def explain(
         raise refusal("explain", f"no error of Ropewalk is called {escaped(asked)}; {hint}")
     page = error_page(exact)
     if as_json:
-        typer.echo(json.dumps({"name": exact, "meaning": _meaning(page), "page": page}))
+        click.echo(json.dumps({"name": exact, "meaning": _meaning(page), "page": page}))
     else:
         _show(page)
 
@@ -66,11 +66,11 @@ def _meaning(page: str) -> str:
 def _list(as_json: bool) -> None:
     rows = [{"name": name, "meaning": _meaning(error_page(name))} for name in error_names()]
     if as_json:
-        typer.echo(json.dumps(rows))
+        click.echo(json.dumps(rows))
         return
     width = max(len(row["name"]) for row in rows)
     for row in rows:
-        typer.echo(f"{row['name']:{width}}  {row['meaning']}")
+        click.echo(f"{row['name']:{width}}  {row['meaning']}")
 
 
 def _show(page: str) -> None:
@@ -82,4 +82,4 @@ def _show(page: str) -> None:
     if console.is_terminal:
         console.print(Markdown(page))
     else:
-        typer.echo(page.rstrip())
+        click.echo(page.rstrip())

@@ -102,7 +102,7 @@ def versions() -> Iterator[Finding]:
     """Check the versions of Python, Ropewalk, its dependencies and optional packages."""
     python = f"{platform.python_version()} ({platform.python_implementation()}, {sys.executable})"
     yield _judge("versions", "python", sys.version_info >= (3, 11), python, "use Python 3.11 or newer", Severity.FAILED)
-    for package in ("ropewalk", "cloudpickle", "msgspec", "psutil", "cryptography", "rich", "typer"):
+    for package in ("ropewalk", "cloudpickle", "msgspec", "psutil", "cryptography", "rich", "click"):
         version = _version(package)
         yield _judge(
             "versions", package, version is not None, version or "missing", f"pip install {package}", Severity.FAILED

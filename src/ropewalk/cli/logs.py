@@ -9,11 +9,11 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from ropewalk.cli.choosing import choose_launcher, choose_run, names_of_node, refusal, telling_failures
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.cli.run_output import show
 from ropewalk.cli.submissions import Submission
 from ropewalk.control.launchers import LauncherConnection, LauncherGone
@@ -26,20 +26,17 @@ _LOOK_S = 0.2
 _ASK_S = 1.0
 
 
-def logs(
-    program: Annotated[
-        str | None,
-        typer.Argument(
-            help="Name or pid of a program, or id of a submitted run (default: the only program).", show_default=False
-        ),
-    ] = None,
-    node: Annotated[
-        str | None, typer.Argument(help="A node, or a replica such as actor.3 (default: all).", show_default=False)
-    ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the program ends, or Ctrl-C.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print each line as a JSON object.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of last lines of each replica.")] = 50,
-) -> None:
+@click.command(cls=PanelCommand)
+@argument(
+    "program", required=False, help="Name or pid of a program, or id of a submitted run (default: the only program)."
+)
+@argument("node", required=False, help="A node, or a replica such as actor.3 (default: all).")
+@click.option("--follow", "-f", is_flag=True, help="Follow until the program ends, or Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
+@click.option(
+    "--lines", "-n", type=click.IntRange(min=0), default=50, metavar="N", help="Number of last lines of each replica."
+)
+def logs(program: str | None, node: str | None, follow: bool, as_json: bool, lines: int) -> None:
     """Show the last output of the nodes of a running program, each line with the name of its replica.
 
     For a submitted run it shows the output of the script and of its processes.
@@ -74,7 +71,7 @@ def _show_submission(run: Submission, node: str | None, lines: int, *, follow: b
     with telling_failures():
         state = show(run, lines, follow=follow, as_json=as_json)
     if state:
-        typer.echo(f"ropewalk: {escaped(state.describe())}", err=True)
+        click.echo(f"ropewalk: {escaped(state.describe())}", err=True)
 
 
 def _follow(conversation: LauncherConnection, node: str | None, logs: _Logs) -> None:
@@ -89,7 +86,7 @@ def _follow(conversation: LauncherConnection, node: str | None, logs: _Logs) -> 
             except LauncherGone:
                 break
     logs.show_new(everything=True)
-    typer.echo("ropewalk: the program has ended", err=True)
+    click.echo("ropewalk: the program has ended", err=True)
 
 
 def _ask(conversation: LauncherConnection) -> dict[str, Path]:
@@ -132,4 +129,4 @@ class _Logs:
             shown = [json.dumps({"node": name, "line": line}) for line in lines]
         else:
             shown = [f"[{escaped(name)}] {escaped_line(line, colours=self._colours)}" for line in lines]
-        typer.echo("\n".join(shown), color=self._colours)
+        click.echo("\n".join(shown), color=self._colours)

@@ -12,12 +12,13 @@ import threading
 import urllib.parse
 import webbrowser
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
+from click.exceptions import Exit
 
 from ropewalk import settings
 from ropewalk.atomic_files import write_new_file
+from ropewalk.cli.command_line import PanelCommand
 from ropewalk.errors import SettingsError
 from ropewalk.escaping import escaped_lines
 from ropewalk.page.server import PageAddress
@@ -26,26 +27,34 @@ from ropewalk.processes.left_folders import claimed_folder
 _NOT_INSTALLED = "the page needs NiceGUI; install it with: pip install 'ropewalk[page]'"
 
 
+@click.command(cls=PanelCommand)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), metavar="N", help="Port to listen on, 0 for any (default: 8470, or any)."
+)
+@click.option("--listen", metavar="ADDRESS", help="Address of this host at which to serve other hosts, by TLS.")
+@click.option(
+    "--certificate",
+    type=click.Path(path_type=Path),
+    help="PEM file of a certificate chain for --listen (default: a new one is made).",
+)
+@click.option("--key", type=click.Path(path_type=Path), help="PEM file of its private key.")
+@click.option(
+    "--name", multiple=True, metavar="NAME", help="Another name by which browsers call this host; may be repeated."
+)
+@click.option("--store", metavar="STORE", help="Path of a store, or its URL (default: ROPEWALK_STORE).")
+@click.option("--open", "browser", is_flag=True, help="Open the page in a browser on this host.")
+@click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
+@click.option("--with-parent", is_flag=True, hidden=True)
 def page(
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any (default: 8470, or any).")
-    ] = None,
-    listen: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Address of this host at which to serve other hosts, by TLS.")
-    ] = None,
-    certificate: Annotated[
-        Path | None, typer.Option(help="PEM file of a certificate chain for --listen (default: a new one is made).")
-    ] = None,
-    key: Annotated[Path | None, typer.Option(help="PEM file of its private key.")] = None,
-    name: Annotated[
-        list[str] | None, typer.Option("--name", help="Another name by which browsers call this host; may be repeated.")
-    ] = None,
-    store: Annotated[
-        str | None, typer.Option("--store", help="Path of a store, or its URL (default: ROPEWALK_STORE).")
-    ] = None,
-    browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser on this host.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
-    with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
+    port: int | None,
+    listen: str | None,
+    certificate: Path | None,
+    key: Path | None,
+    name: tuple[str, ...],
+    store: str | None,
+    browser: bool,
+    as_json: bool,
+    with_parent: bool,
 ) -> None:
     """Serve a page that shows all that you run on this machine, and your tracked runs, until Ctrl-C.
 
@@ -68,7 +77,7 @@ def page(
     signal.signal(signal.SIGTERM, _exit)
     options = PageOptions(
         host=listen or LOOPBACK, port=port, certificate=str(certificate or ""), key=str(key or ""),
-        names=tuple(name or ()), store=store or "",
+        names=name, store=store or "",
     )  # fmt: skip
 
     def opened(address: PageAddress) -> None:
@@ -89,15 +98,15 @@ def page(
 def _tell(address: PageAddress, as_json: bool, file: str) -> None:
     if as_json:
         found = {"url": address.url, "reader_url": address.reader_url, "fingerprint": address.fingerprint, "file": file}
-        typer.echo(json.dumps({name: value for name, value in found.items() if value}))
+        click.echo(json.dumps({name: value for name, value in found.items() if value}))
     else:
-        typer.echo(f"the page:      {address.url}")
-        typer.echo(f"to look only:  {address.reader_url}")
+        click.echo(f"the page:      {address.url}")
+        click.echo(f"to look only:  {address.reader_url}")
         if address.fingerprint:
-            typer.echo(
+            click.echo(
                 f"its certificate was made now; your browser shows this SHA-256 fingerprint: {address.fingerprint}"
             )
-        typer.echo("Ctrl-C ends it; what runs goes on")
+        click.echo("Ctrl-C ends it; what runs goes on")
     sys.stdout.flush()
 
 
@@ -121,11 +130,11 @@ def _private_link(url: str, folder: Path) -> str:
     return f"file://{urllib.parse.quote(str(file))}"
 
 
-def _failed(message: str, as_json: bool, code: int = 1) -> typer.Exit:
+def _failed(message: str, as_json: bool, code: int = 1) -> Exit:
     if as_json:
-        typer.echo(json.dumps({"problem": message}))
-    typer.echo(f"ropewalk page: {escaped_lines(message)}", err=True)
-    return typer.Exit(code)
+        click.echo(json.dumps({"problem": message}))
+    click.echo(f"ropewalk page: {escaped_lines(message)}", err=True)
+    return Exit(code)
 
 
 def _exit(number: int, _: object) -> None:

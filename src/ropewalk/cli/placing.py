@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
+from click.exceptions import Exit
 
 from ropewalk import settings
+from ropewalk.cli.command_line import PanelOption, argument
 from ropewalk.engines import make_engine
 from ropewalk.engines.options import words_to_options
 from ropewalk.errors import EngineError, SettingsError
@@ -21,70 +24,81 @@ from ropewalk.setting_values import PREFIX
 
 _PLACE, _SHARE = "Where", "What each process gets"
 
-File = Annotated[str | None, typer.Argument(help="The Python file to run.", show_default=False)]
-Arguments = Annotated[
-    list[str] | None, typer.Argument(metavar="-- ARGS", help="Arguments for the script.", show_default=False)
-]
-Module = Annotated[
-    str | None, typer.Option("-m", "--module", metavar="MODULE", help="Run a module, as `python -m` does.")
-]
-Engine = Annotated[
-    str | None, typer.Option(help="Where processes run (default: this machine).", rich_help_panel=_PLACE)
-]
-Options = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option", "-o", metavar="NAME=VALUE", rich_help_panel=_PLACE, show_default=False,
-        help="An option of the engine, such as partition=gpu; may be repeated.",
+engine_options = click.option(
+    "--option", "-o", cls=PanelOption, panel=_PLACE, multiple=True, metavar="NAME=VALUE",
+    help="An option of the engine, such as partition=gpu; may be repeated.",
+)  # fmt: skip
+"""The option for the options of an engine."""
+
+_WHERE = (
+    click.option(
+        "--engine", cls=PanelOption, panel=_PLACE, metavar="NAME", help="Where processes run (default: this machine)."
     ),
-]  # fmt: skip
-Hosts = Annotated[
-    int | None,
-    typer.Option(min=1, rich_help_panel=_PLACE, help="Number of agents to ask for (default: as many as needed)."),
-]
-Advertise = Annotated[
-    str | None,
-    typer.Option(metavar="IP", rich_help_panel=_PLACE, help="The address at which other hosts reach this one."),
-]
-Code = Annotated[
-    str | None,
-    typer.Option(
-        metavar="bundle|shared", rich_help_panel=_PLACE,
+    engine_options,
+    click.option(
+        "--hosts", cls=PanelOption, panel=_PLACE, type=click.IntRange(min=1), metavar="N",
+        help="Number of agents to ask for (default: as many as needed).",
+    ),
+    click.option(
+        "--advertise", cls=PanelOption, panel=_PLACE, metavar="IP",
+        help="The address at which other hosts reach this one.",
+    ),
+    click.option(
+        "--code", cls=PanelOption, panel=_PLACE, metavar="bundle|shared",
         help="How other hosts get the project's code: sent, or from a shared file system (default: bundle).",
     ),
-]  # fmt: skip
-Workers = Annotated[
-    int | None, typer.Option(min=1, help="Size of pools that do not set one (default: the usable CPUs).")
-]
-Mode = Annotated[
-    str | None, typer.Option(help="Run programs as threads or processes (default: processes).", metavar="MODE")
-]
-Ranks = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N|MIN:MAX", show_default=False,
+    click.option("--cpus", cls=PanelOption, panel=_SHARE, type=float, metavar="N", help="CPUs (default: 1)."),
+    click.option(
+        "--gpus", cls=PanelOption, panel=_SHARE, type=click.IntRange(min=0), metavar="N", help="GPUs (default: none)."
+    ),
+    click.option(
+        "--memory", cls=PanelOption, panel=_SHARE, metavar="SIZE", help="Memory, such as 8G or 512Mi."
+    ),
+)  # fmt: skip
+_SCRIPT = (
+    argument("file", required=False, help="The Python file to run."),
+    argument("arguments", nargs=-1, metavar="[-- ARGS]...", help="Arguments for the script."),
+    click.option("-m", "--module", metavar="MODULE", help="Run a module, as `python -m` does."),
+    click.option(
+        "--workers", type=click.IntRange(min=1), metavar="N",
+        help="Size of pools that do not set one (default: the usable CPUs).",
+    ),
+    click.option("--mode", metavar="MODE", help="Run programs as threads or processes (default: processes)."),
+    click.option(
+        "--ranks", metavar="N|MIN:MAX",
         help="Run the script itself in N processes, as torchrun does; MIN:MAX uses as many as there is room for.",
     ),
-]  # fmt: skip
-MaxRestarts = Annotated[
-    int | None,
-    typer.Option(
-        min=0, show_default=False,
+    click.option(
+        "--max-restarts", type=click.IntRange(min=0), metavar="N",
         help="How many times all ranks restart together after one has failed (default: 0).",
     ),
-]  # fmt: skip
-Cpus = Annotated[float | None, typer.Option(help="CPUs (default: 1).", rich_help_panel=_SHARE)]
-Gpus = Annotated[int | None, typer.Option(min=0, help="GPUs (default: none).", rich_help_panel=_SHARE)]
-Memory = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Memory, such as 8G or 512Mi.", rich_help_panel=_SHARE)
-]
-Time = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Time limit: 2h, 1:30:00, or seconds.", rich_help_panel=_SHARE),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print what would be sent to the engine, and how many times; run nothing.")
-]
+    click.option(
+        "--dry-run", is_flag=True, help="Print what would be sent to the engine, and how many times; run nothing."
+    ),
+    *_WHERE,
+    click.option(
+        "--time", cls=PanelOption, panel=_SHARE, metavar="TIME", help="Time limit: 2h, 1:30:00, or seconds."
+    ),
+)  # fmt: skip
+
+
+def where_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options for where processes run and what each gets; `place` takes them."""
+    return _given(command, _WHERE)
+
+
+def script_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command a script to run, and all options for its processes.
+
+    `place` takes them, but for `file`, `arguments`, `module`, `ranks`, `max_restarts` and `dry_run`.
+    """
+    return _given(command, _SCRIPT)
+
+
+def _given(command: Callable[..., None], options: Sequence[Callable[..., Any]]) -> Callable[..., None]:
+    for option in reversed(options):  # as decorators one above the other
+        command = option(command)
+    return command
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +109,7 @@ class Placing:
     variables: dict[str, str]
 
 
-def place(*, option: list[str] | None, time: str | None, workers: int | None, **given: Any) -> Placing:
+def place(*, option: Sequence[str] = (), time: str | None = None, workers: int | None = None, **given: Any) -> Placing:
     """Make settings from the options of the command line, which win over the environment and files.
 
     Raises:
@@ -103,7 +117,7 @@ def place(*, option: list[str] | None, time: str | None, workers: int | None, **
         EngineError: there is no such engine, or it cannot be used here.
     """
     given = {name: value for name, value in {**given, "time_limit_s": time}.items() if value is not None}
-    options = words_to_options(option or [])
+    options = words_to_options(option)
     if options:
         given["engine_options"] = options
     if not given:
@@ -130,7 +144,7 @@ def place_or_refuse(command: str, **given: Any) -> Placing:
         raise refusal(command, str(error)) from None
 
 
-def refusal(command: str, message: str) -> typer.Exit:
+def refusal(command: str, message: str) -> Exit:
     """Report wrong usage of a command; the caller raises the exception that is returned."""
-    typer.echo(f"ropewalk {command}: {escaped_lines(message)}", err=True)
-    return typer.Exit(2)
+    click.echo(f"ropewalk {command}: {escaped_lines(message)}", err=True)
+    return Exit(2)

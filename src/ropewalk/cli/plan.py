@@ -10,16 +10,17 @@ import contextlib
 import json
 from collections.abc import Generator
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
+import click
 import msgspec
-import typer
+from click.exceptions import Exit
 from rich.console import Console
 
 from ropewalk import pipeline
 from ropewalk.cli import script
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.cli.placing import refusal
 from ropewalk.errors import NoPlanFits, ProfileInvalid, RopewalkError
 from ropewalk.escaping import escaped_lines
@@ -28,67 +29,86 @@ from ropewalk.pipeline.profiles import Profile
 from ropewalk.program.script_code import NotAProgram
 from ropewalk.quantities import parse_memory
 
-
-class Recompute(StrEnum):
-    """Which stages run their forward again before the backward."""
-
-    AUTO = "auto"
-    ALWAYS = "always"
-    NEVER = "never"
+_RECOMPUTE = {"auto": None, "always": True, "never": False}
+"""Whether stages run their forward again before the backward, by the value of `--recompute`."""
+_PATH = click.Path(path_type=Path)
 
 
-class CostModelChoice(StrEnum):
-    """How PipeDream's partitioner counts the time of a stage."""
-
-    REPOSITORY = "repository"
-    PAPER = "paper"
-
-
-_RECOMPUTE = {Recompute.AUTO: None, Recompute.ALWAYS: True, Recompute.NEVER: False}
-
-
+@click.command(cls=PanelCommand)
+@argument(
+    "model", required=False, help="FILE.py:FUNCTION that returns (model or its graph, inputs of one micro-batch)."
+)
+@click.option("--profile", type=_PATH, help="A profile instead of a model: Ropewalk's JSON or PipeDream's graph.txt.")
+@click.option(
+    "--devices",
+    default="",
+    metavar="N",
+    show_default=False,
+    help="Number of devices, from the inside out: 4, 4x8, 4x8@12GBps,1.25GBps, or a TOML file.",
+)
+@click.option(
+    "--bandwidth",
+    metavar="SPEED",
+    help="Bytes per second of each level: 12e9,1.25e9 or 12GBps,10Gbps (default: 1 GB/s).",
+)
+@click.option("--memory", metavar="SIZE", help="Memory of each device, such as 16GB (default: unlimited).")
+@click.option(
+    "--schedule", metavar="NAME", help="one_f_one_b, gpipe, pipedream, ... (default: what suits the partitioner)."
+)
+@click.option(
+    "--micro-batches",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Micro-batches in one step (default: 4 per device, or 1 for pipedream).",
+)
+@click.option(
+    "--partitioner", metavar="NAME", help="exact, balanced, pipedream or fixed (default: exact; with --cut, fixed)."
+)
+@click.option("--num-stages", type=click.IntRange(min=1), metavar="N", help="Number of stages (default: the fastest).")
+@click.option("--cut", multiple=True, metavar="OPERATOR", help="Cut after this operator; may be repeated.")
+@click.option(
+    "--recompute", type=click.Choice(list(_RECOMPUTE)), default="auto", help="Whether stages compute activations again."
+)
+@click.option(
+    "--optimizer-slots",
+    type=click.IntRange(min=0),
+    default=2,
+    metavar="N",
+    help="Copies of the weights that the optimizer keeps: Adam 2, momentum 1, SGD 0.",
+)
+@click.option(
+    "--cost-model", type=click.Choice(["repository", "paper"]), help="Cost model of the partitioner pipedream."
+)
+@click.option("--free-transfers", is_flag=True, help="For pipedream: transfers between stages cost nothing.")
+@click.option(
+    "--repeats", type=click.IntRange(min=1), default=5, metavar="N", help="Number of times the model is measured."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the plan and its numbers as JSON.")
+@click.option("--svg", type=_PATH, help="Write a picture of the plan.")
+@click.option("--dot", type=_PATH, help="Write the graph of operators, for Graphviz.")
+@click.option("--save", type=_PATH, help="Write the plan, for Plan.from_json and the trainer.")
+@click.option("--save-profile", type=_PATH, help="Write the profile of the model as JSON.")
 def plan(
-    model: Annotated[
-        str | None,
-        typer.Argument(help="FILE.py:FUNCTION that returns (model or its graph, inputs of one micro-batch)."),
-    ] = None,
-    profile: Annotated[
-        Path | None, typer.Option(help="A profile instead of a model: Ropewalk's JSON or PipeDream's graph.txt.")
-    ] = None,
-    devices: Annotated[
-        str, typer.Option(help="Number of devices, from the inside out: 4, 4x8, 4x8@12GBps,1.25GBps, or a TOML file.")
-    ] = "",
-    bandwidth: Annotated[
-        str | None, typer.Option(help="Bytes per second of each level: 12e9,1.25e9 or 12GBps,10Gbps (default: 1 GB/s).")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option(help="Memory of each device, such as 16GB (default: unlimited).")
-    ] = None,
-    schedule: Annotated[
-        str | None, typer.Option(help="one_f_one_b, gpipe, pipedream, ... (default: what suits the partitioner).")
-    ] = None,
-    micro_batches: Annotated[
-        int | None, typer.Option(min=1, help="Micro-batches in one step (default: 4 per device, or 1 for pipedream).")
-    ] = None,
-    partitioner: Annotated[
-        str | None, typer.Option(help="exact, balanced, pipedream or fixed (default: exact; with --cut, fixed).")
-    ] = None,
-    num_stages: Annotated[int | None, typer.Option(min=1, help="Number of stages (default: the fastest).")] = None,
-    cut: Annotated[list[str] | None, typer.Option(help="Cut after this operator; may be repeated.")] = None,
-    recompute: Annotated[Recompute, typer.Option(help="Whether stages compute activations again.")] = Recompute.AUTO,
-    optimizer_slots: Annotated[
-        int, typer.Option(min=0, help="Copies of the weights that the optimizer keeps: Adam 2, momentum 1, SGD 0.")
-    ] = 2,
-    cost_model: Annotated[CostModelChoice | None, typer.Option(help="Cost model of the partitioner pipedream.")] = None,
-    free_transfers: Annotated[
-        bool, typer.Option("--free-transfers", help="For pipedream: transfers between stages cost nothing.")
-    ] = False,
-    repeats: Annotated[int, typer.Option(min=1, help="Number of times the model is measured.")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan and its numbers as JSON.")] = False,
-    svg: Annotated[Path | None, typer.Option(help="Write a picture of the plan.")] = None,
-    dot: Annotated[Path | None, typer.Option(help="Write the graph of operators, for Graphviz.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write the plan, for Plan.from_json and the trainer.")] = None,
-    save_profile: Annotated[Path | None, typer.Option(help="Write the profile of the model as JSON.")] = None,
+    model: str | None,
+    profile: Path | None,
+    devices: str,
+    bandwidth: str | None,
+    memory: str | None,
+    schedule: str | None,
+    micro_batches: int | None,
+    partitioner: str | None,
+    num_stages: int | None,
+    cut: tuple[str, ...],
+    recompute: str,
+    optimizer_slots: int,
+    cost_model: str | None,
+    free_transfers: bool,
+    repeats: int,
+    as_json: bool,
+    svg: Path | None,
+    dot: Path | None,
+    save: Path | None,
+    save_profile: Path | None,
 ) -> None:
     """Cut a model into pipeline stages for a set of devices, and show the predicted result.
 
@@ -117,15 +137,20 @@ def plan(
                 num_stages=num_stages,
                 recompute=_RECOMPUTE[recompute],
                 optimizer_slots=optimizer_slots,
-                cuts=cut,
+                cuts=cut or None,
             )
-        if svg:
-            svg.write_text(made.svg())
-        if dot:
-            dot.write_text(made.dot(measured))
-        if save:
-            save.write_bytes(made.to_json())
-    typer.echo(json.dumps(to_json(made), indent=2) if as_json else escaped_lines(str(made)))
+        _write(made, measured, svg=svg, dot=dot, save=save)
+    click.echo(json.dumps(to_json(made), indent=2) if as_json else escaped_lines(str(made)))
+
+
+def _write(made: Plan, measured: Profile, *, svg: Path | None, dot: Path | None, save: Path | None) -> None:
+    """Write a plan to the files that were asked for, each in its form."""
+    if svg:
+        svg.write_text(made.svg())
+    if dot:
+        dot.write_text(made.dot(measured))
+    if save:
+        save.write_bytes(made.to_json())
 
 
 def _memory_bytes(memory: str | None) -> int | None:
@@ -141,8 +166,8 @@ def _refusals() -> Generator[None]:
     try:
         yield
     except NoPlanFits as error:
-        typer.echo(f"ropewalk plan: {escaped_lines(str(error))}", err=True)
-        raise typer.Exit(1) from None
+        click.echo(f"ropewalk plan: {escaped_lines(str(error))}", err=True)
+        raise Exit(1) from None
     except (NotAProgram, RopewalkError, OSError) as error:
         raise refusal("plan", str(error)) from None
     except ModuleNotFoundError as error:
@@ -193,7 +218,7 @@ def _profile_in(text: str, path: Path) -> Profile:
     return replace(pipeline.read_graph_text(text), model=path.stem)
 
 
-def _partitioner(name: str | None, cost_model: CostModelChoice | None, free_transfers: bool) -> Any:
+def _partitioner(name: str | None, cost_model: str | None, free_transfers: bool) -> Any:
     if name != "pipedream":
         if cost_model or free_transfers:
             raise refusal(
@@ -201,7 +226,7 @@ def _partitioner(name: str | None, cost_model: CostModelChoice | None, free_tran
                 f"--cost-model and --free-transfers belong to --partitioner pipedream, not to {name or 'exact'}",
             )
         return name
-    options: dict[str, Any] = {"cost_model": str(cost_model)} if cost_model else {}
+    options: dict[str, Any] = {"cost_model": cost_model} if cost_model else {}
     return pipeline.make_partitioner(name, free_transfers=free_transfers, **options)
 
 
@@ -212,7 +237,7 @@ def _measure(named: str, repeats: int, console: Console) -> Profile:
         raise
     except Exception as error:  # the user's own error, shown as Python would
         script.show_error("plan", error)
-        raise typer.Exit(1) from None
+        raise Exit(1) from None
     try:
         model, example_inputs = made
     except (TypeError, ValueError):

@@ -7,17 +7,19 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
+from click.exceptions import Exit
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from ropewalk.cli.choosing import fitting_things, running_launchers
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.cli.submissions import RunState, states, submissions
-from ropewalk.cli.top import top
+from ropewalk.cli.top import show_what_runs
 from ropewalk.control.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
 from ropewalk.control.parts import below_wholes
 from ropewalk.control.server import Look, ViewIs
@@ -48,25 +50,23 @@ class LauncherReply:
     problem: str = ""
 
 
-def ps(
-    program: Annotated[
-        str | None,
-        typer.Argument(
-            help="Show only this one: its name or the start of it, the launcher's pid, or the id of a submitted run.",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch, one object in each line.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Also show submitted runs that have ended.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it every second; in a terminal: ropewalk top.")] = False,
-) -> None:
+@click.command(cls=PanelCommand)
+@argument(
+    "program",
+    required=False,
+    help="Show only this one: its name or the start of it, the launcher's pid, or the id of a submitted run.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch, one object in each line.")
+@click.option("--all", "everything", is_flag=True, help="Also show submitted runs that have ended.")
+@click.option("--watch", is_flag=True, help="Show it every second; in a terminal: ropewalk top.")
+def ps(program: str | None, as_json: bool, everything: bool, watch: bool) -> None:
     """Show what runs (programs, pools and others), its processes, and the runs submitted from here.
 
     Exit code 1 if a launcher does not answer, 2 if nothing has that name.
     """
     console = Console(highlight=False)
     if watch and console.is_terminal and not as_json and program is None:
-        top()
+        show_what_runs()
         return
     while True:
         launchers, submitted = running_launchers(), survey_submitted()
@@ -76,19 +76,19 @@ def ps(
         ended = [state for state in submitted if not state.is_live and not everything and program is None]
         submitted = [state for state in submitted if state not in ended]
         if as_json:
-            typer.echo(json.dumps(to_json(findings, submitted), indent=None if watch else 2))
+            click.echo(json.dumps(to_json(findings, submitted), indent=None if watch else 2))
         elif console.is_terminal:
             console.print(render(findings, submitted, None if program else _MOST_PROCESSES))
         else:
-            typer.echo(describe(findings, submitted, None if program else _MOST_PROCESSES))
+            click.echo(describe(findings, submitted, None if program else _MOST_PROCESSES))
         if ended and not as_json:
             ends = "have ended" if len(ended) > 1 else "has ended"
-            typer.echo(f"{counted(len(ended), 'submitted run')} {ends}: see ropewalk ps --all")
+            click.echo(f"{counted(len(ended), 'submitted run')} {ends}: see ropewalk ps --all")
         if not watch:
             break
         time.sleep(_REFRESH_S)
     if any(finding.problem for finding in findings):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def survey(launchers: Sequence[Launcher]) -> list[LauncherReply]:

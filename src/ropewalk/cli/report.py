@@ -7,11 +7,13 @@ import json
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
+from click.exceptions import Exit
 
 from ropewalk.cli.choosing import NotChosen, choose, running_launchers, telling_failures
+from ropewalk.cli.command_line import PanelCommand, Seconds, argument
 from ropewalk.control.launchers import Launcher
 from ropewalk.errors import FileNotTrusted, RunNotFound, StoreError, StoreMissing
 from ropewalk.escaping import escaped, escaped_lines
@@ -23,22 +25,22 @@ _MOST_LOOKS = 5
 """Looks at a launcher that is slow to answer."""
 
 
-def report(
-    what: Annotated[
-        str, typer.Argument(help="Name or pid of what runs; or name of a run or search, or its id or the start of it.")
-    ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write (default: NAME-report.html in this folder).")
-    ] = None,
-    record_s: Annotated[
-        float,
-        typer.Option("--record", metavar="SECONDS", min=0.0, help="Record for this time, or until Ctrl-C."),
-    ] = 2.0,
-    store: Annotated[
-        str | None, typer.Option("--store", help="Path of a store, or its URL (default: ROPEWALK_STORE).")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the path of the file as JSON.")] = False,
-) -> None:
+@click.command(cls=PanelCommand)
+@argument("what", help="Name or pid of what runs; or name of a run or search, or its id or the start of it.")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), help="File to write (default: NAME-report.html in this folder)."
+)
+@click.option(
+    "--record",
+    "record_s",
+    type=Seconds(),
+    default=2.0,
+    metavar="SECONDS",
+    help="Record for this time, or until Ctrl-C.",
+)
+@click.option("--store", metavar="STORE", help="Path of a store, or its URL (default: ROPEWALK_STORE).")
+@click.option("--json", "as_json", is_flag=True, help="Print the path of the file as JSON.")
+def report(what: str, output: Path | None, record_s: float, store: str | None, as_json: bool) -> None:
     """Write one HTML file with the pictures of the page, which needs neither a server nor a network.
 
     Exit code 2 if nothing has that name, 1 if the file cannot be written.
@@ -61,7 +63,7 @@ def report(
             WrittenReport(file, echarts, lambda: document, None).write()
         except OSError as error:
             raise _failed(f"{file} cannot be written: {error}", 1) from None
-    typer.echo(json.dumps({"file": str(file)}) if as_json else escaped(str(file)))
+    click.echo(json.dumps({"file": str(file)}) if as_json else escaped(str(file)))
 
 
 def _of_launcher(launcher: Launcher, record_s: float) -> ReportDocument:
@@ -101,6 +103,6 @@ def _file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII).strip("._-")[:80] or "ropewalk"
 
 
-def _failed(message: str, code: int) -> typer.Exit:
-    typer.echo(f"ropewalk report: {escaped_lines(message)}", err=True)
-    return typer.Exit(code)
+def _failed(message: str, code: int) -> Exit:
+    click.echo(f"ropewalk report: {escaped_lines(message)}", err=True)
+    return Exit(code)

@@ -13,14 +13,15 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
-import typer
-from typer.core import TyperCommand
+import click
+from click.globals import pop_context, push_context
 
 from ropewalk.cli import placing, script
+from ropewalk.cli.command_line import PanelCommand
 from ropewalk.cli.dry_run import describe_jobs
 from ropewalk.cli.ranks import RanksRefused, advice_for_torchrun, parse_ranks, run_ranks
 from ropewalk.errors import CodeRefused, EngineError, SettingsError
@@ -35,25 +36,43 @@ from ropewalk.tracking.begun_runs import take_begun_runs
 _KILL_TIMEOUT_S = 2.0
 
 
+class RunCommand(PanelCommand):
+    """The command line of `run` and `submit`; detects a common mistake: an option of the script before the `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        name = str(ctx.info_name)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            option = error.option_name
+            advice = advice_for_torchrun(option, name) or (
+                f"there is no option {option} of ropewalk {name}; options of the script go after --, as in "
+                f"ropewalk {name} FILE -- {option} ... (see ropewalk {name} --help)"
+            )
+            raise placing.refusal(name, advice) from None
+        except click.BadOptionUsage as error:
+            if "requires an argument" not in error.message:
+                raise
+            option = error.option_name
+            advice = (
+                f"{option} of ropewalk {name} needs a value; an option of the script with this name stands behind --, "
+                f"as in ropewalk {name} FILE -- {option}"
+            )
+            raise placing.refusal(name, advice) from None
+
+
+@click.command(cls=RunCommand)
+@placing.script_options
+@click.option("--page", is_flag=True, help="Serve the page, as `ropewalk page` does.")
 def run(
-    file: placing.File = None,
-    arguments: placing.Arguments = None,
-    module: placing.Module = None,
-    engine: placing.Engine = None,
-    option: placing.Options = None,
-    workers: placing.Workers = None,
-    mode: placing.Mode = None,
-    cpus: placing.Cpus = None,
-    gpus: placing.Gpus = None,
-    memory: placing.Memory = None,
-    time: placing.Time = None,
-    hosts: placing.Hosts = None,
-    advertise: placing.Advertise = None,
-    code: placing.Code = None,
-    ranks: placing.Ranks = None,
-    max_restarts: placing.MaxRestarts = None,
-    dry_run: placing.DryRun = False,
-    page: Annotated[bool, typer.Option("--page", help="Serve the page, as `ropewalk page` does.")] = False,
+    file: str | None,
+    arguments: tuple[str, ...],
+    module: str | None,
+    ranks: str | None,
+    max_restarts: int | None,
+    dry_run: bool,
+    page: bool,
+    **where: Any,
 ) -> None:
     """Run a Python script whose pools and programs use the engine, number of workers and mode given here.
 
@@ -67,13 +86,10 @@ def run(
 
     Ctrl-C asks the script to stop; a second Ctrl-C kills everything at once.
     """
-    given = list(arguments or [])
+    given = list(arguments)
     if module is not None and file is not None:
         given.insert(0, file)  # with -m there is no file: the word is the script's first argument
-    placed = placing.place_or_refuse(
-        "run", engine=engine, option=option, workers=workers, mode=mode, cpus=cpus, gpus=gpus, memory=memory, time=time,
-        hosts=hosts, advertise=advertise, code=code,
-    )  # fmt: skip
+    placed = placing.place_or_refuse("run", **where)
     os.environ.update(placed.variables)
     take_begun_runs(os.environ)
     bounds = bounds_or_refuse("run", ranks, max_restarts)
@@ -88,12 +104,13 @@ def run(
             _open_page()
         program = _load(file, module)
         if bounds is None:
-            execute(program, given)
+            with _outside_this_command():
+                execute(program, given)
         elif exit_code := run_ranks(str(module or file), program, given, bounds, max_restarts or 0):
             raise SystemExit(exit_code)
-    except (NotAProgram, RanksRefused) as error:
+    except (NotAProgram, RanksRefused, PageRefused) as error:
         raise placing.refusal("run", str(error)) from None
-    except (SystemExit, typer.Exit):
+    except SystemExit:
         raise  # the script's own exit code is ours
     except KeyboardInterrupt as error:
         if bounds is None:  # with ranks, no code of the script runs in this process
@@ -109,7 +126,25 @@ def _load(file: str | None, module: str | None) -> ScriptCode:
         return load_module(module)
     if file is not None:
         return load_file(file)
-    raise placing.refusal("run", "name a file to run, or a module with -m; see ropewalk run --help")
+    raise NotAProgram("name a file to run, or a module with -m; see ropewalk run --help")
+
+
+@contextlib.contextmanager
+def _outside_this_command() -> Generator[None]:
+    """Hide this command from a script that uses click: as under `python FILE`, no command is around its own."""
+    hidden: list[click.Context] = []
+    while (context := click.get_current_context(silent=True)) is not None:
+        hidden.append(context)
+        pop_context()
+    try:
+        yield
+    finally:
+        for context in reversed(hidden):
+            push_context(context)
+
+
+class PageRefused(Exception):
+    """The page that `--page` asks for cannot be opened."""
 
 
 def _open_page() -> None:
@@ -118,34 +153,7 @@ def _open_page() -> None:
     try:
         page()
     except PageFailed as error:
-        raise placing.refusal("run", str(error)) from None
-
-
-class RunCommand(TyperCommand):
-    """The command line of `run` and `submit`; detects a common mistake: an option of the script before the `--`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer brings its own click, whose types are private
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as error:
-            option = getattr(error, "option_name", None)  # only "no such option" and similar errors have one
-            if isinstance(option, str) and "no such option" in str(error).lower():
-                name = ctx.info_name
-                if advice := advice_for_torchrun(option, name):
-                    raise placing.refusal(name, advice) from None
-                raise placing.refusal(
-                    name,
-                    f"there is no option {option} of ropewalk {name}; options of the script go after --, as in "
-                    f"ropewalk {name} FILE -- {option} ... (see ropewalk {name} --help)",
-                ) from None
-            if isinstance(option, str) and "requires an argument" in str(error):
-                name = ctx.info_name
-                raise placing.refusal(
-                    name,
-                    f"{option} of ropewalk {name} needs a value; an option of the script with this name stands behind "
-                    f"--, as in ropewalk {name} FILE -- {option}",
-                ) from None
-            raise
+        raise PageRefused(str(error)) from None
 
 
 def bounds_or_refuse(command: str, ranks: str | None, max_restarts: int | None) -> tuple[int, int] | None:
@@ -164,7 +172,7 @@ def show_dry_run(command: str, chosen: Settings, file: str | None, num_ranks: in
     try:
         path = None if file is None else Path(load_file(file).path)
         for line in describe_jobs(chosen, int(workers) if workers.isdecimal() else None, path):
-            typer.echo(escaped_lines(line))
+            click.echo(escaped_lines(line))
     except (NotAProgram, EngineError, SettingsError, CodeRefused) as error:
         raise placing.refusal(command, str(error)) from None
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Generator, Iterator
 from typing import Protocol
 
-import typer
+import click
 
 from ropewalk.cli.submissions import RunState, Submission, output_of, state_of
 from ropewalk.engines import make_engine
@@ -122,4 +122,4 @@ def _print(run: Submission, lines: list[str], as_json: bool) -> None:
     shown = [
         json.dumps({"run": run.id, "line": line}) if as_json else escaped_line(line, colours=colours) for line in lines
     ]
-    typer.echo("\n".join(shown), color=colours)
+    click.echo("\n".join(shown), color=colours)

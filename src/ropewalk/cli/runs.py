@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 from rich.console import Console, RenderableType
 
 from ropewalk.atomic_files import StagedFile
+from ropewalk.cli.command_line import PanelGroup
 from ropewalk.cli.runs_data import (
     csv_lines,
     json_lines,
@@ -27,7 +28,7 @@ from ropewalk.cli.runs_data import (
 )
 from ropewalk.cli.runs_life import COMMANDS as LIFE
 from ropewalk.cli.runs_logs import logs
-from ropewalk.cli.runs_options import AsJson, Ref, Refs, Store, failure, opened
+from ropewalk.cli.runs_options import failure, json_option, opened, run_argument, runs_argument, store_option
 from ropewalk.cli.runs_search import results_of, search_parts
 from ropewalk.cli.runs_tables import (
     SPARK_WIDTH,
@@ -45,57 +46,61 @@ from ropewalk.tracking.run_reports import Comparison, RunReport
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
     from ropewalk.tracking import RunRow, RunStore
 
-app = typer.Typer(
-    name="runs",
-    help="List, show, compare, export, archive and delete runs; pause, continue, stop, fork and rerun them.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command()(logs)
-for _name, _command in LIFE.items():
-    app.command(_name)(_command)
+
+@click.group(cls=PanelGroup, no_args_is_help=True)
+def runs() -> None:
+    """List, show, compare, export, archive and delete runs; pause, continue, stop, fork and rerun them."""
+
+
+runs.add_command(logs)
+for _command in LIFE:
+    runs.add_command(_command)
 
 _FORMATS = ("csv", "jsonl", "json")
 
 
-@app.command("list")
+@runs.command("list")
+@click.option("--project", "-p", metavar="NAME", help="Only runs of this project.")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only runs in this state; may be repeated.")
+@click.option("--kind", metavar="KIND", help="Only runs of this kind, such as trial.")
+@click.option("--parent", metavar="RUN", help="Only runs that belong to this one.")
+@click.option("--label", "labels", multiple=True, metavar="LABEL", help="Only runs with this label; may be repeated.")
+@click.option("--text", metavar="TEXT", help="Only runs with this text in name, settings or cause.")
+@click.option("--metric", "-m", multiple=True, metavar="NAME", help="Add a column with its last value.")
+@click.option(
+    "--order", default="-created", metavar="ORDER", help="created, changed, name, project or state; - reverses."
+)
+@click.option(
+    "--limit", "-n", type=click.IntRange(min=1), default=50, metavar="N", help="Maximum number of runs to show."
+)
+@click.option("--archived", is_flag=True, help="Only archived runs.")
+@click.option("--all", "everything", is_flag=True, help="All runs, including trials of searches and archived ones.")
+@json_option
+@store_option
 def list_runs(
-    project: Annotated[str | None, typer.Option("--project", "-p", help="Only runs of this project.")] = None,
-    state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only runs in this state; may be repeated.")
-    ] = None,
-    kind: Annotated[str | None, typer.Option("--kind", help="Only runs of this kind, such as trial.")] = None,
-    parent: Annotated[str | None, typer.Option("--parent", help="Only runs that belong to this one.")] = None,
-    label: Annotated[
-        list[str] | None, typer.Option("--label", help="Only runs with this label; may be repeated.")
-    ] = None,
-    text: Annotated[
-        str | None, typer.Option("--text", help="Only runs with this text in name, settings or cause.")
-    ] = None,
-    metric: Annotated[
-        list[str] | None, typer.Option("--metric", "-m", help="Add a column with its last value.")
-    ] = None,
-    order: Annotated[str, typer.Option("--order", help="created, changed, name, project or state; - reverses.")] = (
-        "-created"
-    ),
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of runs to show.")] = 50,
-    archived: Annotated[bool, typer.Option("--archived", help="Only archived runs.")] = False,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All runs, including trials of searches and archived ones.")
-    ] = False,
-    as_json: AsJson = False,
-    store: Store = None,
+    project: str | None,
+    states: tuple[str, ...],
+    kind: str | None,
+    parent: str | None,
+    labels: tuple[str, ...],
+    text: str | None,
+    metric: tuple[str, ...],
+    order: str,
+    limit: int,
+    archived: bool,
+    everything: bool,
+    as_json: bool,
+    store: str | None,
 ) -> None:
     """List runs, the newest first; trials of a search only on request."""
     try:
         with opened(store) as runs:
             found = runs.runs(
                 project=project,
-                states=state,
+                states=states or None,
                 kind=kind,
                 parent=None if parent is None else runs.run(parent).id,
-                labels=label or (),
+                labels=labels,
                 text=text,
                 archived=None if everything else archived,
                 order=order,
@@ -109,19 +114,22 @@ def list_runs(
     except ValueError as error:  # an unknown state or order
         raise failure(str(error), 2) from None
     if as_json:
-        typer.echo(to_json([run_json(run, metrics[run.id]) for run in found]))
+        click.echo(to_json([run_json(run, metrics[run.id]) for run in found]))
         return
-    rows = list_rows(found, metrics, metric or (), time.time())
+    rows = list_rows(found, metrics, metric, time.time())
     if found:
         _print(as_text(rows), as_table(rows))
     more = [f"{num - len(found)} more: --limit {num}"] if num > len(found) else []
     more += [f"{counted(trials, 'trial')} not shown: --all, --kind trial or --parent SEARCH"] if trials else []
     if more or not found:
-        typer.echo("; ".join(more) or "no run is like that", err=True)
+        click.echo("; ".join(more) or "no run is like that", err=True)
 
 
-@app.command()
-def show(run: Ref, as_json: AsJson = False, store: Store = None) -> None:
+@runs.command()
+@run_argument
+@json_option
+@store_option
+def show(run: str, as_json: bool, store: str | None) -> None:
     """Show all that is known of a run: settings, code, curves, attempts with their causes, checkpoints, events.
 
     Of a search also its best trials, and which hyperparameters matter.
@@ -132,47 +140,49 @@ def show(run: Ref, as_json: AsJson = False, store: Store = None) -> None:
         results = results_of(runs, row)
     if as_json:
         of_search = {} if results is None else {"importance": results.importance()}
-        typer.echo(to_json({**report_json(report), **of_search}))
+        click.echo(to_json({**report_json(report), **of_search}))
     else:
         more = [] if results is None else search_parts(results)
         _print(show_text(report, time.time(), more), show_table(report, time.time(), more))
 
 
-@app.command()
-def compare(
-    runs: Refs,
-    group: Annotated[str, typer.Option("--group", help="Group of the metrics.")] = "",
-    everything: Annotated[bool, typer.Option("--all", help="Also settings that do not differ.")] = False,
-    as_json: AsJson = False,
-    store: Store = None,
-) -> None:
+@runs.command()
+@runs_argument
+@click.option("--group", default="", show_default=False, metavar="NAME", help="Group of the metrics.")
+@click.option("--all", "everything", is_flag=True, help="Also settings that do not differ.")
+@json_option
+@store_option
+def compare(refs: tuple[str, ...], group: str, everything: bool, as_json: bool, store: str | None) -> None:
     """Compare runs: the settings in which they differ, and the last values of their metrics."""
     with opened(store) as opened_store:
-        found = _found(opened_store, runs)
+        found = _found(opened_store, refs)
         last = opened_store.last_values([run.id for run in found], group)
     comparison = Comparison.of(found, last, everything=everything)
     if as_json:
-        typer.echo(to_json(comparison.to_json()))
+        click.echo(to_json(comparison.to_json()))
     else:
         rows = compare_rows(comparison)
         _print(as_text(rows), as_table(rows))
 
 
-@app.command()
+@runs.command()
+@runs_argument
+@click.option(
+    "--format", "form", default="csv", metavar="FORMAT", help="csv or jsonl (points), or json (all but points)."
+)
+@click.option("--group", metavar="NAME", help="Only metrics of this group.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write (default: print).")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@store_option
 def export(
-    runs: Refs,
-    form: Annotated[str, typer.Option("--format", help="csv or jsonl (points), or json (all but points).")] = "csv",
-    group: Annotated[str | None, typer.Option("--group", help="Only metrics of this group.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write (default: print).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    store: Store = None,
+    refs: tuple[str, ...], form: str, group: str | None, output: Path | None, as_json: bool, store: str | None
 ) -> None:
     """Export the metrics of runs, one line for each point, or everything else that is known about them."""
     form = "json" if as_json else form
     if form not in _FORMATS:
         raise failure(f"--format is one of {', '.join(_FORMATS)}, not {form!r}", 2)
     with opened(store) as opened_store:
-        found = _found(opened_store, runs)
+        found = _found(opened_store, refs)
         if form == "json":
             lines: Iterable[str] = [to_json([report_json(RunReport.of(opened_store, run)) for run in found])]
         else:
@@ -181,39 +191,37 @@ def export(
         _write(lines, output)
 
 
-@app.command()
-def archive(
-    runs: Refs,
-    undo: Annotated[bool, typer.Option("--undo", help="Show them in lists again.")] = False,
-    as_json: AsJson = False,
-    store: Store = None,
-) -> None:
+@runs.command()
+@runs_argument
+@click.option("--undo", is_flag=True, help="Show them in lists again.")
+@json_option
+@store_option
+def archive(refs: tuple[str, ...], undo: bool, as_json: bool, store: str | None) -> None:
     """Hide runs, and those that belong to them, from lists; nothing is deleted."""
     with opened(store) as opened_store:
-        found = _found(opened_store, runs)
+        found = _found(opened_store, refs)
         for run in found:
             (opened_store.unarchive if undo else opened_store.archive)(run.id)
     _tell("unarchived" if undo else "archived", [run.id for run in found], as_json)
 
 
-@app.command()
-def delete(
-    runs: Refs,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    as_json: AsJson = False,
-    store: Store = None,
-) -> None:
+@runs.command()
+@runs_argument
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
+@store_option
+def delete(refs: tuple[str, ...], yes: bool, as_json: bool, store: str | None) -> None:
     """Delete runs with their artifacts and checkpoints, and runs that belong to them, such as trials of a search."""
     with opened(store) as opened_store:
-        found = _found(opened_store, runs)
+        found = _found(opened_store, refs)
         if not yes:
             if not _can_ask():
                 raise failure("without a terminal to ask on, say --yes; deleted runs cannot be brought back", 2)
             for run in found:
                 num = len(opened_store.children(run.id))
                 more = f", and {counted(num, 'run')} that belong to it" if num else ""
-                typer.echo(escaped(f"{run.id}  {run.name}  {run.state}{more}"), err=True)
-            typer.confirm(f"delete {counted(len(found), 'run')} for good?", abort=True, err=True)
+                click.echo(escaped(f"{run.id}  {run.name}  {run.state}{more}"), err=True)
+            click.confirm(f"delete {counted(len(found), 'run')} for good?", abort=True, err=True)
         deleted: list[str] = []
         for run in found:
             if run.id not in deleted:  # it may belong to one that was deleted just now
@@ -224,7 +232,7 @@ def delete(
 # --- what they have in common -----------------------------------------------------------------------------------------
 
 
-def _found(store: RunStore, refs: list[str]) -> list[RunRow]:
+def _found(store: RunStore, refs: Sequence[str]) -> list[RunRow]:
     """Return the runs that the arguments name, each one once; nothing is done if one of them is unknown."""
     return list({run.id: run for run in map(store.run, refs)}.values())
 
@@ -238,18 +246,18 @@ def _print(text: str, table: RenderableType) -> None:
     if console.is_terminal:
         console.print(table)
     else:
-        typer.echo(text)
+        click.echo(text)
 
 
 def _tell(what: str, runs: list[str], as_json: bool) -> None:
-    typer.echo(to_json({what: runs}) if as_json else escaped(f"{what}: {', '.join(runs)}"))
+    click.echo(to_json({what: runs}) if as_json else escaped(f"{what}: {', '.join(runs)}"))
 
 
 def _write(lines: Iterable[str], output: Path | None) -> None:
     """Write lines to a file, whole or not at all, or print them."""
     if output is None:
         for line in lines:
-            typer.echo(line)
+            click.echo(line)
         return
     try:
         with StagedFile(output) as staged:

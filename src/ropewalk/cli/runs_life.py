@@ -9,11 +9,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
+from click.exceptions import Exit
 
-from ropewalk.cli.runs_options import AsJson, Ref, Store, failure, opened
+from ropewalk.cli.command_line import PanelCommand, Seconds
+from ropewalk.cli.runs_options import failure, json_option, opened, run_argument, store_option
 from ropewalk.escaping import escaped
 from ropewalk.tracking.records import RUNNING
 from ropewalk.tracking.relaunch_commands import (
@@ -33,24 +36,31 @@ if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
 _ANSWER_S = 5.0
 """Seconds within which the process of a run answers, which looks for requests every half second."""
 
-_Wait = Annotated[
-    float, typer.Option("--wait", min=0.0, metavar="SECONDS", help="How long to wait until it has happened.")
-]
-_Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting to replace; may be repeated.")
-]
-_Step = Annotated[float | None, typer.Option("--from", metavar="STEP", help="The checkpoint (default: the newest).")]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the command without running it.")]
-_CommandAsJson = Annotated[
-    bool, typer.Option("--json", help="Print the command as JSON; the answer, if a search goes on with its trial.")
-]
-_Trust = Annotated[bool, typer.Option("--trust-store", help="Run a command from a database to which others may write.")]
+_wait_option = click.option(
+    "--wait", type=Seconds(), default=30.0, metavar="SECONDS", help="How long to wait until it has happened."
+)
+_set_option = click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting to replace; may be repeated."
+)
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Print the command without running it.")
+_command_json_option = click.option(
+    "--json", "as_json", is_flag=True,
+    help="Print the command as JSON; the answer, if a search goes on with its trial.",
+)  # fmt: skip
+_trust_option = click.option(
+    "--trust-store", is_flag=True, help="Run a command from a database to which others may write."
+)
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
-def pause(run: Ref, wait: _Wait = 30.0, as_json: AsJson = False, store: Store = None) -> None:
+@click.command(cls=PanelCommand)
+@run_argument
+@_wait_option
+@json_option
+@store_option
+def pause(run: str, wait: float, as_json: bool, store: str | None) -> None:
     """Ask a run to write a checkpoint and end; `ropewalk runs continue` goes on with it.
 
     Exit code 1 if it does not answer, or has not paused in time; it then pauses at its next checkpoint.
@@ -58,7 +68,12 @@ def pause(run: Ref, wait: _Wait = 30.0, as_json: AsJson = False, store: Store = 
     _ask("pause", run, wait, as_json, store)
 
 
-def stop(run: Ref, wait: _Wait = 30.0, as_json: AsJson = False, store: Store = None) -> None:
+@click.command(cls=PanelCommand)
+@run_argument
+@_wait_option
+@json_option
+@store_option
+def stop(run: str, wait: float, as_json: bool, store: str | None) -> None:
     """Ask a run to end after its current step.
 
     Exit code 1 if it does not answer, or has not ended in time.
@@ -66,7 +81,11 @@ def stop(run: Ref, wait: _Wait = 30.0, as_json: AsJson = False, store: Store = N
     _ask("stop", run, wait, as_json, store)
 
 
-def kill(run: Ref, as_json: AsJson = False, store: Store = None) -> None:
+@click.command(cls=PanelCommand)
+@run_argument
+@json_option
+@store_option
+def kill(run: str, as_json: bool, store: str | None) -> None:
     """Kill the process of a run, with SIGKILL; what it has written is kept.
 
     Exit code 1 if its process is on another host and does not answer.
@@ -76,16 +95,16 @@ def kill(run: Ref, as_json: AsJson = False, store: Store = None) -> None:
         number, answered = kill_run(runs, row, _ANSWER_S)
         _tell(runs, row, "kill", number, answered, as_json)
         if answered is None or not answered.ok:
-            raise typer.Exit(1)
+            raise Exit(1)
 
 
-def continue_(
-    run: Ref,
-    dry_run: _DryRun = False,
-    trust_store: _Trust = False,
-    as_json: _CommandAsJson = False,
-    store: Store = None,
-) -> None:
+@click.command("continue", cls=PanelCommand)
+@run_argument
+@_dry_run_option
+@_trust_option
+@_command_json_option
+@store_option
+def continue_(run: str, dry_run: bool, trust_store: bool, as_json: bool, store: str | None) -> None:
     """Go on with a run that has paused, failed, stopped or died: run its command again, here, from its checkpoint."""
     with opened(store) as runs:
         row = runs.run(run)
@@ -96,14 +115,22 @@ def continue_(
     _become(command, dry_run, as_json)
 
 
+@click.command(cls=PanelCommand)
+@run_argument
+@_set_option
+@click.option("--from", "step", type=float, metavar="STEP", help="The checkpoint (default: the newest).")
+@_dry_run_option
+@_trust_option
+@_command_json_option
+@store_option
 def fork(
-    run: Ref,
-    settings: _Settings = None,
-    step: _Step = None,
-    dry_run: _DryRun = False,
-    trust_store: _Trust = False,
-    as_json: _CommandAsJson = False,
-    store: Store = None,
+    run: str,
+    settings: tuple[str, ...],
+    step: float | None,
+    dry_run: bool,
+    trust_store: bool,
+    as_json: bool,
+    store: str | None,
 ) -> None:
     """Begin a new run from a checkpoint of another one, with other settings: run its command again, here.
 
@@ -113,31 +140,33 @@ def fork(
     Values are JSON, or text: --set lr=1e-4 --set model.layers=3 --set name=wide.
     """
     with opened(store) as runs:
-        given, is_trusted = parse_settings(settings or []), trust_store or dry_run
+        given, is_trusted = parse_settings(settings), trust_store or dry_run
         command = to_fork(runs, runs.run(run), given, step, is_trusted=is_trusted, where=store)
     _become(command, dry_run, as_json)
 
 
+@click.command(cls=PanelCommand)
+@run_argument
+@_set_option
+@_dry_run_option
+@_trust_option
+@_command_json_option
+@store_option
 def rerun(
-    run: Ref,
-    settings: _Settings = None,
-    dry_run: _DryRun = False,
-    trust_store: _Trust = False,
-    as_json: _CommandAsJson = False,
-    store: Store = None,
+    run: str, settings: tuple[str, ...], dry_run: bool, trust_store: bool, as_json: bool, store: str | None
 ) -> None:
     """Run the command of a run again, here, as a new run from the beginning."""
     with opened(store) as runs:
-        given, is_trusted = parse_settings(settings or []), trust_store or dry_run
+        given, is_trusted = parse_settings(settings), trust_store or dry_run
         command = to_rerun(runs, runs.run(run), given, is_trusted=is_trusted, where=store)
     _become(command, dry_run, as_json)
 
 
-def parse_settings(given: list[str]) -> dict[str, Any]:
+def parse_settings(given: Iterable[str]) -> dict[str, Any]:
     """Return the settings of `--set`, by name.
 
     Raises:
-        typer.Exit: one has no "=".
+        Exit: one has no "=".
     """
     try:
         return settings_of(given)
@@ -152,9 +181,9 @@ def _tell_its_search(store: RunStore, trial: RunRow, as_json: bool) -> None:
     if as_json:
         _tell(store, trial, "continue", number, answered, as_json)
     else:
-        typer.echo(f"{escaped(trial.name)}: {escaped(words)}", err=True)
+        click.echo(f"{escaped(trial.name)}: {escaped(words)}", err=True)
     if answered is None or not answered.ok:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -166,13 +195,13 @@ def _ask(action: str, run: str, wait_s: float, as_json: bool, store: str | None)
         number = runs.request(row.id, action)
         answered = answer_to(runs, number, _ANSWER_S)
         if answered is not None and not as_json:
-            typer.echo(f"{escaped(row.name)}: {escaped(answered.answer)}", err=True)
+            click.echo(f"{escaped(row.name)}: {escaped(answered.answer)}", err=True)
         is_taken = answered is not None and bool(answered.ok)
         if is_taken:
             wait_for_end(runs, row.id, wait_s)
         now = _tell(runs, row, action, number, answered, as_json)
         if not is_taken or (wait_s and now.state in (RUNNING, LOST)):
-            raise typer.Exit(1)
+            raise Exit(1)
 
 
 def _running(store: RunStore, run: str, action: str) -> RunRow:
@@ -188,11 +217,11 @@ def _tell(
     words = answer_words(now, answered, _ANSWER_S)
     if as_json:
         report = {"run": now.id, "name": now.name, "action": action, "request": number, "state": now.state}
-        typer.echo(json.dumps({**report, "ok": bool(answered and answered.ok), "answer": words}, indent=2))
+        click.echo(json.dumps({**report, "ok": bool(answered and answered.ok), "answer": words}, indent=2))
     elif answered is None:
-        typer.echo(f"ropewalk runs {action}: {escaped(words)}; to end it now: ropewalk runs kill {now.id}", err=True)
+        click.echo(f"ropewalk runs {action}: {escaped(words)}; to end it now: ropewalk runs kill {now.id}", err=True)
     else:
-        typer.echo(f"{escaped(now.name)} ({now.id}) is {now.state}")
+        click.echo(f"{escaped(now.name)} ({now.id}) is {now.state}")
     return now
 
 
@@ -201,9 +230,9 @@ def _tell(
 
 def _become(command: RelaunchCommand, dry_run: bool, as_json: bool) -> None:
     if command.remark:
-        typer.echo(escaped(command.remark), err=True)
+        click.echo(escaped(command.remark), err=True)
     # What it prints itself is on the standard output.
-    typer.echo(json.dumps(dataclasses.asdict(command)) if as_json else escaped(str(command)), err=not dry_run)
+    click.echo(json.dumps(dataclasses.asdict(command)) if as_json else escaped(str(command)), err=not dry_run)
     if dry_run:
         return
     try:
@@ -213,12 +242,5 @@ def _become(command: RelaunchCommand, dry_run: bool, as_json: bool) -> None:
         raise failure(f"its command cannot be run in {command.folder}: {error}", 2) from None
 
 
-COMMANDS = {
-    "pause": pause,
-    "continue": continue_,
-    "stop": stop,
-    "kill": kill,
-    "fork": fork,
-    "rerun": rerun,
-}
-"""Functions of the subcommands, by name."""
+COMMANDS = (pause, continue_, stop, kill, fork, rerun)
+"""The subcommands of `ropewalk runs` that act on the process of a run."""

@@ -7,11 +7,12 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from ropewalk.cli.runs_options import AsJson, Ref, Store, failure, opened
+from ropewalk.cli.command_line import PanelCommand
+from ropewalk.cli.runs_options import failure, json_option, opened, run_argument, store_option
 from ropewalk.escaping import escaped, escaped_line
 from ropewalk.program.log_files import LogFile
 from ropewalk.tracking.kept_output import output_files
@@ -24,16 +25,16 @@ _LOOK_S = 0.2
 _UNDER_WAY = ("queued", "running")
 
 
-def logs(
-    run: Ref,
-    attempt: Annotated[
-        int | None, typer.Option("--attempt", min=1, help="Only this attempt (default: all).", show_default=False)
-    ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the run ends, or Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of last lines of each attempt.")] = 50,
-    as_json: AsJson = False,
-    store: Store = None,
-) -> None:
+@click.command(cls=PanelCommand)
+@run_argument
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Only this attempt (default: all).")
+@click.option("--follow", "-f", is_flag=True, help="Follow until the run ends, or Ctrl-C.")
+@click.option(
+    "--lines", "-n", type=click.IntRange(min=0), default=50, metavar="N", help="Number of last lines of each attempt."
+)
+@json_option
+@store_option
+def logs(run: str, attempt: int | None, follow: bool, lines: int, as_json: bool, store: str | None) -> None:
     """Show the last output of a run, and follow it; with --json, each line is an object.
 
     The output of a trial's processes is kept. The output of a script is wherever it was started.
@@ -78,13 +79,13 @@ def _follow(
                 opened_files[number] = files.enter_context(LogFile(path))
         for number, file in opened_files.items():
             _print(number, file.read_new(everything=is_over), as_json)
-    typer.echo(f"ropewalk: run {escaped(run.id)} is {run.state}", err=True)
+    click.echo(f"ropewalk: run {escaped(run.id)} is {run.state}", err=True)
 
 
 def _print(number: int, lines: list[str], as_json: bool) -> None:
     colours = sys.stdout.isatty()
     for line in lines:
         if as_json:
-            typer.echo(json.dumps({"attempt": number, "line": line}))
+            click.echo(json.dumps({"attempt": number, "line": line}))
         else:
-            typer.echo(f"[{number}] {escaped_line(line, colours=colours)}", color=colours)
+            click.echo(f"[{number}] {escaped_line(line, colours=colours)}", color=colours)

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
+from click.exceptions import Exit
 
 from ropewalk import tracking
+from ropewalk.cli.command_line import argument
 from ropewalk.errors import FileNotTrusted, RunNotFound, RunStillRunning, RunUnsuitable, SettingsError, StoreError
 from ropewalk.escaping import escaped_lines
 
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
     from ropewalk.tracking import RunStore
 
-Store = Annotated[
-    str | None,
-    typer.Option("--store", help="Path of a store, or its URL (default: ROPEWALK_STORE).", show_default=False),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Ref = Annotated[str, typer.Argument(help="Id of a run or the start of it, or a name.", show_default=False)]
-Refs = Annotated[list[str], typer.Argument(help="Ids of runs, their beginnings, or names.", show_default=False)]
+store_option = click.option("--store", metavar="STORE", help="Path of a store, or its URL (default: ROPEWALK_STORE).")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+run_argument = argument("run", help="Id of a run or the start of it, or a name.")
+runs_argument = argument(
+    "refs", nargs=-1, required=True, metavar="RUNS...", help="Ids of runs, their beginnings, or names."
+)
 
 
 @contextlib.contextmanager
@@ -39,7 +40,7 @@ def opened(store: str | None) -> Generator[RunStore]:
         raise failure(str(error), 1) from None
 
 
-def failure(message: str, code: int) -> typer.Exit:
+def failure(message: str, code: int) -> Exit:
     """Report an error; the caller raises the exception that is returned."""
-    typer.echo(f"ropewalk runs: {escaped_lines(message)}", err=True)
-    return typer.Exit(code)
+    click.echo(f"ropewalk runs: {escaped_lines(message)}", err=True)
+    return Exit(code)

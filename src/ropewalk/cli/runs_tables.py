@@ -107,6 +107,8 @@ def show_parts(report: RunReport, now: float, more: Sequence[Part] = ()) -> Iter
     yield from more
     if report.attempts:
         yield "attempts", (_attempt_rows(report), {0, 3, 4})
+        if traced := [one for one in report.attempts if "\n" in one.cause.strip()]:
+            yield f"cause of attempt {traced[-1].number}", escaped_lines(traced[-1].cause.rstrip())
     if report.checkpoints:
         rows = [(f"{c.step:g}", shown_size(c.size_bytes), number(c.score), shown_moment(c.time), escaped(c.path))
                 for c in report.checkpoints]  # fmt: skip

@@ -10,13 +10,15 @@ import ast
 import contextlib
 import json
 import os
-from enum import StrEnum
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
+from click.exceptions import Exit
 
 from ropewalk.cli import placing, script
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
 from ropewalk.escaping import escaped_lines
@@ -25,84 +27,95 @@ from ropewalk.program.script_code import NotAProgram
 from ropewalk.user_frames import remote_text
 
 
-class ModeChoice(StrEnum):
-    """Whether a metric is maximised or minimised."""
-
-    MAX = "max"
-    MIN = "min"
-
-
+@click.command(cls=PanelCommand)
+@argument("function", metavar="FILE.py:FUNCTION", help="train(run, **hyperparameters).")
+@click.option(
+    "--space",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="TOML file with the hyperparameters and their distributions.",
+)
+@click.option(
+    "--metric",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    help="Name of the metric in run.log; may be repeated for several objectives.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["max", "min"]),
+    multiple=True,
+    help="max (the default) or min, once or for each metric.",
+)
+@click.option("--trials", type=click.IntRange(min=1), metavar="N", help="Number of trials; not needed for a grid.")
+@click.option(
+    "--sampler",
+    default="random",
+    metavar="NAME",
+    help='random, grid, sobol, tpe, cmaes, ...; with options: "tpe n_startup_trials=20".',
+)
+@click.option(
+    "--scheduler",
+    default="none",
+    metavar="NAME",
+    help='none, asha, hyperband, adaptive_asha, ...; with options: "asha R=81 eta=3".',
+)
+@click.option(
+    "--max-concurrent", type=click.IntRange(min=1), metavar="N", help="Trials at a time (default: the usable CPUs)."
+)
+@click.option("--name", metavar="NAME", help="Name of the search (default: the function's).")
+@click.option("--project", metavar="NAME", help="Project in the store of runs (default: the name).")
+@click.option("--seed", type=int, default=0, metavar="N", help="Seed of all randomness.")
+@click.option(
+    "--time-limit", "time_limit_s", type=float, metavar="SECONDS", help="Pause all trials after this time, and exit."
+)
+@click.option("--begin-anew", is_flag=True, help="Begin a new search, even if the store has one of this name.")
+@placing.where_options
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the search to this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the trials as JSON.")
 def search(
-    function: Annotated[str, typer.Argument(metavar="FILE.py:FUNCTION", help="train(run, **hyperparameters).")],
-    space: Annotated[Path, typer.Option(help="TOML file with the hyperparameters and their distributions.")],
-    metric: Annotated[
-        list[str], typer.Option(help="Name of the metric in run.log; may be repeated for several objectives.")
-    ],
-    mode: Annotated[
-        list[ModeChoice] | None, typer.Option(help="max (the default) or min, once or for each metric.")
-    ] = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="Number of trials; not needed for a grid.")] = None,
-    sampler: Annotated[
-        str,
-        typer.Option(help='random, grid, sobol, tpe, cmaes, ...; with options: "tpe n_startup_trials=20".'),
-    ] = "random",
-    scheduler: Annotated[
-        str,
-        typer.Option(help='none, asha, hyperband, adaptive_asha, ...; with options: "asha R=81 eta=3".'),
-    ] = "none",
-    max_concurrent: Annotated[
-        int | None, typer.Option("--max-concurrent", min=1, help="Trials at a time (default: the usable CPUs).")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the search (default: the function's).")] = None,
-    project: Annotated[str | None, typer.Option(help="Project in the store of runs (default: the name).")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
-    time_limit: Annotated[
-        float | None,
-        typer.Option("--time-limit", metavar="SECONDS", help="Pause all trials after this time, and exit."),
-    ] = None,
-    begin_anew: Annotated[
-        bool, typer.Option("--begin-anew", help="Begin a new search, even if the store has one of this name.")
-    ] = False,
-    engine: placing.Engine = None,
-    option: placing.Options = None,
-    cpus: placing.Cpus = None,
-    gpus: placing.Gpus = None,
-    memory: placing.Memory = None,
-    hosts: placing.Hosts = None,
-    advertise: placing.Advertise = None,
-    code: placing.Code = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the search to this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the trials as JSON.")] = False,
+    function: str,
+    space: Path,
+    metric: tuple[str, ...],
+    mode: tuple[str, ...],
+    trials: int | None,
+    sampler: str,
+    scheduler: str,
+    max_concurrent: int | None,
+    name: str | None,
+    project: str | None,
+    seed: int,
+    time_limit_s: float | None,
+    begin_anew: bool,
+    plot: Path | None,
+    as_json: bool,
+    **where: Any,
 ) -> None:
     """Search for hyperparameters of a training function: many trials, kept in the store of runs.
 
     Ctrl-C pauses all trials. The same command resumes the search, even after this process was killed, and with more
     --trials also a complete search. Exit code 1 if the search fails, 2 for wrong usage, 130 after Ctrl-C.
     """
-    placed = placing.place_or_refuse(
-        "search", engine=engine, option=option, workers=None, cpus=cpus, gpus=gpus, memory=memory, hosts=hosts,
-        time=None, advertise=advertise, code=code,
-    )  # fmt: skip
+    placed = placing.place_or_refuse("search", **where)
     os.environ.update(placed.variables)
     try:
         made = _made(
-            function, space, sampler=sampler, scheduler=scheduler, metric=metric, mode=_modes(mode), trials=trials,
-            max_concurrent=max_concurrent, name=name, project=project, seed=seed, time_limit_s=time_limit,
-            resume=not begin_anew, resources=default_resources(placed.settings),
+            function, space, sampler=sampler, scheduler=scheduler, metric=list(metric), mode=_modes(mode),
+            trials=trials, max_concurrent=max_concurrent, name=name, project=project, seed=seed,
+            time_limit_s=time_limit_s, resume=not begin_anew, resources=default_resources(placed.settings),
         )  # fmt: skip
         results = made.run()
     except (NotAProgram, SearchInvalid, OSError) as error:
         raise placing.refusal("search", str(error)) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
     except (SearchFailed, RopewalkError) as error:
         if above := remote_text(error.__cause__):  # escaped already
-            typer.echo(above.strip("\n"), err=True)
-        typer.echo(f"ropewalk search: {escaped_lines(str(error))}", err=True)
-        raise typer.Exit(1) from None
+            click.echo(above.strip("\n"), err=True)
+        click.echo(f"ropewalk search: {escaped_lines(str(error))}", err=True)
+        raise Exit(1) from None
     if plot is not None:
         results.plot(plot)
-    typer.echo(json.dumps(results.to_records()) if as_json else str(results))
+    click.echo(json.dumps(results.to_records()) if as_json else str(results))
 
 
 def _made(function: str, space: Path, *, sampler: str, scheduler: str, resources: Resources, **settings: Any) -> Any:
@@ -143,6 +156,5 @@ def parse_part(text: str) -> tuple[str, dict[str, Any]]:
     return name, options
 
 
-def _modes(given: list[ModeChoice] | None) -> Any:
-    modes = [each.value for each in given or []]
-    return modes[0] if len(modes) == 1 else modes or "max"
+def _modes(given: Sequence[str]) -> Any:
+    return given[0] if len(given) == 1 else list(given) or "max"

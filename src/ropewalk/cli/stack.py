@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
-import typer
+import click
 
 from ropewalk.cli.choosing import choose_launcher, refusal, telling_failures
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.control.launchers import ANSWER_S
 from ropewalk.control.server import Stacks, StacksAre
 from ropewalk.escaping import escaped, escaped_lines
@@ -16,21 +16,15 @@ _STACK_S = 5.0
 """The timeout for the stacks of nodes, in seconds."""
 
 
-def stack(
-    program: Annotated[
-        str | None,
-        typer.Argument(
-            help="Name of the program or the start of it, or the launcher's pid (default: the only program).",
-            show_default=False,
-        ),
-    ] = None,
-    node: Annotated[
-        str | None, typer.Argument(help="A node, or a replica such as actor.3 (default: all).", show_default=False)
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: an object with the stacks of each replica.")
-    ] = False,
-) -> None:
+@click.command(cls=PanelCommand)
+@argument(
+    "program",
+    required=False,
+    help="Name of the program or the start of it, or the launcher's pid (default: the only program).",
+)
+@argument("node", required=False, help="A node, or a replica such as actor.3 (default: all).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: an object with the stacks of each replica.")
+def stack(program: str | None, node: str | None, as_json: bool) -> None:
     """Print the Python stack of every node of a running program, without stopping it."""
     launcher = choose_launcher(program)
     with telling_failures(), launcher.connect() as conversation:
@@ -39,8 +33,8 @@ def stack(
         what = "no node runs" if node is None else f"no node '{escaped(node)}' runs"
         raise refusal(f"{what} in {escaped(str(launcher))}; ropewalk ps shows its nodes")
     if as_json:
-        typer.echo(json.dumps(stacks, indent=2))
+        click.echo(json.dumps(stacks, indent=2))
         return
-    typer.echo(
+    click.echo(
         "\n\n".join(f"[{escaped(name)}]\n{escaped_lines(text.rstrip())}" for name, text in sorted(stacks.items()))
     )

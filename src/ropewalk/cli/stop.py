@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated
 
-import typer
+import click
+from click.exceptions import Exit
 
 from ropewalk.cli.choosing import choose_run, refusal, telling_failures
+from ropewalk.cli.command_line import PanelCommand, Seconds, argument
 from ropewalk.cli.leftovers import end_run, usual_engines
 from ropewalk.cli.submissions import RunState, Submission, end, forget, state_of
 from ropewalk.control.launchers import Launcher, LauncherConnection, LauncherGone, LauncherSilent
@@ -24,24 +25,23 @@ _BEYOND_S = 15.0
 _RUN_ID = re.compile("[0-9a-f]{16}")
 
 
-def stop(
-    program: Annotated[str, typer.Argument(help="Name or pid of a program or pool, or id of a submitted run.")],
-    grace: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            metavar="SECONDS",
-            help="Time for nodes to end before they are killed (default: the program's own).",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print its last view as JSON.")] = False,
-    engine: Annotated[
-        str | None, typer.Option(help="The engine, if you name a run by the id in its jobs' names.")
-    ] = None,
-    forget_it: Annotated[
-        bool, typer.Option("--forget", help="Of a submitted run, also remove the record here, even if no host answers.")
-    ] = False,
-) -> None:
+@click.command(cls=PanelCommand)
+@argument("program", help="Name or pid of a program or pool, or id of a submitted run.")
+@click.option(
+    "--grace",
+    type=Seconds(),
+    metavar="SECONDS",
+    help="Time for nodes to end before they are killed (default: the program's own).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print its last view as JSON.")
+@click.option("--engine", metavar="NAME", help="The engine, if you name a run by the id in its jobs' names.")
+@click.option(
+    "--forget",
+    "forget_it",
+    is_flag=True,
+    help="Of a submitted run, also remove the record here, even if no host answers.",
+)
+def stop(program: str, grace: float | None, as_json: bool, engine: str | None, forget_it: bool) -> None:
     """Stop a running program or a submitted run, and wait until it has ended.
 
     Nothing is asked first. The first pool of every script is called pool-1, unless it has a name of its own, as
@@ -67,16 +67,16 @@ def stop(
     with telling_failures():
         try:
             with launcher.connect() as conversation:
-                typer.echo(f"stopping {escaped(str(launcher))}", err=True)
+                click.echo(f"stopping {escaped(str(launcher))}", err=True)
                 view = _ask_to_stop(conversation, launcher, grace)
         except LauncherGone as gone:
             if gone.last is None:
-                typer.echo(f"{escaped(str(launcher))} has ended, and did not say how")
+                click.echo(f"{escaped(str(launcher))} has ended, and did not say how")
                 return
             view = gone.last
-    typer.echo(json.dumps(view.to_json(), indent=2) if as_json else describe_end(view))
+    click.echo(json.dumps(view.to_json(), indent=2) if as_json else describe_end(view))
     if view.state not in ("stopped", "completed", "closed"):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _end_jobs(run_id: str, engine: str | None, as_json: bool) -> None:
@@ -88,27 +88,27 @@ def _end_jobs(run_id: str, engine: str | None, as_json: bool) -> None:
         raise refusal(f"no jobs of a run {escaped(run_id)} were found (looked at: {where}); name another with --engine")
     name, jobs, remains = ended
     if as_json:
-        typer.echo(json.dumps({"run_id": run_id, "engine": name, "jobs": jobs, "remains": remains}, indent=2))
+        click.echo(json.dumps({"run_id": run_id, "engine": name, "jobs": jobs, "remains": remains}, indent=2))
     else:
         removed = f", and removed {', '.join(remains)}" if remains else ""
         what = f"ended {counted(len(jobs), 'job')} of run {run_id} on {name}{removed}"
-        typer.echo(escaped(what))
+        click.echo(escaped(what))
 
 
 def _stop_submission(run: Submission, grace_s: float | None, as_json: bool, *, is_forgotten: bool) -> None:
     with telling_failures():
         state = state_of(run)
         if state.is_live and state.state != "unknown":
-            typer.echo(f"stopping {escaped(str(run))}", err=True)
+            click.echo(f"stopping {escaped(str(run))}", err=True)
             state = end(run, _OWN_GRACE_S if grace_s is None else grace_s)
-    typer.echo(json.dumps(state.to_json(), indent=2) if as_json else escaped(state.describe()))
+    click.echo(json.dumps(state.to_json(), indent=2) if as_json else escaped(state.describe()))
     if is_forgotten and (state.state == "unknown" or not state.is_live):
         forget(run)
         still = "; what may still run there is not ended" if state.is_live else ""
-        typer.echo(f"ropewalk: {run.id} is forgotten here{still}", err=True)
+        click.echo(f"ropewalk: {run.id} is forgotten here{still}", err=True)
     elif state.is_live:
-        typer.echo(f"ropewalk: {_next_step(state)}", err=True)
-        raise typer.Exit(1)
+        click.echo(f"ropewalk: {_next_step(state)}", err=True)
+        raise Exit(1)
 
 
 def _next_step(state: RunState) -> str:
@@ -128,12 +128,12 @@ def _ask_to_stop(conversation: LauncherConnection, launcher: Launcher, grace_s: 
         return conversation.ask(Stop(grace_s), ViewIs, wait_s).view
     except LauncherSilent as error:
         name = escaped(launcher.name)
-        typer.echo(
+        click.echo(
             f"ropewalk: {escaped(str(error))}. It was asked to stop and may still do so: ropewalk ps shows its nodes, "
             f"ropewalk stack {name} where they stand",
             err=True,
         )
-        raise typer.Exit(1) from None
+        raise Exit(1) from None
 
 
 def describe_end(view: View) -> str:

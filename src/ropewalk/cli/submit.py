@@ -15,13 +15,13 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
+import click
 import msgspec
-import typer
 
 from ropewalk.cli import placing
-from ropewalk.cli.run import bounds_or_refuse, show_dry_run
+from ropewalk.cli.run import RunCommand, bounds_or_refuse, show_dry_run
 from ropewalk.cli.submissions import RunProcess, RunSpec, Submission, forget_old, make_folder, write
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import JobSpec
@@ -37,28 +37,26 @@ _HERE_ONLY = ("key_folder", "run_folder", "store", "logs", "advertise")
 """Settings that apply to this machine only, or may hold a secret, as the URL of a store."""
 
 
+@click.command(cls=RunCommand)
+@placing.script_options
+@click.option(
+    "--launcher-restarts",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="How many times the launcher restarts after it was killed; see docs/engines.md.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what was submitted as JSON.")
 def submit(
-    file: placing.File = None,
-    arguments: placing.Arguments = None,
-    module: placing.Module = None,
-    engine: placing.Engine = None,
-    option: placing.Options = None,
-    workers: placing.Workers = None,
-    mode: placing.Mode = None,
-    cpus: placing.Cpus = None,
-    gpus: placing.Gpus = None,
-    memory: placing.Memory = None,
-    time: placing.Time = None,
-    hosts: placing.Hosts = None,
-    advertise: placing.Advertise = None,
-    code: placing.Code = None,
-    ranks: placing.Ranks = None,
-    max_restarts: placing.MaxRestarts = None,
-    launcher_restarts: Annotated[
-        int, typer.Option(min=0, help="How many times the launcher restarts after it was killed; see docs/engines.md.")
-    ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was submitted as JSON.")] = False,
-    dry_run: placing.DryRun = False,
+    file: str | None,
+    arguments: tuple[str, ...],
+    module: str | None,
+    ranks: str | None,
+    max_restarts: int | None,
+    dry_run: bool,
+    launcher_restarts: int,
+    as_json: bool,
+    **where: Any,
 ) -> None:
     """Run a script without this terminal; on a cluster, the script itself becomes a job.
 
@@ -66,14 +64,11 @@ def submit(
 
         ropewalk submit train.py --engine slurm --workers 64 -- --seed 7
     """
-    given = list(arguments or [])
+    given = list(arguments)
     if module is not None and file is not None:
         given.insert(0, file)
         file = None
-    placed = placing.place_or_refuse(
-        "submit", engine=engine, option=option, workers=workers, mode=mode, cpus=cpus, gpus=gpus, memory=memory,
-        time=time, hosts=hosts, advertise=advertise, code=code,
-    )  # fmt: skip
+    placed = placing.place_or_refuse("submit", **where)
     os.environ.update(placed.variables)
     bounds = bounds_or_refuse("submit", ranks, max_restarts)
     if dry_run:
@@ -92,10 +87,10 @@ def submit(
     if as_json:
         facts = msgspec.structs.asdict(submission)
         del facts["options"]
-        typer.echo(json.dumps(facts, indent=2))
+        click.echo(json.dumps(facts, indent=2))
     else:
-        typer.echo(submission.id)
-    typer.echo(f"ropewalk attach {submission.id} follows it, ropewalk stop {submission.id} ends it", err=True)
+        click.echo(submission.id)
+    click.echo(f"ropewalk attach {submission.id} follows it, ropewalk stop {submission.id} ends it", err=True)
 
 
 def _errand(file: str | None, module: str | None, arguments: list[str]) -> RunSpec:

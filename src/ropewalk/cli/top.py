@@ -7,13 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Annotated
 
-import typer
+import click
+from click.exceptions import Exit
 from rich.console import Console
 from rich.live import Live
 
 from ropewalk.cli.choosing import telling_failures
+from ropewalk.cli.command_line import PanelCommand
 from ropewalk.cli.keyboard import Keyboard
 from ropewalk.cli.top_choice import AskedAction, Leave, TopChoice, sorted_things
 from ropewalk.cli.top_screen import NOTHING_RUNS, listing, screen, to_json
@@ -31,10 +32,10 @@ _MOST_LOOKS = 5
 """Looks of `--once` at a launcher that is slow to answer."""
 
 
-def top(
-    once: Annotated[bool, typer.Option("--once", help="Measure twice, print everything once, and exit.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON.")] = False,
-) -> None:
+@click.command(cls=PanelCommand)
+@click.option("--once", is_flag=True, help="Measure twice, print everything once, and exit.")
+@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
+def top(once: bool, as_json: bool) -> None:
     """Show what runs and keep the view up to date: rates, CPU, memory, silence and failures of each process.
 
     Keys: up and down select, enter shows the processes of the selected entry, escape goes back, s sorts, k kills
@@ -43,14 +44,16 @@ def top(
 
     Exit code 1 if something does not answer, 130 after Ctrl-C.
     """
+    show_what_runs(once=once, as_json=as_json)
+
+
+def show_what_runs(*, once: bool = False, as_json: bool = False) -> None:
+    """Do as `ropewalk top` does, with its options."""
     console = Console(highlight=False)
     with telling_failures(), Launchers() as launchers:
         if once or as_json or not console.is_terminal or console.is_dumb_terminal or not sys.stdin.isatty():
-            raise typer.Exit(print_once(launchers, as_json=as_json))
-        try:
-            show(launchers, launchers, console)
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
+            raise Exit(print_once(launchers, as_json=as_json))
+        show(launchers, launchers, console)
 
 
 class _NotingSource:
@@ -83,7 +86,7 @@ def print_once(source: Source, *, as_json: bool, wait: Callable[[float], object]
         if not noting.num_unanswered:
             break
     things = [seen for seen in watcher.things() if not seen.gone]
-    typer.echo(json.dumps(to_json(things), indent=2) if as_json else listing(things) or NOTHING_RUNS)
+    click.echo(json.dumps(to_json(things), indent=2) if as_json else listing(things) or NOTHING_RUNS)
     return 1 if noting.num_unanswered or any(seen.problem for seen in things) else 0
 
 

@@ -18,7 +18,7 @@ import dataclasses
 import math
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from ropewalk.errors import SettingsError
@@ -67,7 +67,7 @@ def read_options(engine: str, kind: type[_Options], given: Mapping[str, object])
         raise SettingsError(f"the options of the engine {engine!r} do not fit: {error}") from error
 
 
-def words_to_options(words: list[str]) -> dict[str, str]:
+def words_to_options(words: Iterable[str]) -> dict[str, str]:
     """Read `name=value` words, as `--option` takes them.
 
     Returns:

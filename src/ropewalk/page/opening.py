@@ -17,6 +17,7 @@ import msgspec
 
 from ropewalk.errors import RopewalkError
 from ropewalk.interpreters import import_environment, module_command
+from ropewalk.progress_stream import is_terminal
 
 
 class PageFailed(RopewalkError):
@@ -91,7 +92,9 @@ def page(*, port: int = 0, store: str | None = None) -> OpenPage:
         OpenPage(process, "", "").close()
         raise PageFailed(urls.get("problem") or f"the page ended at once, with exit code {process.returncode}")
     opened = OpenPage(process, urls["url"], urls["reader_url"])
-    print(f"ropewalk: the page is at {shown_address(opened.url, urls['file'], sys.stderr.isatty())}", file=sys.stderr)
+    print(
+        f"ropewalk: the page is at {shown_address(opened.url, urls['file'], is_terminal(sys.stderr))}", file=sys.stderr
+    )
     return opened
 
 

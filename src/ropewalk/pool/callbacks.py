@@ -15,14 +15,18 @@ class Callbacks:
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def put(self, call: Callable[[], None]) -> None:
         """Run a call soon; may be called from any thread."""
         self._calls.put(call)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="ropewalk-callbacks", daemon=True)
-            self._thread.start()
+            with self._starting:  # results of maps without tasks are told in the threads of their callers
+                if self._thread is None:
+                    thread = threading.Thread(target=self._run, name="ropewalk-callbacks", daemon=True)
+                    thread.start()
+                    self._thread = thread
 
     def end(self) -> None:
         """Run the waiting calls and end the thread; may be called twice, and by a callback."""
@@ -35,6 +39,7 @@ class Callbacks:
         while call := self._calls.get():
             try:
                 call()
-            except Exception:  # user code raised it; multiprocessing's result thread would die of it, and the pool hang
+            except BaseException:  # user code raised it, perhaps `SystemExit`; multiprocessing's result thread would
+                # die of it, and everyone would wait for ever who waits for a later callback
                 logger.exception("a callback raised")
             del call  # otherwise the objects it refers to would live until the next call

@@ -77,6 +77,8 @@ class ConstantStore:
         self._workers = workers
         self._pace = pace
         self._kept = KeptConstants()
+        self._of_workers: list[Constant] = []
+        """What new workers begin with; it does not count among those that tasks may need again."""
 
     def __iter__(self) -> Iterator[Constant]:
         return iter(self._kept)
@@ -109,12 +111,16 @@ class ConstantStore:
             self._kept.use(constant)
         return constant
 
+    def hold_to_the_end(self, *constants: Constant | None) -> None:
+        """Keep what new workers begin with until `close`."""
+        self._of_workers += [constant for constant in constants if constant]
+
     def close(self) -> None:
         """Free the memory of all constants, after all workers are gone."""
-        for constant in self._kept:
+        for constant in (*self._kept, *self._of_workers):
             self._blobs.drop(constant.id, self._owner)
             constant.close()
-        self._kept = KeptConstants()
+        self._kept, self._of_workers = KeptConstants(), []
 
     def _forget_crowded_out(self) -> None:
         removed = self._kept.crowded_out()

@@ -76,43 +76,52 @@ class ConstantRef:
 
     Args:
         constant: held until this reference is dropped.
+        home: what stands for the pool that has the constant.
         on_dropped: called then, in the thread that drops it, perhaps by the garbage collector.
     """
 
-    def __init__(self, constant: Constant, on_dropped: Callable[[], object]) -> None:
+    def __init__(self, constant: Constant, home: object, on_dropped: Callable[[], object]) -> None:
         self._constant = constant
+        self._home = home
         weakref.finalize(self, on_dropped).atexit = False
 
     def __repr__(self) -> str:
         return f"<ropewalk constant of {self._constant.size_bytes} bytes>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        collecting = getattr(_collecting, "constants", None)
-        if collecting is None:
+        home, constants = getattr(_collecting, "into", _NOWHERE)
+        if home is not self._home:  # the pool that ends first would free the memory that the other one uses
             raise TypeError(
                 "a constant of pool.put can only be passed to tasks of its pool (as an argument, or in what a function "
-                "closes over); outside a pool pickle the value itself"
+                "closes over); put the value into the other pool as well, and outside a pool pickle the value itself"
             )
-        collecting[self._constant.id] = self._constant
+        constants[self._constant.id] = self._constant
         return arrived, (self._constant.id,)
 
 
 _collecting = threading.local()
+_NOWHERE: tuple[object, dict[str, Constant]] = (None, {})
 
 
 class collecting:
     """A block within which pickling records the constants that it meets, in the dictionary given to the block.
 
     (A context manager made from a generator would take four times as long, for each task.)
+
+    Args:
+        home: what stands for the pool whose constants these are; those of others are refused.
     """
+
+    def __init__(self, home: object) -> None:
+        self._home = home
 
     def __enter__(self) -> dict[str, Constant]:
         found: dict[str, Constant] = {}
-        _collecting.constants = found
+        _collecting.into = self._home, found
         return found
 
     def __exit__(self, *exc: object) -> None:
-        _collecting.constants = None
+        _collecting.into = _NOWHERE
 
 
 _arrived: dict[str, Any] = {}

@@ -91,6 +91,7 @@ class Dispatcher:
         self.history = PoolHistory()
         self.workers = RemoteWorkers(session, self, options, table, num_workers, lock)
         self.constants = ConstantStore(session.blobs, self, self.workers.by_id, table.pace)
+        self.constants.hold_to_the_end(options.initializer, options.arguments)
         self.tasks = TaskLedger(table, self.constants, options)
         self._watch = TaskWatch(session, table, lock)
         self._describe = weakref.WeakMethod(self.in_words)
@@ -98,7 +99,11 @@ class Dispatcher:
         self._warnings = DeathWarnings(logger, session.loop, lambda call: session.output.when_shown(call))
         self._growth = PoolGrowth(session, elasticity, self.workers, table, options, self.history, lock)
         with lock:
-            self.workers.fill_up()
+            try:
+                self.workers.fill_up()
+            except BaseException:
+                self.constants.close()
+                raise
             self._growth.look_soon()
 
     # Tasks, called by the user's threads

@@ -99,7 +99,7 @@ class JobSubmitter:
         # The reference may be dropped by the garbage collector anywhere, even while this thread holds the pool's lock:
         # act in the loop.
         loop, dispatcher = self._loop, self._dispatcher
-        return ConstantRef(constant, lambda: loop.call_soon(lambda: dispatcher.let_go(constant)))
+        return ConstantRef(constant, dispatcher, lambda: loop.call_soon(lambda: dispatcher.let_go(constant)))
 
     def submit(
         self, job: PoolJob, func: Callable[..., Any], cut: Iterable[Sequence[Any]], kind: int, seed: int | None
@@ -120,6 +120,8 @@ class JobSubmitter:
             if isinstance(error, NotPicklable) and kind in CallKind.SINGLE:
                 error = _named_for_apply(error, has_keywords=kind in CallKind.WITH_KEYWORDS)
             self._dispatcher.cancel(job, error)
+            for unit in units:  # those that were not submitted, and may have memory files
+                unit.content.close()
             if isinstance(error, NotPicklable):  # its message says enough: the frames of pickling would only hide it
                 error.__traceback__ = None
             raise error

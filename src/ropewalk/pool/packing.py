@@ -64,7 +64,7 @@ class Packer:
                 held.label = _label(func)
             return held
         self._check_needs(func)
-        with collecting() as constants:
+        with collecting(self._dispatcher) as constants:
             code = dumps_code(func, what=getattr(func, "__qualname__", "function"))
         unchanged = self._last_code[0] is code and not constants
         held = self._dispatcher.hold_known(self._last_code[1].id) if unchanged else None
@@ -114,12 +114,12 @@ class Packer:
         if plain is not None:
             content = Content(kind, seed, (*code.needs, code), [plain])
             return _unit(job, first, len(items), code, len(plain), content)
-        with collecting() as constants:
+        with collecting(self._dispatcher) as constants:
             payload = dumps(items, what=what)
         needs = [*constants.values()]
         if payload.names:
             if payload.names not in defined:  # once for a map: pickling classes of `__main__` takes long
-                with collecting() as inner:
+                with collecting(self._dispatcher) as inner:
                     definitions = parts_of(None, define(payload.names))
                 defined[payload.names] = self._constant_of_parts(definitions, inner.values())
             needs += [*defined[payload.names].needs, defined[payload.names]]

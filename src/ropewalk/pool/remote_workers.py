@@ -90,10 +90,13 @@ class RemoteWorkers:
         """Start the workers that are missing."""
         if self.take_no_more:
             return
-        for rank in self.scaling.missing():
-            spec = msgspec.structs.replace(self._options.process, rank=rank)
-            id = self._session.processes.start(spec, self._owner)
-            self.by_id[id] = RemoteWorker(id, rank, spec.name, next_identity(), self._session.blobs)
+        if not (ranks := self.scaling.missing()):
+            return
+        with self._session.processes.asking():
+            for rank in ranks:
+                spec = msgspec.structs.replace(self._options.process, rank=rank)
+                id = self._session.processes.start(spec, self._owner)
+                self.by_id[id] = RemoteWorker(id, rank, spec.name, next_identity(), self._session.blobs)
 
     def resize(self, num_workers: int) -> None:
         """Change the number wanted: missing workers start, and surplus ones end after the task they are in."""

@@ -99,7 +99,6 @@ from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.server import UnixListener
 from ropewalk.transport.tokens import key_of_socket, socket_of
-from ropewalk.trusted_files import make_folder
 
 if TYPE_CHECKING:
     from ropewalk.processes.agent_connect import AgentConnector
@@ -373,13 +372,8 @@ class HostAgent:
             "smaller, or raise the setting max_processes"
         )
 
-    def _output_folder(self) -> Path | None:
-        folder = Path(self._boot.log_folder or os.path.join(self._folder, "output"))
-        try:
-            make_folder(folder)
-        except OSError:
-            return None
-        return folder
+    def _output_folder(self) -> Path:
+        return Path(self._boot.log_folder or os.path.join(self._folder, "output"))
 
     def _fork_channel(
         self, preload: tuple[str, ...], path: tuple[str, ...], begun: ForkServer | None = None

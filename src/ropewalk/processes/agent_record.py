@@ -68,6 +68,8 @@ class AgentRecord:
     """Ids of project files that were sent to it."""
     processes: dict[str, Resources] = field(default_factory=dict[str, Resources])
     """The processes that it hosts, with the resources of each."""
+    leaving: set[str] = field(default_factory=set[str])
+    """Those of them that end when their work is done, and in whose place others may be already."""
     environment: Mapping[str, str] | None = None
     """The variables that its processes inherit; None if it is on another host, which does not report its variables."""
     guests: set[str] = field(default_factory=set[str])
@@ -82,7 +84,20 @@ class AgentRecord:
 
     def has_room(self, resources: Resources) -> bool:
         """Whether its share has room for another process beside those that it hosts."""
-        return fits(self.share, self.processes.values(), resources)
+        leaving = [self.processes[id] for id in self.leaving]
+        return fits(self.share, self.staying, resources, leaving)
+
+    @property
+    def staying(self) -> list[Resources]:
+        """The resources of the processes that it hosts, without those that leave."""
+        if not self.leaving:
+            return list(self.processes.values())
+        return [each for id, each in self.processes.items() if id not in self.leaving]
+
+    @property
+    def num_staying(self) -> int:
+        """How many of its processes do not leave."""
+        return len(self.processes) - len(self.leaving)
 
     @property
     def label(self) -> str:

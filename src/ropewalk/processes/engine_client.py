@@ -1,4 +1,8 @@
-"""The engine client of a loop: it asks from threads, one at a time, because an engine's answers may take long."""
+"""The engine client of a loop: it asks from threads, one at a time, because an engine's answers may take long.
+
+Whatever an engine raises becomes an `EngineError` here: in these threads nothing else would be told to anybody, and
+those who wait for the engine would wait for ever.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,11 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from ropewalk.engines.engine import Engine, HostSlots, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.resources import Resources
-from ropewalk.errors import EngineError
+from ropewalk.errors import EngineError, RopewalkError
 from ropewalk.transport.loop import Loop
 
 logger = logging.getLogger(__name__)
@@ -20,6 +24,8 @@ _END_S = 3.0
 _POLL_HERE_S, _POLL_S = 0.001, 0.2
 """Poll intervals in seconds: agents on this machine end within milliseconds; those of a cluster are asked about less
 often."""
+_AGAIN_S = 1.0
+"""Seconds after which a thread is started again where there was none."""
 _SAID_CHARS = 2000
 """At most this many characters of a job's output are shown."""
 
@@ -47,10 +53,16 @@ class EngineClient:
         self._asking: dict[Resources, list[Callable[[EngineError | None], object]]] = {}
         """Kinds of processes about which the engine is being asked, with the callbacks that wait for its answer."""
         self._asking_lock = threading.Lock()
+        self._logged: set[str] = set()
+        """Failures of the engine whose traceback was logged."""
 
     def in_thread(self, call: Callable[[], None]) -> None:
-        """Run a call that asks the engine, in a thread apart from the loop."""
-        threading.Thread(target=call, name="ropewalk-engine", daemon=True).start()
+        """Run a call that asks the engine, in a thread apart from the loop; from any thread."""
+        try:
+            threading.Thread(target=call, name="ropewalk-engine", daemon=True).start()
+        except RuntimeError as error:  # no thread can be started at the moment, and others wait for what this finds out
+            logger.warning("the engine %s is asked a second later: %s", self._engine.name, error)
+            self._loop.call_soon(lambda: self._loop.call_later(_AGAIN_S, lambda: self.in_thread(call)))
 
     def prepare(self, resources: Resources, then: Callable[[EngineError | None], object]) -> None:
         """Ask the engine how many such processes fit into a job, once for each kind; from any thread.
@@ -71,7 +83,7 @@ class EngineClient:
         def ask() -> None:
             num, places, problem = None, None, None
             try:
-                with self._lock:
+                with self._asked():
                     if not self.closed:
                         num, places = self._engine.per_job(resources), self._engine.places()
             except EngineError as error:
@@ -92,25 +104,25 @@ class EngineClient:
         Raises:
             EngineError: the engine refused.
         """
-        with self._lock:
+        with self._asked():
             return "" if self.closed else self._engine.submit(spec, 1, run_id, request_id)[0]
 
     def look(self, job: str) -> tuple[JobStatus, str] | None:
         """Return the state of a job and its output, unless it is only queued; None if the engine does not answer."""
-        with self._lock:
-            if self.closed:
-                return None
-            try:
+        try:
+            with self._asked():
+                if self.closed:
+                    return None
                 status = self._engine.poll([job])[job]
                 said = "" if status.state is JobState.PENDING else self._engine.logs(job).strip()[-_SAID_CHARS:]
-            except EngineError as error:
-                logger.warning("the engine does not answer: %s", error)
-                return None
+        except EngineError as error:
+            logger.warning("the engine does not answer: %s", error)
+            return None
         return status, said
 
     def has_ended(self, job: str) -> bool:
         """Return whether the engine says that a job is over."""
-        with self._lock, contextlib.suppress(EngineError):
+        with contextlib.suppress(EngineError), self._asked():
             return self._engine.poll([job])[job].state in (JobState.ENDED, JobState.LOST)
         return False
 
@@ -120,14 +132,15 @@ class EngineClient:
         Raises:
             EngineError: the engine's connection to the job is gone.
         """
-        return self._engine.door(job)
+        with self._told():
+            return self._engine.door(job)
 
     def end(self, job: str, *, was_told: bool) -> None:
         """End a job in any state; one that was told to end gets time to do so, and to clean up."""
         deadline = time.monotonic() + _END_S * was_told
         while time.monotonic() < deadline and not self.closed and not self.has_ended(job):
             time.sleep(_POLL_S)
-        with self._lock, contextlib.suppress(EngineError):
+        with contextlib.suppress(EngineError), self._asked():
             if job and not self.closed:
                 self._engine.cancel([job])
 
@@ -141,7 +154,7 @@ class EngineClient:
         """
         self.closed = True
         deadline = time.monotonic() + _END_S
-        with self._lock, contextlib.suppress(EngineError):
+        with contextlib.suppress(EngineError), self._asked():
             waited = [*jobs, *(job for job in self._engine.find(run_id) if job not in jobs)]  # lost ones that still run
             if never_up:
                 self._engine.cancel(never_up)
@@ -156,5 +169,26 @@ class EngineClient:
     def kill(self, jobs: Sequence[str]) -> None:
         """Cancel jobs at once, without waiting for anything."""
         self.closed = True
-        with contextlib.suppress(EngineError):
+        with contextlib.suppress(EngineError), self._told():
             self._engine.cancel(jobs)
+
+    @contextlib.contextmanager
+    def _asked(self) -> Generator[None]:
+        """Ask the engine within this block, while no other thread does; raises nothing but `EngineError`."""
+        with self._lock, self._told():
+            yield
+
+    @contextlib.contextmanager
+    def _told(self) -> Generator[None]:
+        try:
+            yield
+        except EngineError:
+            raise
+        except RopewalkError as error:
+            raise EngineError(str(error)) from error
+        except Exception as error:  # a mistake in an engine, or an answer of the cluster that it does not expect
+            words = f"the engine {self._engine.name} failed with {type(error).__name__}: {error}"
+            if words not in self._logged:  # it may be asked again each second
+                self._logged.add(words)
+                logger.exception("the engine %s failed", self._engine.name)
+            raise EngineError(f"{words}; the log has the traceback") from error

@@ -156,14 +156,14 @@ class Fleet:
             beside: the agent that has to host it, because others of its kind are there; crowded or not.
         """
         ready = [agent for agent in list(self.agents.values()) if agent.up]
-        ready.sort(key=lambda agent: len(agent.processes))  # the first that fits is the emptiest: few have to be asked
+        ready.sort(key=lambda agent: agent.num_staying)  # the first that fits is the emptiest: few have to be asked
         candidates = ready
         coming = 0
         if time.monotonic() - self._last_news < _SPREAD_S:
             coming = len(self._submitting) + sum(not agent.pid for agent in list(self.agents.values()))
         if coming:
             even = math.ceil(total / (len(ready) + coming))
-            candidates = [agent for agent in ready if len(agent.processes) < even]
+            candidates = [agent for agent in ready if agent.num_staying < even]
         agent = beside or self._roomy(candidates, resources, wait=bool(coming))
         if agent is None and ready and not coming and not self._may_come(resources):
             roomy = (agent for agent in ready if agent.has_room(resources))
@@ -201,13 +201,13 @@ class Fleet:
         return starting + self._submitting
 
     def _tell_if_crowded(self, agent: AgentRecord) -> None:
-        """Report that more runs on a host than it has room for; once for each time that it becomes crowded."""
-        *others, last = agent.processes.values() or (None,)
+        """Report that more stays on a host than it has room for; once for each time that it becomes crowded."""
+        *others, last = agent.staying or (None,)
         is_crowded = last is not None and not fits(agent.share, others, last)
         if is_crowded and not agent.is_crowded and agent.id in self.agents:
             room = f"room for {agent.share.slots} of {described(agent.share.kind)}"
             self._listener.on_happened(
-                f"{len(agent.processes)} processes run on {agent.host}, where {agent.id} has {room}, because no other "
+                f"{len(others) + 1} processes run on {agent.host}, where {agent.id} has {room}, because no other "
                 "host can be had: they share its CPUs"
             )
         agent.is_crowded = is_crowded
@@ -274,15 +274,18 @@ class Fleet:
     def release(self, agent: AgentRecord, id: str) -> None:
         """Note that a process is gone from an agent."""
         agent.processes.pop(id, None)
+        agent.leaving.discard(id)
         agent.services.discard(id)
         if not agent.processes and not agent.services:
             agent.idle_since = time.monotonic()
 
     def _may_come(self, resources: Resources) -> bool:
-        """Return whether agents that are not up yet may come, with room for a process of this kind."""
+        """Return whether room for a process of this kind may come, with agents that are not up yet or otherwise."""
         agents = list(self.agents.values())
         if self._submitting or any(not agent.pid for agent in agents):
             return True
+        if (resources.gpus or resources.memory_bytes) and any(agent.leaving for agent in agents):
+            return True  # what those use cannot be shared, and is free when they have ended
         if self._here or time.monotonic() < self._paused_until:
             return False
         if (hosts := self._home.settings.hosts) is not None:

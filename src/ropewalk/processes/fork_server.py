@@ -21,6 +21,7 @@ import importlib
 import os
 import signal
 import sys
+import time
 import traceback
 
 import msgspec
@@ -36,6 +37,8 @@ from ropewalk.transport.named_memory import keep_memory_of_others
 _USUAL_ENTRIES = ("ropewalk.pool.worker", "ropewalk.compat.process_main")
 """The modules in which most processes begin; each imports hardly more than the other."""
 _REQUESTS = msgspec.msgpack.Decoder(ForkRequest)
+_AGAIN_S = 0.005
+"""Pause before a reply that the kernel did not take is sent again, in seconds."""
 
 
 def serve(channel: Channel, preload: tuple[str, ...], path: tuple[str, ...]) -> None:
@@ -112,8 +115,14 @@ def _fork_twice(channel: Channel, request: ForkRequest, fds: list[int]) -> None:
 
 
 def _reply(channel: Channel, reply: ForkReply) -> None:
+    message = msgspec.msgpack.encode(reply)
     with contextlib.suppress(LinkClosed):  # the agent is gone, and so will this process be in a moment
-        channel.send(msgspec.msgpack.encode(reply))
+        while True:
+            try:
+                channel.send(message)
+                return
+            except BlockingIOError:  # the kernel has no memory at the moment; without the reply the fork is lost
+                time.sleep(_AGAIN_S)
 
 
 def _import_all(modules: tuple[str, ...], path: tuple[str, ...]) -> str:

@@ -89,6 +89,7 @@ class JoinedAgent:
     def release(self, agent: AgentRecord, id: str) -> None:
         """Note that a process is gone."""
         agent.processes.pop(id, None)
+        agent.leaving.discard(id)
 
     def close(self) -> None:
         """Have our processes ended; the agent itself goes on."""

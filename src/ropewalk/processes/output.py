@@ -62,6 +62,7 @@ class LineAssembler:
         self._file: io.FileIO | None = None
         if path is not None:
             with self._noting_problems():
+                make_folder(path.parent)
                 self._file = io.FileIO(open_to_append(path), "w")
 
     def feed(self, data: bytes) -> str:

@@ -54,6 +54,16 @@ class Placement:
         self._too_many: list[str] = []
         """Processes of an owner that asks for more than the engine's hosts have room for."""
         self._wanting = False
+        self._num_askers = 0
+        """How many threads are asking for several processes."""
+
+    def hold(self) -> None:
+        """Ask for no agents until `go_on`: more processes are asked for."""
+        self._num_askers += 1
+
+    def go_on(self) -> None:
+        """Undo one `hold`."""
+        self._num_askers -= 1
 
     def ask(self, id: str, process: ManagedProcess) -> None:
         """Ask for a process; its resources have been checked by the engine when it is placed."""
@@ -65,6 +75,17 @@ class Placement:
         for id in waiting:
             self._place(id)
         self._want_soon()
+
+    def leaves(self, id: str) -> None:
+        """Note that a process ends when its work is done: another one may be placed where it is."""
+        process = self._processes.get(id)
+        if process:
+            process.is_leaving = True
+            self._free_place_of(id, process)
+
+    def _free_place_of(self, id: str, process: ManagedProcess) -> None:
+        if process.is_leaving and process.agent and id in process.agent.processes:
+            process.agent.leaving.add(id)
 
     def _prepared(self, id: str, problem: EngineError | None) -> None:
         process = self._processes.get(id)
@@ -114,6 +135,7 @@ class Placement:
                 self._waiting.append(id)
                 return
         process.agent = agent
+        self._free_place_of(id, process)
         self._begin(id, process)
 
     def _beside(self, process: ManagedProcess) -> AgentRecord | None:
@@ -135,6 +157,9 @@ class Placement:
         self._loop.call_later(_GATHER_S, lambda: self._want(known, num_left))
 
     def _want(self, known: int, num_left: int) -> None:
+        if self._num_askers:
+            self._gather(num_left)
+            return
         if len(self._processes) > known and num_left:  # their user is still asking for more
             self._gather(num_left - 1)
             return

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -182,6 +182,15 @@ class ProcessManager:
         self._placement.ask(id, process)
         return id
 
+    @contextlib.contextmanager
+    def asking(self) -> Generator[None]:
+        """Ask for several processes within this block: agents are asked for after it, for all of them together."""
+        self.loop.call_soon(self._placement.hold)
+        try:
+            yield
+        finally:  # on the loop, after what was asked for
+            self.loop.call_soon(self._placement.go_on)
+
     def signal(self, id: str, number: int) -> None:
         """Send a signal to a process; SIGKILL also ends all that it started, and withdraws a process without a host."""
         if process := self._processes.get(id):
@@ -200,10 +209,11 @@ class ProcessManager:
             process.has_taken_leave = True
 
     def leaves(self, id: str) -> None:
-        """Note that a process will end when its work is done: it no longer counts as asked for."""
-        process = self._processes.get(id)
-        if process:
-            process.is_leaving = True
+        """Note that a process will end when its work is done: it no longer counts as asked for.
+
+        What is asked for from then on may take its place.
+        """
+        self.loop.call_soon(lambda: self._placement.leaves(id))
 
     def withdraw(self, id: str) -> None:
         """Withdraw the request for a process that has no host yet; its owner is told of its end.

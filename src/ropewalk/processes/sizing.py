@@ -41,16 +41,24 @@ class Share(msgspec.Struct, frozen=True):
         return Resources(self.kind.cpus * n, self.kind.gpus * n, memory * n if memory else None)
 
 
-def fits(share: Share, hosted: Iterable[Resources], another: Resources) -> bool:
+def fits(share: Share, hosted: Iterable[Resources], another: Resources, leaving: Iterable[Resources] = ()) -> bool:
     """Return whether a share has room for another process beside those that it hosts.
 
     Where its job names no memory, as much as the engine gives by itself, memory is not counted.
+
+    Args:
+        share: the share.
+        hosted: the processes that it hosts, without those that leave.
+        another: the other process.
+        leaving: processes that end by themselves soon: their CPUs are shared until then, and their GPUs and memory are
+            in use.
     """
     if share.slots is None:
         return True
-    processes = [*hosted, another]
+    staying = [*hosted, another]
+    processes = [*staying, *leaving]
     room = share.resources
-    cpus, gpus = sum(each.cpus for each in processes), sum(each.gpus for each in processes)
+    cpus, gpus = sum(each.cpus for each in staying), sum(each.gpus for each in processes)
     memory = sum(each.memory_bytes or 0 for each in processes)
     return cpus <= room.cpus + _ROUNDING and gpus <= room.gpus and memory <= (room.memory_bytes or memory)
 

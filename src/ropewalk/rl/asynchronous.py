@@ -1,10 +1,9 @@
 """Asynchronous training as a program: actors collect with the newest weights they have, and a learner learns.
 
     actor                                     learner
-    newest_variables(have)               ──▶  weights, if there are newer ones
-    collect, add
-    deliver(insertion, episodes)         ──▶  waits while the limiter of replay has no room: then actors wait
-                                              sample, update, publish, again and again
+    collect, add                              sample, update, publish, again and again
+    deliver(insertion, episodes, have)   ──▶  waits while the limiter of replay has no room: then actors wait
+                                         ◀──  weights, if there are newer ones than `have`
 
 Blocks that were delivered and not yet learned from belong to replay, which is saved and restored with the learner.
 """
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import ropewalk as rw
+from ropewalk.calls.markers import brief
 from ropewalk.errors import NotFinite, StreamLost
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import EpisodeEnd
@@ -170,12 +170,18 @@ class AsyncLearner(LearnerNode):
             return self._first_life + self._lives - 1
 
     @rw.concurrent(4096)
+    @brief
     @rw.idempotent
-    def deliver(self, delivery: Delivery) -> bool:
+    def deliver(self, delivery: Delivery, have: int | None = None) -> bool | Variables:
         """Take a block into replay, as soon as there is room; one that is there already is not taken again.
 
+        Args:
+            delivery: the block.
+            have: version of the caller's weights; None: it needs none.
+
         Returns:
-            Whether more are wanted; False after the end of the experiment, when nothing is taken any more.
+            The newest weights, if they are newer than `have`; otherwise whether more blocks are wanted: False after the
+            end of the experiment, when nothing is taken any more.
 
         Raises:
             StreamLost: blocks before it were lost with an earlier life of this learner; begin a new stream.
@@ -196,7 +202,10 @@ class AsyncLearner(LearnerNode):
             with self._counting:
                 del self._episodes[id(insertion)]
                 self.times.add_actor(delivery.seconds)
-        return not self._finished
+        if self._finished:
+            return False
+        # Another learner, from which the caller's weights are, may have published since this one has.
+        return self._frozen_newest() if have is not None and self._newest.version > have else True
 
     @rw.concurrent(64)
     @rw.idempotent
@@ -210,7 +219,7 @@ class AsyncLearner(LearnerNode):
         """Note that an actor found values in a block that are not finite.
 
         Returns:
-            Whether it should begin a new life; False: each of the last blocks of its group had such values.
+            Whether it should begin a new life; False: too many of the last blocks of its group had such values.
         """
         with self._replay.lock:
             is_first = not self._deliveries.has_refused(error.run_id)

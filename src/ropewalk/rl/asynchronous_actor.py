@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Protocol, TypeAlias
 
@@ -25,11 +25,12 @@ from ropewalk.errors import NotFinite, StreamLost
 from ropewalk.rl.actors.collector import Collector, calls_under_way
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous import AsyncLearner, Delivery
-from ropewalk.rl.blocks import Block
+from ropewalk.rl.blocks import Block, EpisodeEnd
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.inference.remote_policy import RemotePolicy
 from ropewalk.rl.inference.server import InferenceServer
 from ropewalk.rl.policies.policy import ActionChoice, ActionRequest, Policy
+from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.telling_slow_calls import slow_calls_told
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.variables import Variables
@@ -37,7 +38,7 @@ from ropewalk.rl.variables import Variables
 _PAUSE_S = 0.5
 """Seconds between questions whether a learner that has ended still has: it may die, and go on from before its end."""
 _IN_FLIGHT = 2
-"""Deliveries that an actor does not wait for: it collects the next block meanwhile."""
+"""Deliveries of a group that it does not wait for, if it gets no weights with the answers."""
 GROUPS_OF_REMOTE_ACTOR = 4
 """Groups of environments of an actor that asks an inference server for actions.
 
@@ -99,11 +100,31 @@ def drive(groups: Sequence[_Steps], acting: _Acting) -> None:
 _Collecting: TypeAlias = Generator[ActionRequest, tuple[ActionChoice, float], Block]
 
 
+class _BlockStream(Protocol):
+    """The deliveries of one life of a group."""
+
+    def deliver(self, insertion: Insertion, episodes: tuple[EpisodeEnd, ...], seconds: Mapping[str, float]) -> bool:
+        """Send a block; returns False if the learner wants no more.
+
+        Raises:
+            StreamLost: blocks of this life were lost.
+        """
+        ...
+
+    def settle(self) -> None:
+        """Wait for what is under way."""
+        ...
+
+
 class _Acting(Protocol):
     """Where the actions of a group come from."""
 
     def begin(self, group: int, life: int) -> Policy:
         """Return the policy of a new life of a group."""
+        ...
+
+    def stream(self, learner: AsyncLearner) -> _BlockStream:
+        """Return how the blocks of a new life are delivered."""
         ...
 
     def collect(self, collector: Collector, num_steps: int) -> _Collecting:
@@ -116,29 +137,40 @@ class _Acting(Protocol):
 
 
 class _OwnPolicy:
-    """A policy in this process, with the learner's newest weights at the beginning of each block."""
+    """A policy in this process. The answer to each block brings the learner's newest weights for the next one."""
 
     def __init__(self, learner: AsyncLearner, assembly: Assembly, spec: EnvironmentSpec, group: int) -> None:
         self._learner = learner
         self._policy = assembly.policy(spec, group)
         self._variables: Variables | None = None
-        self._loaded: Collector | None = None
+        self._loaded: Variables | None = None
 
     def begin(self, group: int, life: int) -> Policy:
         del group, life
+        newest = self._learner.newest_variables(self._variables.version if self._variables else -1)
+        self._variables = newest or self._variables
+        self._loaded = None
         return self._policy
 
+    def stream(self, learner: AsyncLearner) -> _BlockStream:
+        return _AnsweredStream(learner, self)
+
     def collect(self, collector: Collector, num_steps: int) -> _Collecting:
-        newest = self._learner.newest_variables(self._variables.version if self._variables else -1)
-        if newest is not None:
-            self._variables = newest
-        if self._variables is not None and (newest is not None or self._loaded is not collector):
+        if self._variables is not None and self._loaded is not self._variables:
             collector.load(self._variables)
-            self._loaded = collector
+            self._loaded = self._variables
         return collector.steps(num_steps)
 
     def choose(self, requests: Sequence[ActionRequest]) -> Sequence[ActionChoice]:
         return [request.chosen() for request in requests]
+
+    def exchange(self, learner: AsyncLearner, delivery: Delivery) -> bool:
+        """Deliver a block, and keep the weights that come with the answer; returns whether more is wanted."""
+        answer = learner.deliver(delivery, self._variables.version if self._variables else -1)
+        if isinstance(answer, bool):
+            return answer
+        self._variables = answer
+        return True
 
 
 class _CentralPolicy:
@@ -153,12 +185,60 @@ class _CentralPolicy:
         self._policies[group] = policy
         return policy
 
+    def stream(self, learner: AsyncLearner) -> _BlockStream:
+        return _StreamAhead(learner)
+
     def collect(self, collector: Collector, num_steps: int) -> _Collecting:
         block = yield from collector.steps(num_steps)
         return dataclasses.replace(block, version=self._policies[collector.group].take_version())
 
     def choose(self, requests: Sequence[ActionRequest]) -> Sequence[ActionChoice]:
         return RemotePolicy.act_together(requests)
+
+
+class _AnsweredStream:
+    """Waits for the answer to each block: one call then takes the block and brings weights.
+
+    While replay has no room the actor waits, as it could only collect what is learned from later.
+    """
+
+    def __init__(self, learner: AsyncLearner, policy: _OwnPolicy) -> None:
+        self._learner, self._policy = learner, policy
+        self._waited_s = 0.0
+
+    def deliver(self, insertion: Insertion, episodes: tuple[EpisodeEnd, ...], seconds: Mapping[str, float]) -> bool:
+        delivery = Delivery(insertion, insertion.sequence, episodes, {**seconds, "wait": self._waited_s})
+        began = time.perf_counter()
+        wants_more = self._policy.exchange(self._learner, delivery)
+        self._waited_s = time.perf_counter() - began
+        return wants_more
+
+    def settle(self) -> None:
+        pass
+
+
+class _StreamAhead:
+    """Has `_IN_FLIGHT` blocks under way, so that a group does not let the others of its actor wait."""
+
+    def __init__(self, learner: AsyncLearner) -> None:
+        self._learner = learner
+        self._in_flight: deque[Future[bool]] = deque()
+        self._acknowledged = 0
+
+    def deliver(self, insertion: Insertion, episodes: tuple[EpisodeEnd, ...], seconds: Mapping[str, float]) -> bool:
+        began = time.perf_counter()
+        while len(self._in_flight) >= _IN_FLIGHT:
+            if not self._in_flight.popleft().result():
+                return False
+            self._acknowledged += 1
+        seconds = {**seconds, "wait": time.perf_counter() - began}
+        delivery = Delivery(insertion, self._acknowledged, episodes, seconds)
+        self._in_flight.append(self._learner.deliver.future(delivery))  # type: ignore[attr-defined]
+        return True
+
+    def settle(self) -> None:
+        for each in self._in_flight:
+            each.result()
 
 
 def _act(
@@ -198,26 +278,18 @@ def _live(
     life = learner.enter()
     agent = assembly.experiment.agent
     collector, adder = assembly.collector(acting.begin(group, life), group, life=life), agent.make_adder(spec)
-    in_flight: deque[Future[bool]] = deque()
-    acknowledged = 0
+    stream = acting.stream(learner)
     collectors[group] = collector
     with contextlib.closing(collector):
         while not rw.stopping():
             block = yield from acting.collect(collector, agent.unroll)
-            began = time.perf_counter()
-            while len(in_flight) >= _IN_FLIGHT:
-                if not in_flight.popleft().result():
-                    return
-                acknowledged += 1
-            seconds = {**block.seconds, "wait": time.perf_counter() - began}
             try:
                 insertion = adder.add(block)
             except NotFinite:
-                for each in in_flight:  # the next life ends the stream, which they are of
-                    each.result()
+                stream.settle()  # the next life ends the stream, which they are of
                 raise
-            delivery = Delivery(insertion, acknowledged, block.episodes, seconds)
-            in_flight.append(learner.deliver.future(delivery))  # type: ignore[attr-defined]
+            if not stream.deliver(insertion, block.episodes, block.seconds):
+                return
 
 
 __all__ = ["GROUPS_OF_REMOTE_ACTOR", "async_actor", "drive"]

@@ -11,7 +11,9 @@ from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.variables import version_lag
 
 _MOST_REFUSED = 5
-"""Blocks in a row of one group with values that are not finite, after which more of them are not waited for."""
+"""Blocks of one group with values that are not finite, after which more of them are not waited for."""
+_FORGIVEN_BY = 2
+"""Finite blocks that make up for one that is not: a group of which more than a third are not finite is given up."""
 _SMALL_LAG = 5
 """Updates by which an actor may be further behind than twice the others before that is shown."""
 
@@ -51,7 +53,9 @@ class Deliveries:
         self._max_lag = max_lag
         self._actors: dict[int, ActorFacts] = {}
         self._lags: dict[int, list[int]] = {}
-        self._refused_in_a_row: Counter[int] = Counter()
+        self._burdens: Counter[int] = Counter()
+        """Of each group, its blocks that were not finite and for which others have not made up, times
+        `_FORGIVEN_BY`."""
         self._lost: dict[str, int] = {}
         self._lost_before = 0
 
@@ -76,7 +80,7 @@ class Deliveries:
     def take(self, insertion: Insertion, newest: int, *, stale: bool) -> None:
         """Note a block."""
         facts = self._facts(insertion.run_id)
-        self._refused_in_a_row.pop(_group(insertion.run_id), None)
+        self._burdens[_group(insertion.run_id)] -= self._burdens[_group(insertion.run_id)] > 0
         facts.lives += insertion.sequence == 0
         facts.blocks += not stale
         facts.stale += stale
@@ -89,10 +93,13 @@ class Deliveries:
         lags[place] += 1
 
     def refuse(self, run_id: str) -> bool:
-        """Note a block with values that are not finite; returns False where all blocks of a group are like that."""
+        """Note a block with values that are not finite; returns False where too many blocks of a group are like that.
+
+        That is the fifth in a row, or one of several of which others have not made up for five.
+        """
         self._facts(run_id).refused += 1
-        self._refused_in_a_row[_group(run_id)] += 1
-        return self._refused_in_a_row[_group(run_id)] < _MOST_REFUSED
+        self._burdens[_group(run_id)] += _FORGIVEN_BY
+        return self._burdens[_group(run_id)] < _MOST_REFUSED * _FORGIVEN_BY
 
     def has_refused(self, run_id: str) -> bool:
         """Return whether blocks of the group of this run had values that are not finite."""

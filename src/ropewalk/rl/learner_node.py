@@ -190,9 +190,11 @@ class LearnerNode(ABC):
     @rw.idempotent
     def newest_variables(self, have: int) -> Variables | None:
         """Return the newest weights, or None if they have the version `have`."""
+        return None if self.view.variables.version == have else self._frozen_newest()
+
+    def _frozen_newest(self) -> Variables:
+        """Return the newest weights, as the answer to a call that every caller on the host shares."""
         variables = self.view.variables
-        if variables.version == have:
-            return None
         if self._frozen is None or self._frozen.value is not variables:
             self._frozen = rw.Frozen(variables)
         return cast("Variables", self._frozen)  # the caller gets the value

@@ -112,6 +112,8 @@ class SearchRun:
         self._best = book.score(None if book.best is None else book.best.best)
         self._has_warned = False
         """Whether it was said that values which are not finite are reported."""
+        self._has_pointed = False
+        """Whether it was said where the traceback of a failure is shown."""
         self.why_stopping = ""
         """Why the search ends before it is complete; empty if it does not."""
 
@@ -274,7 +276,11 @@ class SearchRun:
             self._keeper.excluded(attempt.task, attempt.host, found.lines)
             self.book.exclude_host(attempt.task.trial, attempt.host)
         why = last_line(cause)
-        logger.warning("trial %d, attempt %d: %s", attempt.task.trial, attempt.task.attempt, escaped(why))
+        where = ""
+        if "\n" in cause.strip() and not self._has_pointed:
+            self._has_pointed = True
+            where = f"; ropewalk runs show {attempt.task.run} shows its traceback. This is said once"
+        logger.warning("trial %d, attempt %d: %s%s", attempt.task.trial, attempt.task.attempt, escaped(why), where)
         self._carry_out(self.book.failed(attempt.task.trial, why, failure_class, retries), cause=cause)
 
     def _carry_out(self, instructions: Sequence[Instruction], *, ends: bool = False, cause: str = "") -> None:

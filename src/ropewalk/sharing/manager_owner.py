@@ -6,6 +6,8 @@ start ─▶ requested ──ManagerReady──▶ up ── StopManager, SIGTER
 
 from __future__ import annotations
 
+import atexit
+import functools
 import itertools
 import os
 import signal
@@ -81,6 +83,7 @@ class ManagerProcess:
         self._hear_no_more: Callable[[], object] = lambda: None
         self.told_to_end = False
         """Whether it was asked to end."""
+        self._at_exit: Callable[[], object] = lambda: None
         self.session = leased(session, engine=engine)
         try:
             self._begin, self._parts = pack(contents, self.name, self.session.run_id, authkey)
@@ -143,9 +146,6 @@ class ManagerProcess:
         """End it: ask it to, send SIGTERM after `timeout_s` seconds, and SIGKILL after as many again."""
         if self._owner_pid != os.getpid():
             return
-        if self.session.loop.is_here:  # the collector came there, and only the loop hears that the process has ended
-            threading.Thread(target=self.stop, args=(timeout_s,), name=f"{self.name}-end", daemon=True).start()
-            return
         self.told_to_end = True
         if not self.is_alive():
             return
@@ -156,6 +156,24 @@ class ManagerProcess:
             if self.is_alive():
                 end()
         self.join(max(timeout_s, _NEWS_S))  # the agent kills a process that does not end
+
+    def stop_soon(self, timeout_s: float) -> None:
+        """As `stop`, from a thread of its own; the garbage collector may call this anywhere.
+
+        The thread in which it comes may hold a lock for which the loop waits, or one of `threading`; and only the loop
+        hears that the process has ended.
+        """
+        if self._owner_pid != os.getpid():
+            return
+        thread = threading.Thread(target=self.stop, args=(timeout_s,), name=f"{self.name}-end", daemon=True)
+        self.session.loop.call_soon(thread.start)
+
+    def stop_at_exit(self, timeout_s: float) -> None:
+        """Call `stop` at the end of the interpreter, if the process is there still."""
+        self._at_exit = functools.partial(self.stop, timeout_s)
+        atexit.register(self._at_exit)
+        if not self.is_alive():
+            atexit.unregister(self._at_exit)
 
     def how_it_ended(self) -> str:
         """Return why it cannot be reached any more, as far as that is known within a moment; empty if it is not."""
@@ -237,6 +255,7 @@ class ManagerProcess:
             ends[self.address] = lambda: how  # and forget the rest of this object
         self._fail(StartFailed(f"{self.name} could not be started: {self.failure}"), None)
         self._ended.set()
+        atexit.unregister(self._at_exit)
         self.session.release()
 
 

@@ -101,7 +101,8 @@ class BaseManager:
         self._process: ManagerProcess | None = None
         self._name = type(self).__name__
         self._run_id = ""
-        self._end: Callable[[], object] | None = None
+        self._end: weakref.finalize[Any, Any] | None = None
+        """Ends the process when this is collected."""
 
     @classmethod
     def register(
@@ -171,7 +172,9 @@ class BaseManager:
         )
         process.wait_until_up()
         self._use(process.address, process.name, process.session.run_id)
-        self._end = weakref.finalize(self, process.stop, self._shutdown_timeout)
+        self._end = weakref.finalize(self, process.stop_soon, self._shutdown_timeout)
+        self._end.atexit = False
+        process.stop_at_exit(self._shutdown_timeout)
         member_of(process.session)  # the membership by which this process reaches it
 
     def connect(self) -> None:
@@ -210,9 +213,10 @@ class BaseManager:
         Raises:
             AttributeError: this process has not started the manager.
         """
-        if self._end is None:
+        if self._end is None or self._process is None:
             raise AttributeError("shutdown() is for the process that has started a manager, after start()")
-        self._end()
+        if self._end.detach():
+            self._process.stop(self._shutdown_timeout)
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the manager's process has ended, at most `timeout` seconds, if this process has started it."""

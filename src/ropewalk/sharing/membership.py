@@ -118,11 +118,14 @@ class SharingMember:
                 self._shun(address, str(error))
             raise PeerLost(f"the {wanted} is gone: {_silence(address, str(error))}", peer=address) from error
         mine = (0, time.monotonic())
-        if connection not in self._introduced and self._introduced.setdefault(connection, mine) is mine:
-            connection.acks.share_page()
-            self.tell(connection, "introduce", who_we_are())
-            for call in on_dialled:
-                call(self, address, connection)
+        if connection not in self._introduced:
+            with interrupts_deferred:  # a connection that is noted and not introduced would never be
+                if self._introduced.setdefault(connection, mine) is mine:
+                    connection.may_tear = False
+                    connection.acks.share_page()
+                    self.tell(connection, "introduce", who_we_are())
+                    for call in on_dialled:
+                        call(self, address, connection)
         return connection
 
     def ask(self, address: str, method: str, *args: object) -> Any:

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import FileNotTrusted, RunNotFound, RunOpen, StoreError
+from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.tracking import facts
 from ropewalk.tracking.begun_runs import RunPlace, begun_runs
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy
 from ropewalk.tracking.current import current_run
 from ropewalk.tracking.detached_run import DetachedRun, TakesRequest
+from ropewalk.tracking.interruptions import outcome_of
 from ropewalk.tracking.records import RUNNING, RunCreated
 from ropewalk.tracking.relaunch import Relaunch, take_relaunch
 from ropewalk.tracking.run import Run
@@ -159,11 +161,16 @@ def begin_run(
             if not lost.outcome:
                 detached.put(identity.id, lost.ended_unseen())
     run = (make_run or _make_run)(identity, settings, detached, checkpoints)
-    detached.start(run, system=system)
-    _tell(run, known, earlier, settings, labels, notes)
-    run.flush(_BEGIN_S)  # from here on, other terminals find it
-    if begun and run.id != before:
-        begun.note(place, run.id)
+    try:
+        with interrupts_deferred:  # what has half begun cannot be ended
+            detached.start(run, system=system)
+        _tell(run, known, earlier, settings, labels, notes)
+        run.flush(_BEGIN_S)  # from here on, other terminals find it
+        if begun and run.id != before:
+            begun.note(place, run.id)
+    except BaseException as error:  # Ctrl-C: nobody has the run, and the next one would be refused
+        run.finish(*outcome_of(error))
+        raise
     return run
 
 

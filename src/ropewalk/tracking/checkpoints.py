@@ -117,7 +117,7 @@ class Restored:
     state: Any
     """The tree that was given to `run.checkpoint`: tensors are on the CPU."""
     step: float
-    """The step after which it was written."""
+    """The step after which it was written; an int if it is whole, so that `range` takes it."""
     path: Path
     """Its folder."""
 
@@ -285,7 +285,8 @@ def read_checkpoint(path: Path | str) -> Restored:
         raise damaged(str(path), f"{_TENSORS} is missing") from None
     except (MalformedTree, LookupError, ValueError, TypeError, RecursionError) as error:
         raise damaged(str(path), f"it holds no saved state: {error}") from error
-    return Restored(state, manifest.step, path)
+    step = int(manifest.step) if manifest.step.is_integer() else manifest.step
+    return Restored(state, step, path)
 
 
 def shown_step(step: float) -> str:

@@ -50,6 +50,40 @@ class Timer:
         self.call = None
 
 
+class _WakePipe:
+    """The pipe by which other threads wake a loop.
+
+    It is closed with its last reference: a thread that is about to write to it has one, so that it cannot write into a
+    file that was given the number of a pipe which the loop has just closed.
+    """
+
+    def __init__(self) -> None:
+        self.reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def write(self) -> None:
+        """Wake the loop.
+
+        Raises:
+            OSError: it is full, so that the loop wakes anyway; or closed, as there is no loop to wake.
+        """
+        os.write(self._writer, b"x")
+
+    def drain(self) -> None:
+        """Read what was written."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.reader, 4096)
+
+    def close(self) -> None:
+        """Close it now; may be called twice, and only where no other thread has it."""
+        reader, writer, self.reader, self._writer = self.reader, self._writer, -1, -1
+        for fd in (reader, writer):
+            if fd >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+
+    __del__ = close
+
+
 class Loop:
     """Waits for many things at once and handles them one at a time."""
 
@@ -62,7 +96,8 @@ class Loop:
         self._timers: list[tuple[float, int, Timer]] = []
         self._many_timers = _FEW_TIMERS
         self._order = itertools.count()
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_pipe: _WakePipe | None = _WakePipe()
+        """None once the loop has ended."""
         self._awake = False
         self._running = True
         self._watched: dict[int, Callable[[], object]] = {}
@@ -72,7 +107,7 @@ class Loop:
         self._disarmed: set[Link] = set()
         self._busy: dict[Link, None] = {}  # links that had more messages than one turn allows
         self._left: set[int] = set()  # unwatched descriptors, whose events of this turn must be ignored
-        self._register(self._wake_read, self._drain_wakes)
+        self._register(self._wake_pipe.reader, self._drain_wakes)
         self.thread: threading.Thread | None = None
         self.ended: threading.Event = threading.Event()
         self._owner: int = 0
@@ -88,15 +123,15 @@ class Loop:
     def call_soon(self, call: Callable[[], object]) -> None:
         """Have the loop make a call; from any thread."""
         self._calls.append(call)
-        if not self._awake:
+        if not self._awake and (pipe := self._wake_pipe):
             try:
                 self._awake = True
-                os.write(self._wake_write, b"x")
-            except OSError:  # full: the loop wakes anyway; closed: there is no loop to wake
+                pipe.write()
+            except OSError:  # full: the loop wakes anyway
                 pass
             except BaseException:  # Ctrl-C, perhaps between the flag and the byte: the loop would sleep for ever
                 with contextlib.suppress(OSError):
-                    os.write(self._wake_write, b"x")
+                    pipe.write()
                 raise
 
     def call_later(self, delay_s: float, call: Callable[[], object]) -> Timer:
@@ -248,22 +283,18 @@ class Loop:
         for link in list(self._links):
             self.remove_link(link)
         self._poll.close()
-        self._awake = True  # no thread may write to these descriptors any more: their numbers are reused
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        self._wake_pipe = None
         self.ended.set()
 
     def forget(self) -> None:
         """In a forked child: close our copies of every descriptor, touching nothing shared with the parent."""
-        self._awake = True  # as in `run`
-        for fd in (self._wake_read, self._wake_write):
-            with contextlib.suppress(OSError):
-                os.close(fd)
+        pipe, self._wake_pipe = self._wake_pipe, None
+        if pipe:  # a thread of the parent may have been about to write to it, and never ends here
+            pipe.close()
         for link in self._links:
             link.close_copy()
         with contextlib.suppress(OSError):
             self._poll.close()
-        self._wake_write = -1  # the number may soon mean a file of the child's, which `call_soon` must not write to
 
     def _handle(self, ready: list[tuple[int, int]], tenure: int) -> None:
         """Handle one turn: ready descriptors, timers that are due, calls of other threads.
@@ -319,8 +350,8 @@ class Loop:
     def _drain_wakes(self) -> None:
         # Read first: a byte written after the flag was cleared would be read away, and no thread would write another
         # one.
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._wake_read, 4096)
+        if pipe := self._wake_pipe:
+            pipe.drain()
         self._awake = False
 
     def _guard(self, call: Callable[[], object]) -> None:

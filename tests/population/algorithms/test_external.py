@@ -58,7 +58,8 @@ class Ribs:
         return Scheduler(
             archive,
             [
-                EvolutionStrategyEmitter(archive, x0=np.zeros(3), sigma0=0.5, batch_size=6, seed=1),
+                # Of its strategies the one of the package cma: numba compiles the others for 40 s.
+                EvolutionStrategyEmitter(archive, x0=np.zeros(3), sigma0=0.5, batch_size=6, es="pycma_es", seed=1),
                 GaussianEmitter(archive, sigma=0.2, x0=np.zeros(3), batch_size=4, seed=2),
             ],
         )

@@ -147,6 +147,15 @@ def test_the_error_has_the_stacks_and_the_seed(fault: Callable[[], None], made: 
     assert again.value is caught.value
 
 
+def test_an_environment_that_exits_is_not_told_with_the_stacks_it_does_not_have(made: Any) -> None:
+    env: IsolatedEnvironment = made(Isolated(MakesHostile(hostile.leave)))
+    env.reset(seed=41)
+    env.step(0)
+    with pytest.raises(EnvironmentLost, match="exited with code 3") as caught:
+        env.step(0)
+    assert "stacks" not in str(caught.value) and not caught.value.stacks
+
+
 def test_an_episode_that_always_hangs_is_given_up_and_named(made: Any, caplog: pytest.LogCaptureFixture) -> None:
     factory = Isolated(MakesHostile(hostile.sleep, in_reset=True), step_timeout_s=0.5)
     envs = made(factory, 1)

@@ -249,6 +249,20 @@ def test_an_error_names_environment_episode_and_seed() -> None:
     assert caught.value.__notes__ == [f"environment 0 of group 0, in its step 2 of episode 0, seeded with {seed}"]
 
 
+def test_a_reward_that_is_no_number_is_an_error_of_the_environment() -> None:
+    class Unrewarded(Scripted):
+        def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+            observation, reward, terminated, truncated, info = super().step(action)
+            return observation, None if self.time == 2 else reward, terminated, truncated, info
+
+    envs = SerialVectorEnvironment(Makes(Unrewarded("t9")), 1, seed=0)
+    envs.reset()
+    envs.step(np.array([0]))
+    with pytest.raises(TypeError) as caught:
+        envs.step(np.array([0]))
+    assert caught.value.__notes__[0].startswith("environment 0 of group 0, in its step 2 of episode 0, seeded with ")
+
+
 def test_an_error_truncates_the_episode_if_that_is_asked(caplog: pytest.LogCaptureFixture) -> None:
     makes = Makes(Faulty(step=3), Faulty(), Faulty(step=3), Faulty(step=3))
     envs = SerialVectorEnvironment(makes, 2, seed=4, on_error="truncate")

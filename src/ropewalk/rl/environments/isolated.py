@@ -11,7 +11,7 @@ import gymnasium
 
 from ropewalk.compat.process import Process
 from ropewalk.compat.process_popen import Popen
-from ropewalk.control.process_stacks import of_output
+from ropewalk.control.process_stacks import of_output, parse
 from ropewalk.errors import EnvironmentLost
 from ropewalk.rl.environments.failures import check_on_error
 from ropewalk.rl.environments.gymnasium_env import GymnasiumEnv
@@ -209,11 +209,11 @@ class IsolatedEnvironment(gymnasium.Env[Any, Any]):
 
     def _loss(self, cause: str) -> EnvironmentLost:
         record = self._popen.record
-        shown = of_output(record.last_output) if record else ""
+        output = record.last_output if record else ""
+        shown = of_output(output) if parse(output) else ""  # a process that called exit() printed none
         self.close()
-        self._lost = EnvironmentLost(
-            f"{cause}. Its stacks:\n{shown.rstrip()}", seed=self._episode_seed, cause=cause, stacks=shown
-        )
+        told = f"{cause}. Its stacks:\n{shown.rstrip()}" if shown else cause
+        self._lost = EnvironmentLost(told, seed=self._episode_seed, cause=cause, stacks=shown)
         return self._lost
 
     @property

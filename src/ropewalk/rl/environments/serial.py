@@ -209,7 +209,8 @@ class SerialVectorEnvironment(VectorEnvironment):
         self._num_steps[env] += 1
         self._called = env
         try:
-            seen, reward, terminated, truncated, info = self._envs[env].step(command)
+            seen, given, terminated, truncated, info = self._envs[env].step(command)
+            reward = float(given)
             self._rows.write(observation, env, seen)
         except Exception as error:
             self._failed(env, error, f"its step {self._num_steps[env]}", "is truncated")
@@ -219,7 +220,7 @@ class SerialVectorEnvironment(VectorEnvironment):
         if terminated or truncated:
             self._ended[env] = True
             self._failures[env].clear()
-        return float(reward), bool(terminated), bool(truncated), info
+        return reward, bool(terminated), bool(truncated), info
 
     def _failed(self, env: int, error: Exception, when: str, consequence: str) -> None:
         """Go on after an error, with a new environment, or raise."""

@@ -1,0 +1,193 @@
+"""What all commands have in common: their list, their help, how options are read, Ctrl-C and completion."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ropewalk.cli import COMMANDS, app
+from ropewalk.cli.command_line import PanelCommand, PanelGroup, Seconds
+from tests.cli.command import ropewalk, ropewalk_alone, start_ropewalk
+
+
+def command_of(name: str) -> click.Command:
+    found = app.get_command(click.Context(app), name)
+    assert found is not None
+    return found
+
+
+def all_commands() -> Iterator[click.Command]:
+    for name in COMMANDS:
+        command = command_of(name)
+        yield command
+        yield from command.commands.values() if isinstance(command, click.Group) else ()
+
+
+# --- the list ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_has_the_first_sentence_of_each_command(name: str) -> None:
+    assert command_of(name).get_short_help_str(1000) == COMMANDS[name]
+
+
+def test_each_command_has_the_common_look_and_each_option_its_words() -> None:
+    for command in all_commands():
+        assert isinstance(command, PanelCommand | PanelGroup), command.name
+        bare = [
+            each.name
+            for each in command.params
+            if not (getattr(each, "words", "") or getattr(each, "help", "") or getattr(each, "hidden", False))
+        ]
+        assert not bare, f"ropewalk {command.name} says nothing of {bare}"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["rnu"]])
+def test_no_command_is_imported_for_the_list_or_for_a_wrong_name(words: list[str]) -> None:
+    program = (
+        "import contextlib, sys\n"
+        "from ropewalk.cli import COMMANDS, app\n"
+        "with contextlib.suppress(SystemExit):\n"
+        f"    app({words})\n"
+        "print([name for name in COMMANDS if f'ropewalk.cli.{name}' in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+# --- help -------------------------------------------------------------------------------------------------------------
+
+
+def test_options_of_a_kind_share_a_box() -> None:
+    text = ropewalk("run", "--help", COLUMNS="100").stdout
+    boxes = text.split("╭")
+    where = next(box for box in boxes if box.startswith("─ Where "))
+    share = next(box for box in boxes if box.startswith("─ What each process gets "))
+    assert "--engine NAME" in where and "-o, --option NAME=VALUE" in where
+    assert "--cpus N" in share and "--time TIME" in share and "--workers" not in share
+
+
+def test_subcommands_are_listed_in_their_order_each_with_a_whole_sentence() -> None:
+    box = ropewalk("runs", "--help").stdout.partition("─ Commands ─")[2]
+    rows = " ".join(line.strip("│") for line in box.splitlines()[1:-1])
+    runs = command_of("runs")
+    assert isinstance(runs, click.Group) and list(runs.commands)[:3] == ["logs", "pause", "continue"]
+    said = [f"{name} {one.get_short_help_str(1000)}" for name, one in runs.commands.items()]
+    assert rows.split() == " ".join(said).split() and all(words.endswith(".") for words in said)
+
+
+@pytest.mark.parametrize("words", [[], ["run"], ["plan"], ["runs"], ["runs", "fork"]])
+@pytest.mark.parametrize("columns", [40, 60, 300])
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_help_fits_the_terminal(words: list[str], columns: int, term: str) -> None:
+    # Rich took every terminal with TERM=dumb for 80 columns wide, unless LINES was set as well.
+    done = ropewalk(*words, "--help", COLUMNS=str(columns), TERM=term, LINES="")
+    assert done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= min(columns, 120)
+
+
+def test_help_has_colours_on_a_terminal_only() -> None:
+    assert "\x1b[" in CliRunner().invoke(app, ["--help"], color=True, env={"TERM": "xterm", "NO_COLOR": None}).output
+    assert "\x1b[" not in CliRunner().invoke(app, ["--help"], env={"TERM": "xterm", "NO_COLOR": None}).output
+
+
+def test_boxes_are_drawn_with_ascii_where_the_terminal_has_nothing_else() -> None:
+    done = ropewalk_alone("stack", "--help", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and "+- Options --" in done.stdout
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["-0.1", "nan", "soon"])
+def test_seconds_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        Seconds().convert(text, None, None)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("2.5", 2.5), ("inf", float("inf"))])
+def test_seconds_are_a_number(text: str, seconds: float) -> None:
+    assert Seconds().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),
+        (["runs", "lst"], "No such command 'lst'. Did you mean 'list'?"),
+        (["ps", "--jsn"], "Did you mean --json?"),
+        (["stop"], "Missing argument 'PROGRAM'."),
+        (["search", "a.py:f"], "Missing option '--space'."),
+        (["plan", "--recompute", "alwys"], "'alwys' is not one of 'auto', 'always', 'never'"),
+        (["logs", "--lines", "-1"], "Invalid value for '--lines' / '-n': -1 is not in the range x>=0."),
+        (["report", "x", "--record", "nan"], "Invalid value for '--record': nan is not a number of seconds."),
+    ],
+)
+def test_wrong_usage_is_named(words: list[str], said: str) -> None:
+    done = ropewalk(*words)
+    told = done.stderr.replace("'", "")  # versions of click differ in what they quote
+    assert done.returncode == 2 and done.stdout == "" and said.replace("'", "") in told
+
+
+# --- Ctrl-C -----------------------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_ends_a_command_with_130_and_without_a_word(tmp_path: Path) -> None:
+    command = start_ropewalk("ps", "--watch", folder=tmp_path)
+    assert command.stdout and command.stdout.readline()
+    command.send_signal(signal.SIGINT)
+    _, errors = command.communicate()
+    assert (command.returncode, errors) == (130, "")
+
+
+# --- completion -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("ropewalk ru", ["run", "runs"]),
+        ("ropewalk run --max", ["--max-restarts"]),
+        ("ropewalk runs del", ["delete"]),
+        ("ropewalk --ver", ["--version"]),
+    ],
+)
+def test_words_are_completed(line: str, words: list[str]) -> None:
+    last = str(len(line.split()) - 1)
+    done = ropewalk(_ROPEWALK_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=last)
+    assert done.stdout.splitlines() == [f"plain,{word}" for word in words]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_each_shell_is_shown(shell: str) -> None:
+    done = ropewalk("--show-completion", shell)
+    assert done.returncode == 0 and f"_ROPEWALK_COMPLETE={shell}_complete" in done.stdout
+
+
+# --- scripts that use click -------------------------------------------------------------------------------------------
+
+
+def test_a_script_finds_no_command_of_click_around_its_own(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import click\n"
+        "print(click.get_current_context(silent=True))\n"
+        "@click.command()\n"
+        "@click.option('--seed', type=int)\n"
+        "def main(seed): print(seed, click.get_current_context().parent)\n"
+        "main()\n"
+    )
+    done = ropewalk("run", "train.py", "--", "--seed", "7", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "None\n7 None\n"), done.stderr
+
+
+def test_an_exception_of_click_that_leaves_a_script_is_an_error_of_the_script(tmp_path: Path) -> None:
+    # Such an exception must not end `ropewalk run` as if it came from its own command, with this code and no word.
+    (tmp_path / "leave.py").write_text("import click\nraise click.exceptions.Exit(0)\n")
+    done = ropewalk("run", "leave.py", folder=tmp_path)
+    assert done.returncode == 1 and done.stderr.startswith("Traceback")
