@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 import ropewalk as rw
+from ropewalk.exchange.groups.member import one_way
 from ropewalk.exchange.tensor_codec import ALIGN, TensorCodec
 from ropewalk.pipeline.plans import Edge, Plan, PlanWorker, Stage
 from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.training import links as links_module
 from ropewalk.training import stage_fleet
-from ropewalk.training.far_links import FarLink, FarMessage, memory_of, one_way
+from ropewalk.training.far_links import FarLink, FarMessage, memory_of
 from ropewalk.training.link_transports import LinkOwner
 from ropewalk.training.links import Endpoint, ProcessLinks
 from ropewalk.transport.slots import Doorbell

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from ropewalk.calls.client import Client
 from ropewalk.exchange.tensor_codec import ALIGN
 from ropewalk.training.link_transports import Deliver, EncodedArrival, FarMessage, LinkOwner, LinkPeer
 
@@ -100,13 +99,6 @@ class FarLinks:
         self._owner.delivered.clear()
 
 
-def one_way(member: Client) -> Deliver:
-    """Return a function that calls `deliver` of a service."""
-    deliver = member.deliver
-    # A future, and not `send`, which waits while the service restarts, however long that takes.
-    return lambda message: deliver.future(message)
-
-
 def memory_of(message: FarMessage) -> memoryview:
     """Return its bytes, aligned for tensors: frames begin anywhere, and kernels add in another order if unaligned."""
     blob = message.blob
@@ -117,4 +109,4 @@ def memory_of(message: FarMessage) -> memoryview:
     return memoryview(array)
 
 
-__all__ = ["Deliver", "FarLink", "FarLinks", "FarMessage", "memory_of", "one_way"]
+__all__ = ["Deliver", "FarLink", "FarLinks", "FarMessage", "memory_of"]

@@ -23,6 +23,7 @@ from ropewalk.calls.markers import concurrent, method
 from ropewalk.errors import ExchangeAborted, PeerLost, ServiceLost, StageLost
 from ropewalk.exchange.groups.inbox import Packet
 from ropewalk.exchange.groups.link_group import Send
+from ropewalk.exchange.groups.member import one_way
 from ropewalk.exchange.groups.watched_worker import WatchedWorker
 from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.schedules.streams import Cut
@@ -48,7 +49,7 @@ from ropewalk.training.assignment import (
 )
 from ropewalk.training.checkpoint_parts import write_part
 from ropewalk.training.counters import WorkerCounters
-from ropewalk.training.far_links import FarMessage, one_way
+from ropewalk.training.far_links import FarMessage
 from ropewalk.training.links import Endpoint
 from ropewalk.training.manifests import PartRecord
 from ropewalk.training.recorder import WorkerRecord

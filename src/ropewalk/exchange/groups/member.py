@@ -16,6 +16,8 @@ hosts, with no address and no port in the user's code. `data_parallel` adds memb
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
 
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import method
@@ -73,9 +75,9 @@ class GroupMember:
         return LinkGroup(rank, names, epoch, sends, self.inbox, timeout_s=timeout_s, shaping=shaping)
 
 
-def one_way(member: Client) -> Callable[[Packet], object]:
-    """Return a function that delivers a packet to a member without waiting."""
+def one_way(member: Client) -> Callable[[Any], Future[Any]]:
+    """Return a function that calls `deliver` of a member with a packet or a message, without waiting."""
     # Not `send`, which waits for a service that is being restarted, however long that takes. A future does not, and a
     # member that waits for a packet of the dead one gets an error after `timeout_s`.
     deliver = member.deliver
-    return lambda packet: deliver.future(packet)
+    return lambda message: deliver.future(message)
