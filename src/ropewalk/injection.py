@@ -34,6 +34,7 @@ POINTS = {
     "agent.before_exit_report": "an agent has seen the death of a process and is about to tell (can be dropped)",
     "agent.before_looking": "an agent is about to look through its children for what dead processes left",
     "stage.before_action": "a stage of a trainer is about to perform an action; detail: the action, such as F0:3v2",
+    "stage.before_part": "a message of a sum is about to go; detail: such as replicas of stage 0 v3 part, or total",
     "stage.before_assignment": "a process is about to become a worker of a pipeline; detail: the epoch",
     "stage.before_keeping": "a snapshot is about to be brought to its keeper; detail: the epoch",
     "stage.before_copying": "a snapshot is about to be copied as others were lost; detail: the epoch",

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.calls.once import CallName, CallStanding, Done, OnceTable
+from ropewalk.calls.once import CallName, CallStanding, Done, NumberRuns, OnceTable
 from ropewalk.calls.sequences import Sequence
 
 
@@ -97,6 +97,30 @@ def test_the_calls_that_are_over_are_those_of_which_the_caller_said_so(said: lis
             assert (standing is CallStanding.OLD) == (one <= up_to or one in over)
             if standing is CallStanding.NEW:
                 table.undone(name(one))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "add", "add", "drop"]), st.integers(1, 20)), max_size=60))
+def test_numbers_are_kept_as_runs_of_neighbours(steps: list[tuple[str, int]]) -> None:
+    runs, numbers = NumberRuns(), set[int]()
+    for step, number in steps:
+        if step == "add":
+            runs.add(number)
+            numbers.add(number)
+        else:
+            runs.drop_to(number)
+            numbers = {one for one in numbers if one > number}
+        assert [one for one in range(25) if one in runs] == sorted(numbers)
+        assert runs.num_runs == sum(one - 1 not in numbers for one in numbers), "neighbours are one run"
+
+
+def test_calls_that_are_over_take_no_memory_once_all_before_them_are() -> None:
+    table = OnceTable()
+    table.arrive(name(9), 0, [2, 4, 6])
+    assert table._streams["actor"].also_acked.num_runs == 3
+    table.arrive(name(9), 5)
+    assert table._streams["actor"].also_acked.num_runs == 1
+    table.arrive(name(9), 7)
+    assert table._streams["actor"].also_acked.num_runs == 0
 
 
 @dataclass

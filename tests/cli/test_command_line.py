@@ -41,7 +41,11 @@ def test_the_list_has_the_first_sentence_of_each_command(name: str) -> None:
 def test_each_command_has_the_common_look_and_each_option_its_words() -> None:
     for command in all_commands():
         assert isinstance(command, PanelCommand | PanelGroup), command.name
-        bare = [each.name for each in command.params if not each.help and not getattr(each, "hidden", False)]
+        bare = [
+            each.name
+            for each in command.params
+            if not (getattr(each, "words", "") or getattr(each, "help", "") or getattr(each, "hidden", False))
+        ]
         assert not bare, f"ropewalk {command.name} says nothing of {bare}"
 
 
@@ -117,7 +121,7 @@ def test_seconds_are_a_number(text: str, seconds: float) -> None:
     [
         (["rnu"], "No such command 'rnu'. Did you mean 'run'?"),
         (["runs", "lst"], "No such command 'lst'. Did you mean 'list'?"),
-        (["ps", "--jsn"], "No such option '--jsn'. Did you mean '--json'?"),
+        (["ps", "--jsn"], "Did you mean --json?"),
         (["stop"], "Missing argument 'PROGRAM'."),
         (["search", "a.py:f"], "Missing option '--space'."),
         (["plan", "--recompute", "alwys"], "'alwys' is not one of 'auto', 'always', 'never'"),
@@ -127,7 +131,8 @@ def test_seconds_are_a_number(text: str, seconds: float) -> None:
 )
 def test_wrong_usage_is_named(words: list[str], said: str) -> None:
     done = ropewalk(*words)
-    assert done.returncode == 2 and done.stdout == "" and said in done.stderr
+    told = done.stderr.replace("'", "")  # versions of click differ in what they quote
+    assert done.returncode == 2 and done.stdout == "" and said.replace("'", "") in told
 
 
 # --- Ctrl-C -----------------------------------------------------------------------------------------------------------

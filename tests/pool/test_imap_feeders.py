@@ -15,6 +15,7 @@ class Nothing:
     """In the place of what feeders pass items on to."""
 
     most_workers = 1
+    num_closed = 0
     broken = None
 
     def package(self, *_: object) -> Nothing:
@@ -22,7 +23,8 @@ class Nothing:
 
     def submit(self, *_: object) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.num_closed += 1
 
     def call_soon(self, _: object) -> None: ...
 
@@ -58,4 +60,5 @@ def test_a_feeder_that_cannot_start_is_not_waited_for(monkeypatch: pytest.Monkey
     with pytest.raises(RuntimeError, match="new thread"):
         feeders.start(abs, [1], 1, None, lambda: None, ordered=True)
     feeders.finish()
+    assert nothing.num_closed == 1, "the pool keeps its function no longer"
     assert not feeders.are_feeding

@@ -124,7 +124,7 @@ def test_a_function_is_called_by_the_name_that_its_author_knows() -> None:
 
     assert _label(inner) == "inner"
     assert _label(functools.partial(functools.partial(inner))) == "inner"
-    assert _label(Path.exists) == "Path.exists" and _label(threading.Event) == "Event"
+    assert _label(Path.rename) == "Path.rename" and _label(threading.Event) == "Event"
     named = functools.partial(inner)
     vars(named)["__name__"] = "outer"
     assert _label(named) == "outer"

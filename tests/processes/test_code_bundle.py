@@ -331,7 +331,12 @@ def test_the_import_path_has_the_code_of_the_project_and_the_modules_of_this_int
 
 def test_what_came_behind_the_installed_packages_stays_behind_them(tmp_path: Path) -> None:
     (tmp_path / "late").mkdir()
-    here = remap_paths(["/x/lib/python3.11", str(tmp_path / "late")], "/p", "/n", ["/own"])
+    here = remap_paths(
+        [f"/x/lib/python{sys.version_info.major}.{sys.version_info.minor}", str(tmp_path / "late")],
+        "/p",
+        "/n",
+        ["/own"],
+    )
     assert here == ["/own", str(tmp_path / "late")]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, StartFailed
 from ropewalk.processes.agent_record import AgentRecord, Home
+from ropewalk.processes.engine_client import EngineClient
 from ropewalk.processes.fleet import Fleet
 from ropewalk.processes.sizing import Share
 from ropewalk.settings import load
@@ -212,6 +215,22 @@ def test_a_mistake_in_an_engine_is_told_to_those_who_wait_for_it(
     ] * 2
     assert scene.fleet._engine.look("job") is None and not scene.fleet._engine.has_ended("job")
     assert len([record for record in caplog.records if record.exc_info]) == 2, "each is logged once"
+
+
+def test_an_engine_that_no_thread_can_ask_is_asked_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its question stayed open, and all later ones about such processes waited for the answer to it.
+    loop: Any = PretendLoop()
+    client, problems = EngineClient(PretendEngine(), loop), queue.SimpleQueue[EngineError | None]()
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        client.prepare(Resources(), problems.put)
+    while problems.empty():
+        loop.run()
+    assert problems.get() is None and Resources() in client.per_job
 
 
 def test_new_jobs_are_kept_away_from_hosts_that_were_lost_a_short_time_ago(

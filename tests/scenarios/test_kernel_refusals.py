@@ -31,7 +31,7 @@ def start(folder: Path, source: str, refused: Sequence[str], error: int) -> subp
     script = folder / "script.py"
     script.write_text(textwrap.dedent(source))
     return subprocess.Popen(
-        [sys.executable, str(script)],
+        [sys.executable, "-W", "ignore::DeprecationWarning", str(script)],  # Python 3.12 warns of forks beside threads
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -596,11 +596,16 @@ class Rows:
             return self.database.execute("select 1").fetchone()[0] + self.counter.add(1)
 
 
+class ClosedWithItsService(sqlite3.Connection):
+    def __del__(self) -> None:
+        self.close()
+
+
 @each_mode
 def test_deferred_arguments_are_built_where_they_are_needed(mode: Mode) -> None:
     program = rw.Program("deferred")
     counter = program.add(rw.Service(Counter, 40), name="counter")
-    connect = functools.partial(sqlite3.connect, check_same_thread=False)
+    connect = functools.partial(sqlite3.connect, check_same_thread=False, factory=ClosedWithItsService)
     rows = rw.Service(Rows, rw.Deferred(connect, ":memory:"), lock=rw.Deferred(threading.Lock), counter=counter)
     program.add(rows, name="rows")
     with program.launch(mode) as running:

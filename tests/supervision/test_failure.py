@@ -174,6 +174,7 @@ def test_the_last_words_of_a_crash_are_the_frames_of_the_user() -> None:
         '  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap\n\n'
         "Current thread 0x00007f136480ab80 (most recent call first):\n"
         '  File "/home/me/count.py", line 21 in work\n'
+        '  File "__init__", line ??? in __init__\n'  # of Python 3.13
         '  File "/venv/ropewalk/pool/worker.py", line 270 in _run_burst\n\n'
         "Extension modules: msgspec._core (total: 1)\n"
     )

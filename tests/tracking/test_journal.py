@@ -68,6 +68,28 @@ def test_a_writer_that_was_killed_after_its_transaction_adds_nothing_twice(store
     assert steps(store) == [1, 2] and len(store.notes("a1")) == 1 and journals(store) == []
 
 
+def test_a_writer_that_was_killed_between_two_transactions_adds_nothing_twice_and_loses_nothing(
+    store: RunStore,
+) -> None:
+    # More than 5,000 records are several transactions; all of them were added again.
+    journal = RecordJournal(store)
+    batch = [CREATED, *map(metrics, range(1, 7)), RunRecord("a1", NoteAdded("x", 3.0))]
+    journal.append(batch)
+    store.apply(batch[:4])
+    abandon(journal)
+    assert recover(store) == 4
+    assert steps(store) == [1, 2, 3, 4, 5, 6] and len(store.notes("a1")) == 1 and journals(store) == []
+
+
+def test_later_points_of_another_launcher_do_not_hide_what_a_killed_one_left(store: RunStore) -> None:
+    journal = RecordJournal(store)
+    journal.append([metrics(1), metrics(2)])
+    store.apply([CREATED, metrics(9)])  # on another host, which has not seen the journal
+    abandon(journal)
+    assert recover(store) == 2
+    assert sorted(steps(store)) == [1, 2, 9]
+
+
 def test_what_is_in_the_store_is_no_longer_in_the_journal(store: RunStore) -> None:
     journal = RecordJournal(store)
     journal.append([CREATED, metrics(1)])

@@ -26,6 +26,7 @@ from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.training.far_links import FarMessage
 from ropewalk.training.links import Endpoint, ProcessLinks
 from ropewalk.training.near_links import NearLinks
+from ropewalk.training.sliced_sum import SlicedGradient, SumMessage, SumPart
 from ropewalk.transport.slots import SlotMemory
 from tests.forked_process import ForkedProcess
 from tests.patience import PATIENCE_S
@@ -306,19 +307,22 @@ def test_nothing_is_left_open_after_closing() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-# --- contributions ----------------------------------------------------------------------------------------------------
+# --- sums -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_contribution_is_given_once() -> None:
+def test_a_part_of_a_sum_is_given_once() -> None:
     with links_of(LEFT, RIGHT) as (left, right):
-        part = GradientContribution({"w": torch.ones(3), "b": None}, 2.0)
-        left.send_contribution(RIGHT, SUM, Contributor(1, 0), part)
-        (found,) = right.contributions(SUM).items()
-        assert found[0] == Contributor(1, 0) and found[1].weight == 2.0 and found[1].gradients["b"] is None
-        assert torch.equal(
-            found[1].gradients["w"] if found[1].gradients["w"] is not None else torch.empty(0), torch.ones(3)
-        )
-        assert not right.contributions(SUM)
+        whole = GradientContribution({"w": torch.ones(3), "b": None}, 2.0)
+        slices = {SlicedGradient("v", (2, 2), (2, 1)): torch.zeros(2)}
+        left.send_part(RIGHT, SUM, SumPart(Contributor(1, 0), False), SumMessage(whole, slices))
+        left.send_part(RIGHT, SUM, SumPart(Contributor(1, 0), True), SumMessage(None, slices))
+        found = right.parts(SUM)
+        assert list(found) == [SumPart(Contributor(1, 0), False), SumPart(Contributor(1, 0), True)]
+        part, total = found.values()
+        assert part.whole is not None and part.whole.weight == 2.0 and part.whole.gradients["b"] is None
+        assert (w := part.whole.gradients["w"]) is not None and torch.equal(w, torch.ones(3))
+        assert total.whole is None and list(total.slices) == list(part.slices) == list(slices)
+        assert not right.parts(SUM)
 
 
 # --- epochs and peers -------------------------------------------------------------------------------------------------
@@ -451,13 +455,14 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def test_parcels_and_contributions_come_from_another_host(pool: ThreadPoolExecutor) -> None:
+def test_parcels_and_parts_of_sums_come_from_another_host(pool: ThreadPoolExecutor) -> None:
     far = Far(pool)
     first, left = far.ends
     tensors = [torch.rand(size) for size in (1, 100, 100_000)]
     for number, tensor in enumerate(tensors):
         first.send(Tag("a", 0, 1, 2 * number), LinkMessage((tensor.t(),), weight=1.5))
-    first.send_contribution(LEFT, SUM, Contributor(1, 1), GradientContribution({"w": tensors[0]}))
+    part = SumPart(Contributor(1, 1), False)
+    first.send_part(LEFT, SUM, part, SumMessage(GradientContribution({"w": tensors[0]}), {}))
     tensors_sent = [tensor.clone() for tensor in tensors]
     for tensor in tensors:
         tensor.zero_()
@@ -465,9 +470,9 @@ def test_parcels_and_contributions_come_from_another_host(pool: ThreadPoolExecut
         found = received(left, Tag("a", 0, 1, 2 * number))
         assert torch.equal(found.tree[0], expected) and found.weight == 1.5 and found.tree[0].data_ptr() % 64 == 0
     deadline = time.monotonic() + 120
-    while not (parts := left.contributions(SUM)):
+    while not (parts := left.parts(SUM)):
         assert left.wait(deadline - time.monotonic())
-    assert list(parts) == [Contributor(1, 1)]
+    assert list(parts) == [part]
     far.close()
 
 

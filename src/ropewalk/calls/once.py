@@ -55,7 +55,7 @@ class CallName:
 class _Stream:
     generation: int
     acked: int = 0
-    also_acked: _Runs = field(default_factory=lambda: _Runs())
+    also_acked: NumberRuns = field(default_factory=lambda: NumberRuns())
     """Later calls that are over, too. Not saved: what could still arrive is on links that end with this process."""
     done: dict[int, Done] = field(default_factory=dict[int, Done])
     running: set[int] = field(default_factory=set[int])
@@ -65,12 +65,17 @@ class _Stream:
         return sequence <= self.acked or sequence in self.also_acked
 
 
-class _Runs:
+class NumberRuns:
     """A set of numbers, kept as runs of neighbours: all but a few numbers up to the last one are in it."""
 
     def __init__(self) -> None:
         self._bounds: list[int] = []
         """The first number of each run, and the one behind its last."""
+
+    @property
+    def num_runs(self) -> int:
+        """How many runs there are."""
+        return len(self._bounds) // 2
 
     def __contains__(self, number: int) -> bool:
         return bisect_right(self._bounds, number) % 2 == 1
@@ -109,12 +114,11 @@ class OnceTable:
             return CallStanding.OLD
         if acked > stream.acked:
             stream.acked = acked
-            stream.also_acked.drop_to(acked)
             stream.done = {sequence: done for sequence, done in stream.done.items() if sequence > acked}
         for sequence in also_acked:
             stream.done.pop(sequence, None)
-            if sequence > stream.acked:
-                stream.also_acked.add(sequence)
+            stream.also_acked.add(sequence)
+        stream.also_acked.drop_to(stream.acked)
         if stream.is_over(name.sequence):  # it was late, on a link that its caller has given up
             return CallStanding.OLD
         if name.sequence in stream.running:

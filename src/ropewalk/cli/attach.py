@@ -8,13 +8,13 @@ import click
 from click.exceptions import Exit
 
 from ropewalk.cli.choosing import choose_submission, telling_failures
-from ropewalk.cli.command_line import PanelCommand
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.cli.run_output import show
 from ropewalk.escaping import escaped
 
 
 @click.command(cls=PanelCommand)
-@click.argument("run", help="The id of a submitted run, or the start of it.")
+@argument("run", help="The id of a submitted run, or the start of it.")
 @click.option(
     "--lines",
     "-n",

@@ -17,7 +17,7 @@ import click
 from click.exceptions import Exit
 from rich.console import Console
 
-from ropewalk.cli.command_line import PanelCommand
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.cli.placing import refusal
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.escaping import escaped, escaped_lines
@@ -43,7 +43,7 @@ class SavedTensor:
 
 
 @click.command(cls=PanelCommand)
-@click.argument("folder", type=click.Path(path_type=Path), help="A trainer's folder of checkpoints, or one of them.")
+@argument("folder", type=click.Path(path_type=Path), help="A trainer's folder of checkpoints, or one of them.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--quick", is_flag=True, help="Do not read the files to check their digests.")
 def checkpoint(folder: Path, as_json: bool, quick: bool) -> None:

@@ -9,11 +9,13 @@ import contextlib
 import math
 import shutil
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from io import StringIO
 from typing import Any
 
 import click
+
+from ropewalk.near_names import near_names
 
 _MOST_COLUMNS = 120
 """The width of help in a wider terminal: longer lines are hard to read."""
@@ -75,6 +77,10 @@ class PanelCommand(click.Command):
     context_class = PanelContext
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        arguments = [param for param in self.get_params(ctx) if isinstance(param, DescribedArgument)]
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl([(param.make_metavar(ctx), param.words) for param in arguments])
         panels: dict[str, list[tuple[str, str]]] = {}
         for option in self.get_params(ctx):
             if isinstance(option, click.Option) and (row := option.get_help_record(ctx)):
@@ -90,9 +96,37 @@ class PanelGroup(click.Group):
     context_class = PanelContext
     command_class = PanelCommand
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(ctx)
+        if args[0] not in known and not ctx.resilient_parsing:
+            near = near_names(args[0], known)
+            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, one.get_short_help_str(_WHOLE_SENTENCE)) for name, one in self.commands.items()])
+
+
+class DescribedArgument(click.Argument):
+    """A positional argument with a line in the help, which click itself has for options only before version 8.5.
+
+    Args:
+        declarations: as for every argument of click.
+        help: the line.
+        more: as for every argument of click.
+    """
+
+    def __init__(self, declarations: Any, *, help: str, **more: Any) -> None:
+        super().__init__(declarations, **more)
+        self.words = help
+
+
+def argument(name: str, *, help: str, **more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add a positional argument to a command, as `click.argument` does, with a line in its help."""
+    return click.argument(name, cls=DescribedArgument, help=help, **more)
 
 
 class PanelOption(click.Option):

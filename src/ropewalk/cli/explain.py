@@ -7,7 +7,7 @@ from importlib import resources
 
 import click
 
-from ropewalk.cli.command_line import PanelCommand
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.cli.placing import refusal
 from ropewalk.escaping import escaped
 from ropewalk.near_names import near_names
@@ -17,7 +17,7 @@ _PAGES = resources.files("ropewalk") / "error_pages"
 
 
 @click.command(cls=PanelCommand)
-@click.argument("name", required=False, help="The error, such as TaskPoisoned; without it, list all.")
+@argument("name", required=False, help="The error, such as TaskPoisoned; without it, list all.")
 @click.option("--json", "as_json", is_flag=True, help="Print the page, or the list, as JSON.")
 def explain(name: str | None, as_json: bool) -> None:
     """Explain what an error means, why it happens and what to do about it.

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from ropewalk.cli.choosing import choose_launcher, choose_run, names_of_node, refusal, telling_failures
-from ropewalk.cli.command_line import PanelCommand
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.cli.run_output import show
 from ropewalk.cli.submissions import Submission
 from ropewalk.control.launchers import LauncherConnection, LauncherGone
@@ -27,10 +27,10 @@ _ASK_S = 1.0
 
 
 @click.command(cls=PanelCommand)
-@click.argument(
+@argument(
     "program", required=False, help="Name or pid of a program, or id of a submitted run (default: the only program)."
 )
-@click.argument("node", required=False, help="A node, or a replica such as actor.3 (default: all).")
+@argument("node", required=False, help="A node, or a replica such as actor.3 (default: all).")
 @click.option("--follow", "-f", is_flag=True, help="Follow until the program ends, or Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
 @click.option(

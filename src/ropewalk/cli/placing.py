@@ -15,7 +15,7 @@ import click
 from click.exceptions import Exit
 
 from ropewalk import settings
-from ropewalk.cli.command_line import PanelOption
+from ropewalk.cli.command_line import PanelOption, argument
 from ropewalk.engines import make_engine
 from ropewalk.engines.options import words_to_options
 from ropewalk.errors import EngineError, SettingsError
@@ -56,8 +56,8 @@ _WHERE = (
     ),
 )  # fmt: skip
 _SCRIPT = (
-    click.argument("file", required=False, help="The Python file to run."),
-    click.argument("arguments", nargs=-1, metavar="[-- ARGS]...", help="Arguments for the script."),
+    argument("file", required=False, help="The Python file to run."),
+    argument("arguments", nargs=-1, metavar="[-- ARGS]...", help="Arguments for the script."),
     click.option("-m", "--module", metavar="MODULE", help="Run a module, as `python -m` does."),
     click.option(
         "--workers", type=click.IntRange(min=1), metavar="N",

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from ropewalk import pipeline
 from ropewalk.cli import script
-from ropewalk.cli.command_line import PanelCommand
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.cli.placing import refusal
 from ropewalk.errors import NoPlanFits, ProfileInvalid, RopewalkError
 from ropewalk.escaping import escaped_lines
@@ -35,7 +35,7 @@ _PATH = click.Path(path_type=Path)
 
 
 @click.command(cls=PanelCommand)
-@click.argument(
+@argument(
     "model", required=False, help="FILE.py:FUNCTION that returns (model or its graph, inputs of one micro-batch)."
 )
 @click.option("--profile", type=_PATH, help="A profile instead of a model: Ropewalk's JSON or PipeDream's graph.txt.")
@@ -139,13 +139,18 @@ def plan(
                 optimizer_slots=optimizer_slots,
                 cuts=cut or None,
             )
-        if svg:
-            svg.write_text(made.svg())
-        if dot:
-            dot.write_text(made.dot(measured))
-        if save:
-            save.write_bytes(made.to_json())
+        _write(made, measured, svg=svg, dot=dot, save=save)
     click.echo(json.dumps(to_json(made), indent=2) if as_json else escaped_lines(str(made)))
+
+
+def _write(made: Plan, measured: Profile, *, svg: Path | None, dot: Path | None, save: Path | None) -> None:
+    """Write a plan to the files that were asked for, each in its form."""
+    if svg:
+        svg.write_text(made.svg())
+    if dot:
+        dot.write_text(made.dot(measured))
+    if save:
+        save.write_bytes(made.to_json())
 
 
 def _memory_bytes(memory: str | None) -> int | None:

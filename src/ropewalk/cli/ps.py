@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ropewalk.cli.choosing import fitting_things, running_launchers
-from ropewalk.cli.command_line import PanelCommand
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.cli.submissions import RunState, states, submissions
 from ropewalk.cli.top import show_what_runs
 from ropewalk.control.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
@@ -51,7 +51,7 @@ class LauncherReply:
 
 
 @click.command(cls=PanelCommand)
-@click.argument(
+@argument(
     "program",
     required=False,
     help="Show only this one: its name or the start of it, the launcher's pid, or the id of a submitted run.",

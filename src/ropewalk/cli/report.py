@@ -13,7 +13,7 @@ import click
 from click.exceptions import Exit
 
 from ropewalk.cli.choosing import NotChosen, choose, running_launchers, telling_failures
-from ropewalk.cli.command_line import PanelCommand, Seconds
+from ropewalk.cli.command_line import PanelCommand, Seconds, argument
 from ropewalk.control.launchers import Launcher
 from ropewalk.errors import FileNotTrusted, RunNotFound, StoreError, StoreMissing
 from ropewalk.escaping import escaped, escaped_lines
@@ -26,7 +26,7 @@ _MOST_LOOKS = 5
 
 
 @click.command(cls=PanelCommand)
-@click.argument("what", help="Name or pid of what runs; or name of a run or search, or its id or the start of it.")
+@argument("what", help="Name or pid of what runs; or name of a run or search, or its id or the start of it.")
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), help="File to write (default: NAME-report.html in this folder)."
 )

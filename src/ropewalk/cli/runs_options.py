@@ -10,6 +10,7 @@ import click
 from click.exceptions import Exit
 
 from ropewalk import tracking
+from ropewalk.cli.command_line import argument
 from ropewalk.errors import FileNotTrusted, RunNotFound, RunStillRunning, RunUnsuitable, SettingsError, StoreError
 from ropewalk.escaping import escaped_lines
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
 
 store_option = click.option("--store", metavar="STORE", help="Path of a store, or its URL (default: ROPEWALK_STORE).")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-run_argument = click.argument("run", help="Id of a run or the start of it, or a name.")
-runs_argument = click.argument(
+run_argument = argument("run", help="Id of a run or the start of it, or a name.")
+runs_argument = argument(
     "refs", nargs=-1, required=True, metavar="RUNS...", help="Ids of runs, their beginnings, or names."
 )
 

@@ -18,7 +18,7 @@ import click
 from click.exceptions import Exit
 
 from ropewalk.cli import placing, script
-from ropewalk.cli.command_line import PanelCommand
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
 from ropewalk.escaping import escaped_lines
@@ -28,7 +28,7 @@ from ropewalk.user_frames import remote_text
 
 
 @click.command(cls=PanelCommand)
-@click.argument("function", metavar="FILE.py:FUNCTION", help="train(run, **hyperparameters).")
+@argument("function", metavar="FILE.py:FUNCTION", help="train(run, **hyperparameters).")
 @click.option(
     "--space",
     type=click.Path(path_type=Path),

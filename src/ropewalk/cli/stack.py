@@ -7,7 +7,7 @@ import json
 import click
 
 from ropewalk.cli.choosing import choose_launcher, refusal, telling_failures
-from ropewalk.cli.command_line import PanelCommand
+from ropewalk.cli.command_line import PanelCommand, argument
 from ropewalk.control.launchers import ANSWER_S
 from ropewalk.control.server import Stacks, StacksAre
 from ropewalk.escaping import escaped, escaped_lines
@@ -17,12 +17,12 @@ _STACK_S = 5.0
 
 
 @click.command(cls=PanelCommand)
-@click.argument(
+@argument(
     "program",
     required=False,
     help="Name of the program or the start of it, or the launcher's pid (default: the only program).",
 )
-@click.argument("node", required=False, help="A node, or a replica such as actor.3 (default: all).")
+@argument("node", required=False, help="A node, or a replica such as actor.3 (default: all).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: an object with the stacks of each replica.")
 def stack(program: str | None, node: str | None, as_json: bool) -> None:
     """Print the Python stack of every node of a running program, without stopping it."""

@@ -9,7 +9,7 @@ import click
 from click.exceptions import Exit
 
 from ropewalk.cli.choosing import choose_run, refusal, telling_failures
-from ropewalk.cli.command_line import PanelCommand, Seconds
+from ropewalk.cli.command_line import PanelCommand, Seconds, argument
 from ropewalk.cli.leftovers import end_run, usual_engines
 from ropewalk.cli.submissions import RunState, Submission, end, forget, state_of
 from ropewalk.control.launchers import Launcher, LauncherConnection, LauncherGone, LauncherSilent
@@ -26,7 +26,7 @@ _RUN_ID = re.compile("[0-9a-f]{16}")
 
 
 @click.command(cls=PanelCommand)
-@click.argument("program", help="Name or pid of a program or pool, or id of a submitted run.")
+@argument("program", help="Name or pid of a program or pool, or id of a submitted run.")
 @click.option(
     "--grace",
     type=Seconds(),

@@ -80,6 +80,7 @@ class ImapFeeders:
         except BaseException:
             if not feeder.is_alive():
                 self._feeding.pop(feeder, None)
+                package.close()
             raise
         # The iterator may be dropped by the garbage collector anywhere, even while this thread holds the pool's lock:
         # act in the loop.

@@ -85,7 +85,7 @@ def _write(file: Writable, tree: Any) -> None:
 def _as_npy(array: NDArray[Any]) -> memoryview:
     file = io.BytesIO()
     np.lib.format.write_array(file, array, allow_pickle=False)
-    return file.getbuffer()
+    return memoryview(file.getvalue())  # no copy; a buffer of it would complain if the collector closed the file first
 
 
 def _read(file: BinaryIO, size_bytes: int, where: str) -> Any:

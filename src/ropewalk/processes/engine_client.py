@@ -24,6 +24,8 @@ _END_S = 3.0
 _POLL_HERE_S, _POLL_S = 0.001, 0.2
 """Poll intervals in seconds: agents on this machine end within milliseconds; those of a cluster are asked about less
 often."""
+_AGAIN_S = 1.0
+"""Seconds after which a thread is started again where there was none."""
 _SAID_CHARS = 2000
 """At most this many characters of a job's output are shown."""
 
@@ -55,8 +57,12 @@ class EngineClient:
         """Failures of the engine whose traceback was logged."""
 
     def in_thread(self, call: Callable[[], None]) -> None:
-        """Run a call that asks the engine, in a thread apart from the loop."""
-        threading.Thread(target=call, name="ropewalk-engine", daemon=True).start()
+        """Run a call that asks the engine, in a thread apart from the loop; from any thread."""
+        try:
+            threading.Thread(target=call, name="ropewalk-engine", daemon=True).start()
+        except RuntimeError as error:  # no thread can be started at the moment, and others wait for what this finds out
+            logger.warning("the engine %s is asked a second later: %s", self._engine.name, error)
+            self._loop.call_soon(lambda: self._loop.call_later(_AGAIN_S, lambda: self.in_thread(call)))
 
     def prepare(self, resources: Resources, then: Callable[[EngineError | None], object]) -> None:
         """Ask the engine how many such processes fit into a job, once for each kind; from any thread.

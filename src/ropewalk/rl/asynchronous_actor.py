@@ -100,7 +100,7 @@ def drive(groups: Sequence[_Steps], acting: _Acting) -> None:
 _Collecting: TypeAlias = Generator[ActionRequest, tuple[ActionChoice, float], Block]
 
 
-class _Stream(Protocol):
+class _BlockStream(Protocol):
     """The deliveries of one life of a group."""
 
     def deliver(self, insertion: Insertion, episodes: tuple[EpisodeEnd, ...], seconds: Mapping[str, float]) -> bool:
@@ -123,7 +123,7 @@ class _Acting(Protocol):
         """Return the policy of a new life of a group."""
         ...
 
-    def stream(self, learner: AsyncLearner) -> _Stream:
+    def stream(self, learner: AsyncLearner) -> _BlockStream:
         """Return how the blocks of a new life are delivered."""
         ...
 
@@ -152,7 +152,7 @@ class _OwnPolicy:
         self._loaded = None
         return self._policy
 
-    def stream(self, learner: AsyncLearner) -> _Stream:
+    def stream(self, learner: AsyncLearner) -> _BlockStream:
         return _AnsweredStream(learner, self)
 
     def collect(self, collector: Collector, num_steps: int) -> _Collecting:
@@ -185,7 +185,7 @@ class _CentralPolicy:
         self._policies[group] = policy
         return policy
 
-    def stream(self, learner: AsyncLearner) -> _Stream:
+    def stream(self, learner: AsyncLearner) -> _BlockStream:
         return _StreamAhead(learner)
 
     def collect(self, collector: Collector, num_steps: int) -> _Collecting:

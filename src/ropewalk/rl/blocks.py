@@ -27,6 +27,9 @@ class EpisodeEnd:
     terminated: bool
     info: Mapping[str, float] = field(default_factory=dict[str, float])
 
+    def __reduce__(self) -> Any:
+        return EpisodeEnd, (self.env, self.score, self.length, self.terminated, self.info)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:

@@ -63,7 +63,8 @@ class LearnerUpdates:
         update = self.learner.update(batch, progress)
         if update.priorities is not None:
             self._write_priorities(batch.info.keys, update.priorities)
-        self.metrics = {**lag_metrics(version, batch.info.version), **update.metrics}
+        lags = {} if "policy_lag" in update.metrics else lag_metrics(version, batch.info.version)
+        self.metrics = {**lags, **update.metrics}
         self.counters.updates += 1
         if self._digest_every and self.counters.updates % self._digest_every == 0:
             self.digests.append(digest_of(self.learner.variables()))

@@ -26,6 +26,8 @@ _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call 
 """The heading of a thread in the stacks that a crash prints (faulthandler)."""
 _STACK_LINE = re.compile(r'File "(?:[^"]*/)?([^"/]+)", line (\d+),? in ')
 """A line of such a stack, or of a traceback. Folders are long, and could push everything else out of the line."""
+_NOWHERE = re.compile(r'File "[^"]*", line \?\?\? in ')
+"""The line of a frame that has none: from Python 3.13 on, a crash prints it where it enters compiled code."""
 _MARKS = re.compile(r"[~^]+")
 """The line of a traceback that marks a part of the line above it, and means nothing without it."""
 _SHOWN_CHARACTERS = 300
@@ -143,6 +145,7 @@ def _one_line(output: str) -> str:
     kept = stacks_text(output[-32 * _SHOWN_CHARACTERS :])  # our frames would push out those of the user
     ends = kept.replace("\r", "\n").split("\n")  # progress bars write over themselves
     lines = [escaped_line(line, colours=False).strip() for line in ends]
-    told = [line for line in lines if line and not _THREAD.match(line) and not _MARKS.fullmatch(line)]
+    empty = (_THREAD.match, _NOWHERE.match, _MARKS.fullmatch)
+    told = [line for line in lines if line and not any(matches(line) for matches in empty)]
     shown = " | ".join(_STACK_LINE.sub(r"\1:\2 in ", line) for line in told)
     return shown if len(shown) <= _SHOWN_CHARACTERS else "..." + shown[-_SHOWN_CHARACTERS:]

@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import hashlib
 import logging
+import math
 import os
 import struct
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,7 @@ _FOLDER = ".journals"
 _LENGTH = struct.Struct("<I")
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _AT_ONCE = 5000
+"""Records in one transaction, here and of a writer."""
 _REFUSED = (TypeError, ValueError, OverflowError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[RunRecord])
@@ -156,8 +158,7 @@ def _recover_one(path: Path, store: RunStore) -> int:
             return 0
         with open(os.dup(file), "rb") as content:
             records = [record for batch in _batches(content.read()) for record in batch]
-        if not records or _is_stored(records, store):
-            records = []
+        records = records[_num_stored(records, store) :]
         for begin in range(0, len(records), _AT_ONCE):
             store.apply(records[begin : begin + _AT_ONCE])
         os.unlink(path)
@@ -182,15 +183,27 @@ def _batches(content: bytes) -> Iterator[list[RunRecord]]:
         at += length
 
 
-def _is_stored(records: Sequence[RunRecord], store: RunStore) -> bool:
-    """Whether the writer was killed after its transaction and before it emptied the journal."""
-    for one in reversed(records):
-        record = one.record
-        if isinstance(record, Metrics | MetricColumns) and record.names:
-            key = record.group, record.names[-1]
-            last = record.last_time if isinstance(record, MetricColumns) else record.time
-            return any((s.group, s.name) == key and s.last_time >= last for s in store.series(one.run))
-    return False
+def _num_stored(records: Sequence[RunRecord], store: RunStore) -> int:
+    """Return how many of the first records are in the store already.
+
+    Their writer was killed before it emptied the journal, after the last of its transactions, or after a part of them:
+    there are several if many records have waited. Metrics tell, by the time of their last point.
+    """
+    last_times: dict[str, dict[tuple[str, str], float]] = {}
+    is_newest = True
+    for num in range(len(records), 0, -1):
+        run, record = records[num - 1].run, records[num - 1].record
+        if not (isinstance(record, Metrics | MetricColumns) and record.names):
+            continue
+        if run not in last_times:
+            last_times[run] = {(series.group, series.name): series.last_time for series in store.series(run)}
+        group, name = record.group, record.names[-1]
+        last = record.last_time if isinstance(record, MetricColumns) else record.time
+        # Another launcher may have added later points since: only the point itself proves that it is there.
+        if last_times[run].get((group, name), -math.inf) >= last and last in store.points(run, name, group).times:
+            return len(records) if is_newest and len(records) <= _AT_ONCE else num  # what follows was stored with it
+        is_newest = False
+    return 0
 
 
 def _is_encodable(record: RunRecord) -> bool:

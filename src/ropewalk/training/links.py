@@ -7,7 +7,7 @@
 How they travel is the business of transports (`link_transports.py`): each worker is reached by the first that can.
 
 Messages are identified by their tag, never by the order of arrival. Besides the parcels of stages there are
-contributions to sums between workers, and credits if links are bounded. All of them belong to one epoch, that is to
+parts of sums between workers, and credits if links are bounded. All of them belong to one epoch, that is to
 one object: messages of an earlier epoch that are under way end with it.
 """
 
@@ -27,7 +27,7 @@ import torch
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.exchange.tensor_codec import TensorCodec
 from ropewalk.pipeline.plans import Plan, PlanWorker
-from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribution, SumKey
+from ropewalk.pipeline.stages.gradient_sums import Contributor, SumKey
 from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.processes import bootstrap
 from ropewalk.training.far_links import FarLinks
@@ -42,6 +42,7 @@ from ropewalk.training.link_transports import (
     WorkerLink,
 )
 from ropewalk.training.near_links import NearLinks
+from ropewalk.training.sliced_sum import SumMessage, SumPart
 from ropewalk.transport.looking import Looking
 from ropewalk.transport.slots import Doorbell
 
@@ -60,7 +61,7 @@ class _PackedParcel(NamedTuple):
 
 
 # The kinds of messages: the first item of each message's note.
-_PARCEL, _CONTRIBUTION, _CREDIT = 0, 1, 2
+_PARCEL, _PART, _CREDIT = 0, 1, 2
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
 
@@ -104,7 +105,7 @@ class ProcessLinks:
         self._links: dict[PlanWorker, WorkerLink] = {}
         self._behind: set[WorkerLink] = set()
         self._parcels: dict[Tag, LinkMessage | _PackedParcel] = {}
-        self._contributions: dict[SumKey, dict[Contributor, GradientContribution | Arrival]] = {}
+        self._parts: dict[SumKey, dict[SumPart, Arrival]] = {}
         self._unreceived: Counter[tuple[Tag, PlanWorker]] = Counter()
         self._has_news = False
         self._looking = Looking()
@@ -198,20 +199,14 @@ class ProcessLinks:
 
     # --- sums between workers -----------------------------------------------------------------------------------------
 
-    def send_contribution(
-        self, to: PlanWorker, key: SumKey, member: Contributor, contribution: GradientContribution
-    ) -> None:
-        """Send a member's part of a sum to a worker; its tensors may change afterwards, unless it is this worker."""
-        if to == self.me:
-            self._contributions.setdefault(key, {})[member] = contribution
-            return
-        self._send(to, contribution, _pack((_CONTRIBUTION, key, member)))
+    def send_part(self, to: PlanWorker, key: SumKey, part: SumPart, message: SumMessage) -> None:
+        """Send a message of a sum to another worker; its tensors may change afterwards."""
+        self._send(to, message, _pack((_PART, key, part)))
 
-    def contributions(self, key: SumKey) -> Mapping[Contributor, GradientContribution]:
-        """Return the contributions to a sum that arrived since the last call; each is returned once."""
+    def parts(self, key: SumKey) -> Mapping[SumPart, SumMessage]:
+        """Return the messages of a sum that arrived since the last call; each is returned once."""
         self._hear()
-        found = self._contributions.pop(key, {})
-        return {member: one if isinstance(one, GradientContribution) else one.tree() for member, one in found.items()}
+        return {part: arrival.tree() for part, arrival in self._parts.pop(key, {}).items()}
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
@@ -244,7 +239,7 @@ class ProcessLinks:
         for transport in self._transports.values():
             transport.close()
         self._parcels.clear()
-        self._contributions.clear()
+        self._parts.clear()
         self._behind.clear()
         self._links.clear()
         self._doorbell.close()
@@ -281,10 +276,10 @@ class ProcessLinks:
         if kind == _PARCEL:
             tag, weight = facts
             self._file(Tag(*tag), _PackedParcel(arrival, weight))
-        elif kind == _CONTRIBUTION:
-            (what, members, version), member = facts
+        elif kind == _PART:
+            (what, members, version), (member, is_total) = facts
             key = SumKey(what, tuple(Contributor(*one) for one in members), version)
-            self._contributions.setdefault(key, {})[Contributor(*member)] = arrival
+            self._parts.setdefault(key, {})[SumPart(Contributor(*member), is_total)] = arrival
         else:
             self._unreceived[self._link(Tag(*facts[0]))] -= 1
 

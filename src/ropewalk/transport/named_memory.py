@@ -20,11 +20,15 @@ def keep_memory_of_others() -> None:
     """Leave memory that this process and its forked children only attach to, to be destroyed by its creator."""
     make: Any = SharedMemory.__init__
     if "track" in inspect.signature(make).parameters:  # from Python 3.13 on
+        noted = _strike_off_what_is_unlinked()
 
         def make_or_attach(
             self: SharedMemory, name: str | None = None, create: bool = False, size: int = 0, *, track: Any = None
         ) -> None:
-            make(self, name, create, size, track=create if track is None else track)
+            tracked = create if track is None else track
+            make(self, name, create, size, track=tracked)
+            if tracked:
+                noted.add(self.name)
 
     else:
         opening = threading.local()
@@ -40,6 +44,26 @@ def keep_memory_of_others() -> None:
                 opening.attaches = False
 
     SharedMemory.__init__ = make_or_attach
+
+
+def _strike_off_what_is_unlinked() -> set[str]:
+    """Let an object that only attached also tell the helper that it has destroyed what this process made.
+
+    Returns:
+        the names of what the helper was told of, to which the caller adds.
+    """
+    unlink: Any = SharedMemory.unlink
+    noted: set[str] = set()
+
+    def unlink_and_strike_off(self: SharedMemory) -> None:
+        unlink(self)
+        if self.name in noted:
+            noted.discard(self.name)
+            if not getattr(self, "_track"):  # noqa: B009 - otherwise it has told the helper itself
+                resource_tracker.unregister(getattr(self, "_name"), _KIND)  # noqa: B009
+
+    SharedMemory.unlink = unlink_and_strike_off
+    return noted
 
 
 def _note_only_what_is_made(opening: threading.local) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ropewalk import rl
 from ropewalk.rl.environments.vector import environment_spec
-from ropewalk.rl.networks.module_arrays import load_arrays
+from ropewalk.rl.networks.module_arrays import ModuleArrays
 from ropewalk.testing.recall import RecallTask
 
 
@@ -87,7 +87,7 @@ def test_values_of_a_chain_are_learned(name: str) -> None:
     result = rl.Experiment(agent, Chain, SMALL, steps=4_000).run(log="silent")
     assert result.evaluate(10) == (1.0,) * 10
     network = agent.make_network(environment_spec(Chain), SMALL, seed=0).eval()
-    load_arrays(network, result.variables.arrays)
+    ModuleArrays(network).load(result.variables.arrays)
     with torch.no_grad():
         values = network.returns.mean(network(torch.eye(5))).numpy()
     np.testing.assert_allclose(values[:, 1], 0.9 ** np.arange(4, -1, -1), atol=0.1)

@@ -10,7 +10,7 @@ from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.initialisation import seeded
 from ropewalk.rl.networks.lstm import LSTM
 from ropewalk.rl.networks.mlp import MLP
-from ropewalk.rl.networks.module_arrays import arrays_of
+from ropewalk.rl.networks.module_arrays import ModuleArrays
 from ropewalk.rl.networks.torso import TorsoFactory, as_torso
 from ropewalk.rl.networks.value_distributions import CategoricalReturn, QuantileReturn, ReturnKind
 from ropewalk.rl.policies.epsilon_greedy import EpsilonGreedy, numpy_values
@@ -71,7 +71,7 @@ def test_a_share_epsilon_of_the_actions_is_random() -> None:
         return float((act(policy, 30_000) != greedy).mean())
 
     assert share_of_others() == pytest.approx(2 / 3, abs=0.02)  # a third of the random ones are the best by chance
-    policy.load(Variables(1, 0.9, arrays_of(network())))
+    policy.load(Variables(1, 0.9, ModuleArrays(network()).copied()))
     assert share_of_others() == pytest.approx(0.3 * 2 / 3, abs=0.02)
 
 
@@ -111,7 +111,7 @@ def test_loaded_weights_are_acted_with() -> None:
     policy = EpsilonGreedy(network(seed=1), NEVER)
     other = network(seed=2)
     assert best(other, 100).tolist() != act(policy, 100).tolist()
-    policy.load(Variables(1, 0.0, arrays_of(other)))
+    policy.load(Variables(1, 0.0, ModuleArrays(other).copied()))
     assert act(policy, 100).tolist() == best(other, 100).tolist()
 
 

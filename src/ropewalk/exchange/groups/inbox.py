@@ -106,10 +106,10 @@ class Inbox:
         with self._changed:
             while True:
                 self._raise_if_over(epoch)
-                for source in sources:
-                    found = self._packets.pop((epoch, source, number, part), None)
-                    if found:
-                        return _checked(found, tag)
+                keys = [(epoch, source, number, part) for source in sources]
+                if arrived := [key for key in keys if key in self._packets]:
+                    first = min(arrived, key=lambda key: self._packets[key][1])
+                    return _checked(self._packets.pop(first), tag)
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     ranks = tuple(sorted(sources))

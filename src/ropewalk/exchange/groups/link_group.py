@@ -1,19 +1,21 @@
 """`LinkGroup`: collectives over Ropewalk's own links, which are encrypted between hosts and can lose a member.
 
     member 0 ── sends[1](packet) ──▶ inbox of member 1          one-way calls; `deliver` files the packet
-    all-reduce of large buffers: a ring (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009)
+    all-reduce of large buffers: slice k of every buffer goes to member k, which adds it up and sends the sum to all
 
-        reduce-scatter                       all-gather
-        c0 ─▶ 1 ─▶ 2 ─▶ 3   (each adds)      c0 ─▶ 0 ─▶ 1 ─▶ 2      every chunk goes round twice: 2 (M-1)/M of the bytes
+        reduce-scatter                          all-gather
+        member 0  a0 a1 a2 ─▶ a1 to 1, a2 to 2      a0 + b0 + c0 ─▶ 1 and 2
+        member 1  b0 b1 b2 ─▶ b0 to 0, b2 to 2      a1 + b1 + c1 ─▶ 0 and 2      2 (M-1)/M of the bytes, as in a ring
+        member 2  c0 c1 c2 ─▶ c0 to 0, c1 to 1      a2 + b2 + c2 ─▶ 0 and 1
 
-A chunk is summed along the ring in one order and then passed on, so all members hold the same bits. Small buffers are
-sent to every member at once and added in the order of ranks: M - 1 messages, but only one delay.
+All sums are added in the order of ranks, so all members hold the same bits, which are those of one process. Small
+buffers are sent to every member at once: M - 1 messages, but only one delay.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -29,8 +31,7 @@ from ropewalk.exchange.groups.link_emulation import EmulatedPort, LinkEmulation
 from ropewalk.exchange.traffic import MemberTraffic
 
 _SMALL_BYTES = 512
-"""Up to this size in bytes every member receives every buffer. That is one delay instead of 2 (M - 1), which hardly
-matters to a neighbour, and M / 2 times the bytes, which matters on a slow link."""
+"""Up to this size in bytes every member receives every buffer: one delay instead of two, and M / 2 times the bytes."""
 _FACT_BYTES = 8
 
 Send = Callable[[Packet], object]
@@ -85,10 +86,12 @@ class LinkGroup(Group):
             return CompletedWork()
         on_cpu = buffer.device.type == "cpu"
         held = buffer if on_cpu else buffer.cpu()
-        if held.numel() * held.element_size() <= _SMALL_BYTES:
-            self._add_up(held, number, tag)
+        flat = held.view(-1)
+        if flat.nbytes <= _SMALL_BYTES:
+            self._send_to_all(number, 0, tag, _bytes_of(flat).copy())
+            self._add_up(flat, number, tag)
         else:
-            self._ring(held, number, tag)
+            self._add_up_slices(flat, number, tag)
         if not on_cpu:
             buffer.copy_(held)
         return CompletedWork()
@@ -99,22 +102,16 @@ class LinkGroup(Group):
         number = self._next()
         # A copy, because a slow member may not have read it when the next message is made in the same memory.
         payload = np.array(message, dtype=np.uint8) if len(message) else None
-        for step in range(1, self.size):
-            self._send((self.rank + step) % self.size, number, 0, tag, payload, tuple(facts))
+        self._send_to_all(number, 0, tag, payload, tuple(facts))
         found: list[tuple[memoryview, tuple[int, ...]]] = [(message, tuple(facts))] * self.size
-        missing = set(range(self.size)) - {self.rank}
-        while missing:
-            packet = self._take(missing, number, 0, tag)
-            missing.remove(packet.source)
+        for packet in self._take_from_all(number, 0, tag):
             found[packet.source] = (memoryview(b"" if packet.payload is None else packet.payload), packet.facts)
         return found
 
     def broadcast(self, buffer: Tensor, root: int, tag: str) -> None:
         number = self._next()
         if self.rank == root:
-            payload = _bytes_of(buffer.cpu()).copy()
-            for step in range(1, self.size):
-                self._send((root + step) % self.size, number, 0, tag, payload)
+            self._send_to_all(number, 0, tag, _bytes_of(buffer.cpu()).copy())
         else:
             packet = self._take({root}, number, 0, tag)
             buffer.copy_(_tensor_of(packet.payload, buffer.dtype).view(buffer.shape))
@@ -129,40 +126,32 @@ class LinkGroup(Group):
     def close(self) -> None:
         self.abort()
 
-    def _add_up(self, held: Tensor, number: int, tag: str) -> None:
-        payload = _bytes_of(held).copy()
-        for step in range(1, self.size):
-            self._send((self.rank + step) % self.size, number, 0, tag, payload)
-        terms = {self.rank: _tensor_of(payload, held.dtype)}
-        missing = set(range(self.size)) - {self.rank}
-        while missing:
-            packet = self._take(missing, number, 0, tag)
-            missing.remove(packet.source)
-            terms[packet.source] = _tensor_of(packet.payload, held.dtype)
-        flat = held.view(-1)
+    def _add_up_slices(self, flat: Tensor, number: int, tag: str) -> None:
+        slices = flat.tensor_split(self.size)
+        # No copies: a slice is overwritten only by its sum, which its receiver sends when it has read it.
+        for to in self._others:
+            self._send(to, number, 0, tag, _bytes_of(slices[to]))
+        own = slices[self.rank]
+        self._add_up(own, number, tag)
+        # A copy, because the buffer is the caller's after this returns.
+        self._send_to_all(number, 1, tag, _bytes_of(own).copy())
+        for packet in self._take_from_all(number, 1, tag):
+            slices[packet.source].copy_(_tensor_of(packet.payload, flat.dtype))
+
+    def _add_up(self, flat: Tensor, number: int, tag: str) -> None:
+        """Add to a tensor, in the order of ranks, those that the others have sent to this member."""
+        terms = {
+            packet.source: _tensor_of(packet.payload, flat.dtype) for packet in self._take_from_all(number, 0, tag)
+        }
+        terms[self.rank] = flat.clone()
         flat.copy_(terms[0])
         for rank in range(1, self.size):
             flat.add_(terms[rank])
 
-    def _ring(self, held: Tensor, number: int, tag: str) -> None:
-        chunks = list(torch.tensor_split(held.view(-1), self.size))
-        following, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-        steps = self.size - 1
-        for part in range(2 * steps):
-            adds = part < steps
-            # After `steps` parts this member holds the whole sum of chunk rank + 1.
-            at = (self.rank - part) % self.size if adds else (self.rank + 1 - (part - steps)) % self.size
-            # While sums travel, a chunk is overwritten only by its successor that comes back, so the next member has
-            # read it. When sums are passed on, no answer comes back, and the buffer is the caller's after this returns:
-            # a copy.
-            payload = _bytes_of(chunks[at])
-            self._send(following, number, part, tag, payload if adds else payload.copy())
-            arrived = _tensor_of(self._take({before}, number, part, tag).payload, held.dtype)
-            into = chunks[(at - 1) % self.size]
-            if adds:
-                into.add_(arrived)
-            else:
-                into.copy_(arrived)
+    @property
+    def _others(self) -> list[int]:
+        """The ranks of the others; each member begins with the next one, so that not all send to one at once."""
+        return [(self.rank + step) % self.size for step in range(1, self.size)]
 
     def _next(self) -> int:
         self._inbox.check(self.epoch)
@@ -181,6 +170,20 @@ class LinkGroup(Group):
             self.lose(to)
             self._inbox.check(self.epoch)
         self.traffic.add(tag, sent=size_bytes, headers_sent=header_bytes)
+
+    def _send_to_all(
+        self, number: int, part: int, tag: str, payload: NDArray[np.uint8] | None, facts: tuple[int, ...] = ()
+    ) -> None:
+        for to in self._others:
+            self._send(to, number, part, tag, payload, facts)
+
+    def _take_from_all(self, number: int, part: int, tag: str) -> Iterator[Packet]:
+        """Yield the packets of all others, as they arrive."""
+        missing = set(self._others)
+        while missing:
+            packet = self._take(missing, number, part, tag)
+            missing.remove(packet.source)
+            yield packet
 
     def _take(self, sources: set[int], number: int, part: int, tag: str) -> Packet:
         packet, arrived_at = cast(

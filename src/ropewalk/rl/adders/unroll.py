@@ -6,6 +6,7 @@ import numpy as np
 
 from ropewalk.rl.adders.stream_adder import Added, StreamAdder
 from ropewalk.rl.blocks import Block
+from ropewalk.rl.replay.bundles import bundled, can_be_bundled
 from ropewalk.rl.replay.insertion import NewItems, RowsOf
 
 
@@ -17,17 +18,22 @@ class UnrollAdder(StreamAdder):
 
     Args:
         table: name of the table of the items.
+        bundles: store the columns of a block as one, of which batches have the parts: that takes a fraction of the time
+            for small blocks. Each column that the table's signature has needs rows of its own.
     """
 
-    def __init__(self, table: str = "replay") -> None:
+    def __init__(self, table: str = "replay", *, bundles: bool = False) -> None:
         super().__init__()
-        self._table = table
+        self._table, self._bundles = table, bundles
 
     def _begin(self, block: Block) -> None:
         del block
 
     def _add(self, block: Block) -> Added:
         row = np.array([self._sequence], np.int64)
+        if self._bundles and can_be_bundled(block.columns):
+            named = NewItems({"block": RowsOf("block", row)})
+            return Added({"block": bundled(block.columns)}, {self._table: named})
         items = NewItems({name: RowsOf(name, row) for name in block.columns})
         return Added({name: array[None] for name, array in block.columns.items()}, {self._table: items})
 

@@ -28,7 +28,7 @@ from ropewalk.rl.learners.transitions import as_tensor, observation_tensor
 from ropewalk.rl.losses import cloning
 from ropewalk.rl.networks.distributions import ActionDistribution, for_spec
 from ropewalk.rl.networks.initialisation import seeded
-from ropewalk.rl.networks.module_arrays import arrays_of
+from ropewalk.rl.networks.module_arrays import ModuleArrays
 from ropewalk.rl.policies.action_scaling import ActionScaling
 from ropewalk.rl.policies.deterministic import DeterministicPolicy
 from ropewalk.rl.policies.distribution_policy import DistributionPolicy
@@ -132,6 +132,7 @@ class BCLearner(Learner):
                 self._distribution = for_spec(spec.action)
                 actor = make_actor(network, spec, self._distribution.size, "BC")
         self.actor: nn.Module = actor.to(self._device)
+        self._published = ModuleArrays(self.actor)
         self._step = settings.gradient_step(self.actor)
 
     def update(self, batch: Batch, progress: float) -> Update:
@@ -155,7 +156,7 @@ class BCLearner(Learner):
 
     def variables(self) -> dict[str, Array]:
         """Return copies of the weights."""
-        return arrays_of(self.actor)
+        return self._published.copied()
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the weights, the optimizer's state, and the number of updates."""

@@ -137,7 +137,7 @@ class OnPolicyAgent(Agent):
     def make_adder(self, spec: EnvironmentSpec) -> Adder:
         """See `Agent`."""
         del spec
-        return UnrollAdder(self.table)
+        return UnrollAdder(self.table, bundles=True)
 
     def learner_settings(self, max_policy_lag: int | None = None) -> OnPolicySettings:
         """Return the settings that all learners of blocks have."""

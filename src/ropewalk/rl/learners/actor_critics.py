@@ -19,7 +19,7 @@ from ropewalk.rl.learners.targets import target_of
 from ropewalk.rl.learners.transitions import Transitions, transitions_of
 from ropewalk.rl.losses.priorities import staleness_weights
 from ropewalk.rl.networks.critics import Critics
-from ropewalk.rl.networks.module_arrays import arrays_of
+from ropewalk.rl.networks.module_arrays import ModuleArrays
 from ropewalk.rl.policies.action_scaling import ActionScaling
 from ropewalk.rl.policies.canonical_policy import NUM_UPDATES
 from ropewalk.rl.replay.batch import Batch, SampleInfo
@@ -61,6 +61,7 @@ class ActorCriticsLearner(Learner):
     ) -> None:
         self.device: torch.device = torch.device(device)
         self.actor: nn.Module = actor.to(self.device)
+        self._published = ModuleArrays(self.actor)
         self.critics: Critics = critics.to(self.device)
         self.fixed_critics: Critics = _view_of(self.critics)
         self.target_critics: Critics = target_of(self.critics)
@@ -102,7 +103,7 @@ class ActorCriticsLearner(Learner):
 
     def variables(self) -> dict[str, Array]:
         """Return copies of the weights of the actor, and the number of updates: policies explore until the first."""
-        return {**arrays_of(self.actor), NUM_UPDATES: np.array(self.num_updates)}
+        return {**self._published.copied(), NUM_UPDATES: np.array(self.num_updates)}
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights, optimizers, the generator of noise, and the number of updates; copies."""

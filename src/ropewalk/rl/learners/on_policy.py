@@ -31,7 +31,7 @@ from ropewalk.rl.losses.actor_critic import ActorCriticLoss
 from ropewalk.rl.losses.ppo import explained_variance
 from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
-from ropewalk.rl.networks.module_arrays import arrays_of
+from ropewalk.rl.networks.module_arrays import ModuleArrays
 from ropewalk.rl.networks.normalisation import NormalisedTorso, observe
 from ropewalk.rl.replay.batch import Batch, SampleInfo
 from ropewalk.rl.variables import lag_metrics, version_lags
@@ -68,6 +68,7 @@ class OnPolicyLearner(Learner):
 
     def __init__(self, model: ActorCritic, distribution: ActionDistribution, settings: OnPolicySettings) -> None:
         self.model: ActorCritic = model
+        self._published = ModuleArrays(self.model)
         self.distribution: ActionDistribution = distribution
         self._settings = settings
         self._device = next(model.parameters()).device
@@ -164,7 +165,7 @@ class OnPolicyLearner(Learner):
 
     def variables(self) -> dict[str, Array]:
         """See `Learner`."""
-        return arrays_of(self.model)
+        return self._published.copied()
 
     def state_dict(self) -> dict[str, Any]:
         """See `Learner`."""

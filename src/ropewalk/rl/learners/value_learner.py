@@ -27,7 +27,7 @@ from ropewalk.rl.learners.targets import TargetRule, target_of
 from ropewalk.rl.learners.transitions import as_tensor, observation_tensor
 from ropewalk.rl.losses.priorities import importance_weights, staleness_weights
 from ropewalk.rl.networks.action_values import ActionValueNetwork
-from ropewalk.rl.networks.module_arrays import arrays_of
+from ropewalk.rl.networks.module_arrays import ModuleArrays
 from ropewalk.rl.networks.noisy import NoisyLinear, draw_noise
 from ropewalk.rl.networks.torso import ObservationTensor
 from ropewalk.rl.replay.batch import Batch, SampleInfo
@@ -82,6 +82,7 @@ class ValueLearner(Learner):
         staleness_exponent: float = 0.0,
     ) -> None:
         self.network: ActionValueNetwork = network
+        self._published = ModuleArrays(self.network)
         self.target_network: ActionValueNetwork = target_of(network)
         self.num_updates: int = 0
         self._step, self._target, self._beta, self._seed = step, target, beta, seed
@@ -139,7 +140,7 @@ class ValueLearner(Learner):
 
     def variables(self) -> dict[str, Array]:
         """Return copies of the network's weights by name."""
-        return arrays_of(self.network)
+        return self._published.copied()
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of both networks, the optimizer's state, and the counts."""

@@ -1,38 +1,52 @@
-"""The weights of a torch module as named numpy arrays, which is how they are published and loaded."""
+"""`ModuleArrays`: the weights of a torch module as named numpy arrays, which is how they are published and loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 from torch import nn
 
 from ropewalk.rl.environments.spec import Array
 
 
-def arrays_of(module: nn.Module) -> dict[str, Array]:
-    """Return copies of the module's parameters and buffers by name."""
-    return {name: np.array(tensor.cpu().numpy()) for name, tensor in module.state_dict().items()}
+class ModuleArrays:
+    """Reads and sets a module's parameters and buffers, whose memory it looks up once: to list them takes most of it.
 
+    It follows what changes in place, as optimizers and `load_state_dict` do it. It does not follow a module that is
+    moved to another device or dtype.
 
-@torch.no_grad()
-def load_arrays(module: nn.Module, arrays: Mapping[str, Array]) -> None:
-    """Set the module's parameters and buffers, in place; names and shapes have to be those of `arrays_of`.
-
-    Raises:
-        ValueError: names differ; the message has those that are missing and those that are too many.
+    Args:
+        module: whose weights they are.
     """
-    tensors = module.state_dict()
-    if tensors.keys() != arrays.keys():
-        missing, extra = sorted(tensors.keys() - arrays.keys()), sorted(arrays.keys() - tensors.keys())
-        raise ValueError(
-            f"the arrays are not those of this {type(module).__name__}: missing {missing}, too many {extra}; "
-            "the policy's network has to be made by the same settings as the learner's"
-        )
-    for name, tensor in tensors.items():
-        # Not torch.from_numpy: published arrays may be read-only, which it warns of.
-        tensor.copy_(torch.tensor(arrays[name]))
+
+    def __init__(self, module: nn.Module) -> None:
+        self._of = type(module).__name__
+        self._tensors = dict(module.state_dict())
+        self._arrays = {name: tensor.numpy() for name, tensor in self._tensors.items() if tensor.device.type == "cpu"}
+
+    def copied(self) -> dict[str, Array]:
+        """Return copies by name."""
+        return {
+            name: self._arrays[name].copy() if name in self._arrays else tensor.cpu().numpy()
+            for name, tensor in self._tensors.items()
+        }
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Set them, on the CPU; names and shapes have to be those of `copied`.
+
+        Raises:
+            ValueError: names differ; the message has those that are missing and those that are too many.
+        """
+        own = self._arrays
+        if own.keys() != arrays.keys():
+            missing, extra = sorted(own.keys() - arrays.keys()), sorted(arrays.keys() - own.keys())
+            raise ValueError(
+                f"the arrays are not those of this {self._of}: missing {missing}, too many {extra}; "
+                "the policy's network has to be made by the same settings as the learner's"
+            )
+        for name, array in own.items():
+            np.copyto(array, arrays[name])
 
 
-__all__ = ["arrays_of", "load_arrays"]
+__all__ = ["ModuleArrays"]

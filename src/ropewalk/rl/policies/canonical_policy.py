@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ropewalk.rl.environments.spec import Array, Observation
-from ropewalk.rl.networks.module_arrays import load_arrays
+from ropewalk.rl.networks.module_arrays import ModuleArrays
 from ropewalk.rl.policies.action_scaling import ActionScaling
 from ropewalk.rl.policies.memoryless_forward import memoryless_forward
 from ropewalk.rl.policies.policy import ActionChoice, Policy
@@ -36,6 +36,7 @@ class CanonicalPolicy(Policy):
 
     def __init__(self, actor: nn.Module, scaling: ActionScaling) -> None:
         self._actor = actor.eval().requires_grad_(False)
+        self._weights = ModuleArrays(self._actor)
         self._scaling = scaling
         self._forward = memoryless_forward(actor)
         self._is_updated = True
@@ -70,7 +71,7 @@ class CanonicalPolicy(Policy):
         """Act with these weights from now on."""
         arrays = dict(variables.arrays)
         self._is_updated = NUM_UPDATES not in arrays or int(arrays.pop(NUM_UPDATES)) > 0
-        load_arrays(self._actor, arrays)
+        self._weights.load(arrays)
 
 
 __all__ = ["NUM_UPDATES", "CanonicalPolicy"]

@@ -10,7 +10,7 @@ from torch import nn
 
 from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.networks.distributions import ActionDistribution
-from ropewalk.rl.networks.module_arrays import load_arrays
+from ropewalk.rl.networks.module_arrays import ModuleArrays
 from ropewalk.rl.policies.memoryless_forward import memoryless_forward
 from ropewalk.rl.policies.policy import ActionChoice, Policy
 from ropewalk.rl.variables import Variables
@@ -26,6 +26,7 @@ class DistributionPolicy(Policy):
 
     def __init__(self, actor: nn.Module, distribution: ActionDistribution) -> None:
         self._actor = actor.eval().requires_grad_(False)
+        self._weights = ModuleArrays(self._actor)
         self._distribution = distribution
         self._forward = memoryless_forward(actor)
 
@@ -48,7 +49,7 @@ class DistributionPolicy(Policy):
 
     def load(self, variables: Variables) -> None:
         """Act with these weights from now on."""
-        load_arrays(self._actor, variables.arrays)
+        self._weights.load(variables.arrays)
 
 
 __all__ = ["DistributionPolicy"]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.networks.action_values import ActionValueNetwork
-from ropewalk.rl.networks.module_arrays import load_arrays
+from ropewalk.rl.networks.module_arrays import ModuleArrays
 from ropewalk.rl.networks.noisy import NoisyLinear, draw_noise
 from ropewalk.rl.policies.exploration import Exploration, JoinedExploration
 from ropewalk.rl.policies.numpy_forward import numpy_forward
@@ -44,6 +44,7 @@ class EpsilonGreedy(Policy):
         self, network: ActionValueNetwork, exploration: Exploration, *, evaluation_epsilon: float = 0.0
     ) -> None:
         self._network = network.requires_grad_(requires_grad=False).eval()
+        self._weights = ModuleArrays(self._network)
         self._noisy = [layer for layer in network.modules() if isinstance(layer, NoisyLinear)]
         self._exploration = exploration
         self._evaluation_epsilon = evaluation_epsilon
@@ -82,7 +83,7 @@ class EpsilonGreedy(Policy):
 
     def load(self, variables: Variables) -> None:
         """Act with these weights, and with the epsilons of their progress."""
-        load_arrays(self._network, variables.arrays)
+        self._weights.load(variables.arrays)
         self._progress = variables.progress
 
     @property

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
-from ropewalk.rl.networks.module_arrays import load_arrays
+from ropewalk.rl.networks.module_arrays import ModuleArrays
 from ropewalk.rl.policies.numpy_forward import numpy_forward
 from ropewalk.rl.policies.policy import ActionChoice, Policy
 from ropewalk.rl.variables import Variables
@@ -31,6 +31,7 @@ class StochasticPolicy(Policy):
 
     def __init__(self, model: ActorCritic, distribution: ActionDistribution) -> None:
         self._model = model.eval().requires_grad_(False)
+        self._weights = ModuleArrays(self._model)
         self._distribution = distribution
         self._forward = numpy_forward(nn.Sequential(model.torso, model.policy))
         self._keeps_values = any(name.startswith("value.") for name in model.initial_state(1))
@@ -78,7 +79,7 @@ class StochasticPolicy(Policy):
 
     def load(self, variables: Variables) -> None:
         """See `Policy`."""
-        load_arrays(self._model, variables.arrays)
+        self._weights.load(variables.arrays)
 
 
 def _one_step(array: Array) -> Tensor:

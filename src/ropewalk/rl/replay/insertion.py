@@ -10,13 +10,16 @@ freed when no item refers to them and their stream does not need them any more.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array
+from ropewalk.rl.replay.bundles import packed, unbundled, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,9 @@ class RowsOf:
 
     column: str
     rows: NDArray[np.int64]
+
+    def __reduce__(self) -> Any:
+        return RowsOf, (self.column, self.rows)  # dataclasses with slots are pickled by Python code, field by field
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,9 @@ class NewItems:
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())).rows)
+
+    def __reduce__(self) -> Any:
+        return NewItems, (self.columns, self.priorities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,5 +81,33 @@ class Insertion:
     version: int = 0
     steps: int = 0
 
+    def __reduce__(self) -> Any:
+        rows = {name: packed(array) for name, array in self.rows.items()}
+        return _insertion, (self.run_id, self.sequence, rows, self.items, self.keep, self.version, self.steps)
 
-__all__ = ["Insertion", "NewItems", "RowsOf"]
+
+def _insertion(run_id: str, sequence: int, rows: Mapping[str, Any], *others: Any) -> Insertion:
+    return Insertion(run_id, sequence, {name: unpacked(each) for name, each in rows.items()}, *others)
+
+
+def separated(insertion: Insertion) -> Insertion:
+    """Return an insertion whose bundles are columns of their own, as tables from older checkpoints have them."""
+    fields = {name: array.dtype.names for name, array in insertion.rows.items() if array.dtype.names is not None}
+    if not fields:
+        return insertion
+
+    def apart(items: NewItems) -> NewItems:
+        columns: dict[str, RowsOf] = {}
+        for name, rows in items.columns.items():
+            each = {field: RowsOf(field, rows.rows) for field in fields.get(rows.column, ())}
+            columns |= each or {name: rows}
+        return NewItems(columns, items.priorities)
+
+    return dataclasses.replace(
+        insertion,
+        rows=unbundled(insertion.rows),
+        items={table: apart(items) for table, items in insertion.items.items()},
+    )
+
+
+__all__ = ["Insertion", "NewItems", "RowsOf", "separated"]

@@ -10,6 +10,7 @@ import numpy as np
 
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.batch import Batch, SampleInfo
+from ropewalk.rl.replay.bundles import unbundled
 from ropewalk.rl.replay.growth import grown
 from ropewalk.rl.replay.insertion import NewItems
 from ropewalk.rl.replay.item_columns import Allocate, ItemColumn
@@ -107,6 +108,13 @@ class ItemTable:
         """Size of the rows of the items; a row that several of them have counts once."""
         return sum(uses.num_rows * self._store.columns[name].row_bytes for name, uses in self._uses.items())
 
+    @property
+    def has_other_columns(self) -> bool:
+        """Whether its items have columns that are no bundles: of an older checkpoint, or as its signature says."""
+        return self.settings.signature is not None or any(
+            self._store.columns[column.stored].dtype.names is None for column in self._columns.values()
+        )
+
     def check_columns(self, items: NewItems) -> None:
         """Check that new items have the columns of those before them.
 
@@ -181,7 +189,7 @@ class ItemTable:
         )
         self.counts.samples += num
         self._free(finished)
-        return Batch(columns, info)
+        return Batch(unbundled(columns), info)
 
     def keys(self) -> Keys:
         """Return the keys of all items, in the order in which they were inserted."""

@@ -67,7 +67,7 @@ class BatchLender:
             return batch
         memory = _Memory(lent[0])
         batch = tables.sample(table, num, memory.allocate)
-        if memory.is_too_small:
+        if memory.is_too_small or len(memory.places) != len(batch.columns):  # arrays of bundles lie in one place
             columns = {name: array.copy() for name, array in batch.columns.items()}
             self._lender.take_back(lent[1], pid)
             self._item_bytes[table] = _size(columns) / num

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array
+from ropewalk.rl.replay.bundles import raw
 
 Slots = NDArray[np.int64]
 
@@ -33,7 +34,8 @@ class Slab:
         self.dtype = dtype
         self.row_bytes = math.prod(shape) * dtype.itemsize
         self._map: mmap.mmap | None = None
-        self._rows = np.empty((0, *shape), dtype)
+        self._raw = raw(dtype)
+        self._rows = np.empty((0, *shape), self._raw)
 
     @property
     def capacity(self) -> int:
@@ -52,7 +54,7 @@ class Slab:
         size = max(capacity * self.row_bytes, mmap.PAGESIZE)
         old = self.capacity
         # An array on the mapping forbids to resize it.
-        self._rows = np.empty((0, *self.shape), self.dtype)
+        self._rows = np.empty((0, *self.shape), self._raw)
         try:
             if self._map is None:
                 self._map = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -66,16 +68,16 @@ class Slab:
             ) from error
         finally:
             if self._map is not None:
-                self._rows = np.ndarray((old, *self.shape), self.dtype, self._map)
+                self._rows = np.ndarray((old, *self.shape), self._raw, self._map)
 
     def write(self, slots: Slots, rows: Array) -> None:
         """Copy rows to their slots."""
-        self._rows[slots] = rows
+        self._rows[slots] = rows if self._raw is self.dtype else rows.view(self._raw)
 
     def read(self, slots: Slots, out: Array) -> None:
         """Copy the rows of `slots`, of any shape, to `out`, shape (*slots.shape, *row shape), contiguous."""
         # With the mode "raise" numpy would gather into a buffer first.
-        self._rows.take(slots, 0, out, "clip")
+        self._rows.take(slots, 0, out if self._raw is self.dtype else out.view(self._raw), "clip")
 
     def forget(self, first: int, last: int) -> None:
         """Give the memory of rows `first` to `last`, without `last`, back to the system, in whole pages."""

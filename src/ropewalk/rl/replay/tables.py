@@ -15,7 +15,7 @@ from ropewalk.near_names import instead_of
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.checking import check_items, check_priorities, check_signature
-from ropewalk.rl.replay.insertion import Insertion, NewItems
+from ropewalk.rl.replay.insertion import Insertion, NewItems, separated
 from ropewalk.rl.replay.item_columns import Allocate
 from ropewalk.rl.replay.items import FoundItems, ItemTable, part_of
 from ropewalk.rl.replay.limiters.deadlock import LimitedTable, explain_deadlock
@@ -81,6 +81,8 @@ class ReplayTables:
         """
         if not self._streams.is_new(insertion.run_id, insertion.sequence):
             return False
+        if any(self._table(name).has_other_columns for name in insertion.items):
+            insertion = separated(insertion)
         self._check(insertion)
         self._store.reserve(insertion.rows)
         for name, items in insertion.items.items():
