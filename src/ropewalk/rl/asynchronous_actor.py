@@ -39,6 +39,10 @@ _PAUSE_S = 0.5
 """Seconds between questions whether a learner that has ended still has: it may die, and go on from before its end."""
 _IN_FLIGHT = 2
 """Deliveries of a group that it does not wait for, if it gets no weights with the answers."""
+_LONG_SHARE = 0.25
+"""Share of the time of a block from which on the answer to it takes long."""
+_BLOCKS_AHEAD = 32
+"""Blocks after a long answer that are collected while the block before is answered."""
 GROUPS_OF_REMOTE_ACTOR = 4
 """Groups of environments of an actor that asks an inference server for actions.
 
@@ -137,7 +141,7 @@ class _Acting(Protocol):
 
 
 class _OwnPolicy:
-    """A policy in this process. The answer to each block brings the learner's newest weights for the next one."""
+    """A policy in this process. The answer to each block brings the learner's newest weights."""
 
     def __init__(self, learner: AsyncLearner, assembly: Assembly, spec: EnvironmentSpec, group: int) -> None:
         self._learner = learner
@@ -147,7 +151,7 @@ class _OwnPolicy:
 
     def begin(self, group: int, life: int) -> Policy:
         del group, life
-        newest = self._learner.newest_variables(self._variables.version if self._variables else -1)
+        newest = self._learner.newest_variables(self.version)
         self._variables = newest or self._variables
         self._loaded = None
         return self._policy
@@ -164,9 +168,13 @@ class _OwnPolicy:
     def choose(self, requests: Sequence[ActionRequest]) -> Sequence[ActionChoice]:
         return [request.chosen() for request in requests]
 
-    def exchange(self, learner: AsyncLearner, delivery: Delivery) -> bool:
-        """Deliver a block, and keep the weights that come with the answer; returns whether more is wanted."""
-        answer = learner.deliver(delivery, self._variables.version if self._variables else -1)
+    @property
+    def version(self) -> int:
+        """The version of its weights; -1 before it has any."""
+        return self._variables.version if self._variables else -1
+
+    def take(self, answer: bool | Variables) -> bool:
+        """Keep the weights that came with the answer to a block, if any; returns whether more blocks are wanted."""
         if isinstance(answer, bool):
             return answer
         self._variables = answer
@@ -197,24 +205,52 @@ class _CentralPolicy:
 
 
 class _AnsweredStream:
-    """Waits for the answer to each block: one call then takes the block and brings weights.
+    """One call takes each block, and brings the weights for a later one.
 
-    While replay has no room the actor waits, as it could only collect what is learned from later.
+    It waits for the answer, which takes a tenth of the time of a small block and costs less than a future. Where
+    answers take long, because blocks are large, the network is slow or replay has no room, it collects the next block
+    meanwhile, and tries now and then whether they still do.
     """
 
     def __init__(self, learner: AsyncLearner, policy: _OwnPolicy) -> None:
         self._learner, self._policy = learner, policy
+        self._under_way: Future[bool | Variables] | None = None
+        self._num_ahead = 0
+        """The number of further blocks whose answers it does not wait for."""
         self._waited_s = 0.0
+        self._since = time.perf_counter()
 
     def deliver(self, insertion: Insertion, episodes: tuple[EpisodeEnd, ...], seconds: Mapping[str, float]) -> bool:
+        collected_s = time.perf_counter() - self._since
+        if not self._take_answer():
+            return False
         delivery = Delivery(insertion, insertion.sequence, episodes, {**seconds, "wait": self._waited_s})
-        began = time.perf_counter()
-        wants_more = self._policy.exchange(self._learner, delivery)
-        self._waited_s = time.perf_counter() - began
+        if self._num_ahead:
+            self._num_ahead -= 1
+            self._under_way = self._learner.deliver.future(delivery, self._policy.version)  # type: ignore[attr-defined]
+            self._waited_s = 0.0
+            wants_more = True
+        else:
+            began = time.perf_counter()
+            wants_more = self._policy.take(self._learner.deliver(delivery, self._policy.version))
+            self._waited_s = time.perf_counter() - began
+            if self._waited_s > _LONG_SHARE * collected_s:
+                self._num_ahead = _BLOCKS_AHEAD
+        self._since = time.perf_counter()
         return wants_more
 
     def settle(self) -> None:
-        pass
+        self._take_answer()
+
+    def _take_answer(self) -> bool:
+        """Wait for the answer that is under way; returns whether more blocks are wanted."""
+        if self._under_way is None:
+            return True
+        began = time.perf_counter()
+        answer = self._under_way.result()
+        self._waited_s += time.perf_counter() - began
+        self._under_way = None
+        return self._policy.take(answer)
 
 
 class _StreamAhead:
