@@ -1,13 +1,14 @@
-"""Which engine is meant when nobody names one."""
+"""Which engine is meant when nobody names one, and how paths and variables travel."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from ropewalk import settings
-from ropewalk.surroundings import engine_here
+from ropewalk.surroundings import as_sent, engine_here, sendable
 
 
 @pytest.fixture
@@ -58,3 +59,14 @@ def test_an_engine_that_is_named_wins_over_the_surroundings(tools: dict[str, str
     assert settings.load({}, {**inside, "ROPEWALK_ENGINE": "docker"}, []).engine == "docker"
     named = settings.load({"engine": "local"}, inside, [])
     assert (named.origin("engine"), named.lease_s) == ("argument engine", 30.0)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"/home/ada", "/home/\u00e4".encode(), b"/home/\xe4", b"\xe4\xff\x80 and \xc3\xa4"]
+)
+def test_what_the_kernel_has_as_bytes_can_be_sent(raw: bytes) -> None:
+    text = os.fsdecode(raw)
+    sent = sendable(text)
+    sent.encode()
+    assert as_sent(sent) == text
+    assert (sent == text) == (raw.decode(errors="ignore").encode() == raw), "text that can be sent stays as it is"

@@ -42,7 +42,7 @@ def caught(call: Callable[[], object]) -> Exception:
 
 
 def without_marks(text: str) -> list[str]:
-    """The lines of a traceback but for those that mark a part of the line above, which Python 3.13 adds to each call."""
+    """The lines of a traceback without those that mark a part of a line, which Python 3.13 adds to each call."""
     return [line for line in text.splitlines() if line.strip(" ~^") or not line]
 
 

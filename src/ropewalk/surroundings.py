@@ -57,6 +57,24 @@ def working_folder() -> str:
     return current_folder() or "/"
 
 
+def sendable(text: str) -> str:
+    """Return a path, argument or variable of this process in a form that messages can carry.
+
+    Those are bytes to the kernel. Python shows bytes that are no UTF-8, such as a folder named in Latin-1, by
+    characters that UTF-8 lacks. A NUL, which none of them can contain, marks a text that stands for such bytes.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "\0" + os.fsencode(text).decode("latin-1")
+    return text
+
+
+def as_sent(text: str) -> str:
+    """Return the text from which `sendable` made this one."""
+    return os.fsdecode(text[1:].encode("latin-1")) if text.startswith("\0") else text
+
+
 def import_path() -> tuple[str, ...]:
     """Return `sys.path` with the current folder by its name, or without it if it was removed."""
     here = current_folder()

@@ -576,6 +576,37 @@ def test_what_workers_print_appears_with_their_names_and_is_kept_in_files(tmp_pa
     ]
 
 
+NOT_UTF8 = """
+    def seen():
+        import neighbour
+        return os.environ.get("ODD"), os.getcwd(), __file__, sys.argv[0], neighbour.WORD
+
+    def tell(queue):
+        queue.put(seen())
+
+    sys.path.append(os.getcwd())
+    expected = os.environ.get("ODD"), os.getcwd(), __file__, sys.argv[0], "next door"
+    with ropewalk.Pool(1) as pool:
+        assert pool.apply(seen) == expected, pool.apply(seen)
+    queue = ropewalk.Queue()
+    process = ropewalk.Process(target=tell, args=(queue,))
+    process.start()
+    assert queue.get(timeout=60) == expected
+    process.join()
+    print("the same")
+"""
+
+
+def test_folders_and_variables_need_not_be_utf8(tmp_path: Path) -> None:
+    # No agent stayed up, and a `Process` was waited for without end: no message could carry the Latin-1 of old systems.
+    folder = tmp_path / os.fsdecode(b"l\xe4uft")
+    folder.mkdir()
+    (folder / "neighbour.py").write_text("WORD = 'next door'")
+    with launcher(NOT_UTF8, folder, ODD=os.fsdecode(b"M\xfcller")) as script:
+        code, out, errors = script.end()
+    assert (code, out) == (0, "the same\n"), errors
+
+
 def test_a_folder_for_output_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     # Nothing was kept, and nothing was said: the output was looked for after the run.
     (tmp_path / "file").touch()

@@ -90,7 +90,7 @@ from ropewalk.processes.process_watch import LIMIT_CHECK_S, SAMPLE_S, ProcessWat
 from ropewalk.processes.record_forwarder import RecordForwarder
 from ropewalk.processes.rights import TO_AGENT, may_say
 from ropewalk.processes.service_questions import ServiceQuestions
-from ropewalk.surroundings import DOOR_VARIABLE
+from ropewalk.surroundings import DOOR_VARIABLE, sendable
 from ropewalk.transport import kernel
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
@@ -233,7 +233,9 @@ class HostAgent:
         meeting = self._meeting
         up = AgentUp(os.getpid(), self._host, str(self._listener.address), usable_cpus())
         if self._boot.launcher_pid:
-            up = msgspec.structs.replace(up, environment=snapshot())
+            up = msgspec.structs.replace(
+                up, environment={sendable(name): sendable(value) for name, value in snapshot().items()}
+            )
         if meeting:
             meeting.launcher = launcher
             blobs = self._exchange.open(meeting.ip)

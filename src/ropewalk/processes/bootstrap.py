@@ -32,6 +32,7 @@ from ropewalk.processes.memory_limit import limit_this_process
 from ropewalk.processes.messages import ForkRequest, StartProcess
 from ropewalk.processes.page import TaskPage
 from ropewalk.processes.relay_client import detour_through
+from ropewalk.surroundings import as_sent
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.barriers import join_barriers
 from ropewalk.transport.credentials import Credentials
@@ -152,8 +153,8 @@ def _arrange(request: ForkRequest, fds: list[int]) -> None:
     _set_environment(start)
     injection.load(start.name)
     with contextlib.suppress(OSError):
-        os.chdir(start.folder)
-    sys.path[:] = start.path
+        os.chdir(as_sent(start.folder))
+    sys.path[:] = map(as_sent, start.path)
     if start.cpu_numbers:
         os.sched_setaffinity(0, start.cpu_numbers)
     if start.bounded and start.memory_bytes:
@@ -166,7 +167,7 @@ def _arrange(request: ForkRequest, fds: list[int]) -> None:
 
 def _set_environment(start: StartProcess) -> None:
     global default_threads
-    asked = environment.changed(inherited, start.changes) | start.environment
+    asked = environment.changed(inherited, environment.changes_as_sent(start.changes)) | start.environment
     default_threads = blas_threads_environment(start.cpus, asked) if start.limits_threads else {}
     environment.become(default_threads | asked | {"ROPEWALK_PROCESS": start.name})
     torch: Any = sys.modules.get("torch")

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from ropewalk.surroundings import as_sent, sendable
 
 Change = str | None | tuple[str, str]
 """The change of a variable: a new value, None (it is removed), or a list of folders with further ones before and after.
@@ -97,6 +99,22 @@ def changed(environment: Mapping[str, str], changes: Mapping[str, Change]) -> di
     return result
 
 
+def sendable_changes(changes: Mapping[str, Change]) -> dict[str, Change]:
+    """Return changes in a form that messages can carry: see `surroundings.sendable`."""
+    return {sendable(name): _each(sendable, change) for name, change in changes.items()}
+
+
+def changes_as_sent(changes: Mapping[str, Change]) -> dict[str, Change]:
+    """Return the changes from which `sendable_changes` made these."""
+    return {as_sent(name): _each(as_sent, change) for name, change in changes.items()}
+
+
+def _each(turn: Callable[[str], str], change: Change) -> Change:
+    if change is None or isinstance(change, str):
+        return None if change is None else turn(change)
+    return turn(change[0]), turn(change[1])
+
+
 def become(environment: Mapping[str, str]) -> None:
     """Set exactly these variables, and no others, in this process."""
     zone = os.environ.get("TZ")
@@ -107,4 +125,14 @@ def become(environment: Mapping[str, str]) -> None:
         time.tzset()
 
 
-__all__ = ["Change", "at_beginning", "become", "changed", "changes_elsewhere", "changes_here", "snapshot"]
+__all__ = [
+    "Change",
+    "at_beginning",
+    "become",
+    "changed",
+    "changes_as_sent",
+    "changes_elsewhere",
+    "changes_here",
+    "sendable_changes",
+    "snapshot",
+]

@@ -32,6 +32,7 @@ from ropewalk.processes.sizing import Share, described, fits, shares, shares_of_
 from ropewalk.settings import Settings
 from ropewalk.supervision.liveness import Lease, Liveness
 from ropewalk.supervision.restart import GiveUp, RestartBudget, StartAgain
+from ropewalk.surroundings import as_sent
 from ropewalk.transport.address import TlsAddress, parse_address
 from ropewalk.transport.credentials import AllowList
 from ropewalk.transport.joining import Socket
@@ -373,8 +374,8 @@ class Fleet:
             if agent.pid:
                 return  # an agent reports that once
             agent.pid, agent.host, agent.ip = message.pid, escaped(message.host[:_MAX_HOST_NAME]), message.ip
-            if self._here:  # another host would be told all variables of this one
-                agent.environment = message.environment
+            if self._here and message.environment is not None:  # another host would be told all variables of this one
+                agent.environment = {as_sent(name): as_sent(value) for name, value in message.environment.items()}
             agent.blob_address = message.blobs if _is_of(agent, message.blobs) else ""
             agent.idle_since = self._last_news = time.monotonic()
             self._budget.ready(time.monotonic())

@@ -30,6 +30,7 @@ from ropewalk.engines.resources import blas_threads_environment
 from ropewalk.errors import LinkClosed
 from ropewalk.processes import bootstrap
 from ropewalk.processes.messages import IF_THERE, ForkReply, ForkRequest
+from ropewalk.surroundings import as_sent
 from ropewalk.transport import kernel
 from ropewalk.transport.channel import Channel
 from ropewalk.transport.named_memory import keep_memory_of_others
@@ -128,7 +129,7 @@ def _reply(channel: Channel, reply: ForkReply) -> None:
 def _import_all(modules: tuple[str, ...], path: tuple[str, ...]) -> str:
     """Import modules; returns what is wrong, or ""."""
     own = sys.path[:]
-    sys.path[:] = path
+    sys.path[:] = map(as_sent, path)
     try:
         return _import_each(modules)
     finally:

@@ -50,7 +50,7 @@ from ropewalk.processes.owner import Owner, ProcessSpec, gone_with_agent
 from ropewalk.processes.placement import Placement
 from ropewalk.processes.record_relay import RecordRelay
 from ropewalk.processes.retirements import Retirements
-from ropewalk.surroundings import import_path, working_folder
+from ropewalk.surroundings import import_path, sendable, working_folder
 from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
@@ -424,12 +424,12 @@ class ProcessManager:
             secret=process.credentials.secret,
             address=str(self._home.address),
             environment={**spec.environment, **injection.environment()},
-            changes=self._changes(agent, process.environment),
+            changes=environment.sendable_changes(self._changes(agent, process.environment)),
             limits_threads=spec.limits_threads,
             cpus=spec.resources.cpus,
             preload=spec.preload,
-            folder=working_folder(),
-            path=import_path(),
+            folder=sendable(working_folder()),
+            path=tuple(map(sendable, import_path())),
             task_limit_s=spec.task_limit_s,
             gpus=spec.resources.gpus,
             certificate=Certificate.of(process.certificate) if process.certificate else None,

@@ -34,6 +34,7 @@ from typing import Any
 import cloudpickle.cloudpickle
 import msgspec
 
+from ropewalk.surroundings import as_sent, sendable
 from ropewalk.transport.habits import habits, take_over
 
 _cloudpickle: Any = cloudpickle.cloudpickle  # untyped; its private parts are what we build on
@@ -64,11 +65,11 @@ def main_facts() -> MainFacts:
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     return MainFacts(
-        file=getattr(main, "__file__", None),
+        file=sendable(file) if (file := getattr(main, "__file__", None)) is not None else None,
         package=getattr(main, "__package__", None),
         spec=spec.name if spec else None,
         doc=main.__doc__,
-        argv=tuple(sys.argv),
+        argv=tuple(map(sendable, sys.argv)),
         habits=habits(),
     )
 
@@ -83,12 +84,13 @@ class MainNamespace:
         module = types.ModuleType("__main__", facts.doc)
         module.__dict__["__builtins__"] = builtins
         module.__package__ = facts.package
-        if facts.file is not None:
-            module.__file__ = facts.file
+        file = as_sent(facts.file) if facts.file is not None else None
+        if file is not None:
+            module.__file__ = file
         if facts.spec is not None:
-            module.__spec__ = importlib.machinery.ModuleSpec(facts.spec, None, origin=facts.file)
+            module.__spec__ = importlib.machinery.ModuleSpec(facts.spec, None, origin=file)
         if facts.argv:
-            sys.argv[:] = facts.argv
+            sys.argv[:] = map(as_sent, facts.argv)
         self._names = module.__dict__
         self._digests: dict[str, bytes] = {}
         self._pending: dict[str, Definition] = {}
