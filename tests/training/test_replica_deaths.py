@@ -6,6 +6,7 @@ place of each; else the others go on without it.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -60,6 +61,8 @@ class ReplicaJob(Job):
 def session(trainings: rw.Session) -> Iterator[rw.Session]:
     with nothing_left(trainings):
         yield trainings
+        # Weights of this size travel in memory files, and errors of lost calls, which hold their messages, in cycles.
+        gc.collect()
 
 
 def sent_bytes(trainer: Trainer) -> list[int]:
