@@ -86,7 +86,8 @@ def test_two_pipes_share_a_file_and_mix_no_lines(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_a_problem_that_is_kept_and_output_goes_on(tmp_path: Path) -> None:
-    for path in (tmp_path / "no" / "folder", Path("/dev/full")):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "log", Path("/dev/full")):
         lines = LineAssembler(path)
         assert lines.feed(b"a\nb\n") == "a\nb\n"
         assert "no longer kept" in lines.problem

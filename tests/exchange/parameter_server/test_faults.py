@@ -129,7 +129,8 @@ def test_a_worker_is_killed_in_mid_push_and_later_a_shard_and_the_weights_are_th
                     os.kill(node(running, "servers").pid, signal.SIGKILL)
                 take_step(exchange, mine, 0, step)
         theirs = running.client("trainer").weights()
-        assert (node(running, "servers").restarts, node(running, "trainer").restarts) == (1, 1)
+        # The second life of the trainer has the pushes since step 4. Is the server's state older, it needs a third one.
+        assert node(running, "servers").restarts == 1 and node(running, "trainer").restarts in (1, 2)
     assert_same(mine, undisturbed())
     assert_same(theirs, undisturbed())
 

@@ -52,5 +52,6 @@ def test_actors_without_networks_collect_for_a_learner(experiment: rl.Experiment
 
 
 def test_training_goes_on_when_inference_servers_and_the_learner_die() -> None:
-    outcome = outcome_of(RECURRENT, ["inference", "learner", "inference"])
-    assert outcome.counters.steps >= RECURRENT.steps
+    experiment = dataclasses.replace(RECURRENT, steps=5_000)  # in fewer the third death may come too late
+    outcome = outcome_of(experiment, ["inference", "learner", "inference"])
+    assert outcome.counters.steps >= experiment.steps
