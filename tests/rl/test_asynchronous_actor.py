@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from ropewalk.rl import asynchronous_actor
 from ropewalk.rl.asynchronous_actor import _AnsweredStream, _OwnPolicy, drive
 from ropewalk.rl.variables import Variables
 from tests.rl.replay.stand_in import insertion
@@ -61,6 +60,9 @@ class Answering:
         self.asked.append(("newest", have))
         return self.answers.pop(0)
 
+    def is_on_this_host(self) -> bool:
+        return True
+
     def deliver(self, delivery: Any, have: int) -> Any:
         self.asked.append((delivery.insertion.sequence, delivery.acknowledged, have, sorted(delivery.seconds)))
         return self.answers.pop(0)
@@ -89,79 +91,30 @@ def test_an_actor_makes_one_call_for_each_block_which_takes_it_and_brings_weight
     assert learner.asked[-1] == ("newest", 7) and loaded == [1, 7, 7]
 
 
-class Clock:
-    """A clock that only the test moves."""
+class Elsewhere(Answering):
+    """A learner on another host, to which blocks travel while the next ones are collected."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    def is_on_this_host(self) -> bool:
+        return False
 
-    def perf_counter(self) -> float:
-        return self.now
+    @property
+    def deliver(self) -> Any:  # type: ignore[override]
+        def future(delivery: Any, have: int) -> Any:
+            self.asked.append((delivery.insertion.sequence, delivery.acknowledged, have))
+            answer = self.answers.pop(0)
+            return SimpleNamespace(result=lambda: self.asked.append(f"taken {delivery.insertion.sequence}") or answer)
 
-
-class Slow:
-    """A learner whose answers take as long as it is told, and which notes for which ones an actor waited."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock, self.answer_s, self.asked = clock, 0.0, list[str]()
-        self.deliver = SlowDeliver(self)
+        return SimpleNamespace(future=future)
 
 
-class SlowDeliver:
-    def __init__(self, learner: Slow) -> None:
-        self.learner = learner
-
-    def __call__(self, delivery: Any, have: int) -> Any:
-        self.learner.asked.append(f"{delivery.insertion.sequence} waits with {have}")
-        self.learner.clock.now += self.learner.answer_s
-        return Variables(delivery.insertion.sequence, 0.0, {})
-
-    def future(self, delivery: Any, have: int) -> Any:
-        self.learner.asked.append(f"{delivery.insertion.sequence} ahead with {have}")
-
-        def result() -> Any:
-            self.learner.clock.now += self.learner.answer_s
-            return Variables(delivery.insertion.sequence, 0.0, {})
-
-        return SimpleNamespace(result=result)
-
-
-def test_where_answers_take_long_the_next_block_is_collected_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(asynchronous_actor, "time", clock)
-    learner = Slow(clock)
+def test_to_another_host_a_block_travels_while_the_next_one_is_collected() -> None:
+    learner = Elsewhere(Variables(1, 0.0, {}), Variables(7, 0.5, {}), True, False)
     acting = _OwnPolicy(learner, SimpleNamespace(policy=lambda _spec, _group: None), None, 0)  # type: ignore[arg-type]
+    acting.begin(0, 0)
     stream = acting.stream(learner)  # type: ignore[arg-type]
-
-    def deliver(*numbers: int) -> list[str]:
-        learner.asked.clear()
-        for number in numbers:
-            clock.now += 1.0  # collecting
-            assert stream.deliver(insertion(number), (), {})
-        return learner.asked
-
-    learner.answer_s = 0.2
-    assert deliver(0, 1) == ["0 waits with -1", "1 waits with 0"]
-    learner.answer_s = 0.3
-    # The weights of a block that is collected ahead are those that came with the answer before.
-    assert deliver(2, 3, 4) == ["2 waits with 1", "3 ahead with 2", "4 ahead with 3"]
-    assert len([asked for asked in deliver(*range(5, 35)) if "ahead" in asked]) == 30
-    assert deliver(35, 36) == ["35 waits with 34", "36 ahead with 35"]  # it tries whether answers still take long
-    learner.answer_s = 0.1
-    assert deliver(*range(37, 68))[-1] == "67 ahead with 66"
-    assert deliver(68, 69) == ["68 waits with 67", "69 waits with 68"]
-    stream.settle()
-
-
-def test_an_answer_under_way_that_wants_no_more_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(asynchronous_actor, "time", clock)
-    learner = Slow(clock)
-    learner.answer_s = 1.0
-    acting = _OwnPolicy(learner, SimpleNamespace(policy=lambda _spec, _group: None), None, 0)  # type: ignore[arg-type]
-    stream = acting.stream(learner)  # type: ignore[arg-type]
-    assert stream.deliver(insertion(0), (), {})
-    learner.deliver.future = lambda _delivery, _have: SimpleNamespace(result=lambda: False)  # type: ignore[method-assign]
-    assert stream.deliver(insertion(1), (), {})
-    assert not stream.deliver(insertion(2), (), {})
-    assert learner.asked == ["0 waits with -1"]
+    assert [stream.deliver(insertion(number), (), {}) for number in range(4)] == [True, True, True, False]
+    # What is acknowledged is what was answered, and the weights are those of the answer to the block before.
+    sent = [(0, 0, 1), "taken 0", (1, 1, 7), "taken 1", (2, 2, 7), "taken 2"]
+    assert learner.asked == [("newest", -1), *sent]
+    stream.settle()  # there is nothing under way
+    assert learner.asked[-1] == "taken 2"

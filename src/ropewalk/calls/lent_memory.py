@@ -16,6 +16,7 @@ import threading
 from dataclasses import dataclass
 
 from ropewalk.calls import call_context
+from ropewalk.transport.link import Link
 from ropewalk.transport.slots import Announced, OpenFile, PeerSlots, Slot, SlotMemory
 
 MOST_LENT = 8
@@ -54,7 +55,8 @@ class MemoryLender:
             The memory, with whatever was there before, and what tells the caller where it is; None if the caller is not
             on this host, or has too much already, or there is no memory.
         """
-        if not _caller_is_here():
+        link = callers_link()
+        if link is None or not link.stream.carries_fds:
             return None
         slots = self._lent_to(pid)
         if len(slots) >= MOST_LENT:
@@ -126,11 +128,13 @@ class MemoryBorrower:
                 self._owners.pop(owner).close()
 
 
-def _caller_is_here() -> bool:
-    """Whether the running method was called over a link that carries descriptors, as links within a host do."""
+def callers_link() -> Link | None:
+    """The link over which the running method was called; None if its caller is in this process.
+
+    Links within a host carry descriptors, and others do not.
+    """
     running = call_context.current.get()
-    link = getattr(running.call if running else None, "link", None)
-    return link is not None and link.stream.carries_fds
+    return getattr(running.call if running else None, "link", None)
 
 
-__all__ = ["MOST_LENT", "LentMemory", "MemoryBorrower", "MemoryLender"]
+__all__ = ["MOST_LENT", "LentMemory", "MemoryBorrower", "MemoryLender", "callers_link"]

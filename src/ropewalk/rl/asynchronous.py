@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import ropewalk as rw
+from ropewalk.calls.lent_memory import callers_link
 from ropewalk.calls.markers import brief
 from ropewalk.errors import NotFinite, StreamLost
 from ropewalk.rl.assembly import Assembly
@@ -206,6 +207,13 @@ class AsyncLearner(LearnerNode):
             return False
         # Another learner, from which the caller's weights are, may have published since this one has.
         return self._frozen_newest() if have is not None and self._newest.version > have else True
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def is_on_this_host(self) -> bool:
+        """Return whether the caller is on the host of this learner."""
+        link = callers_link()
+        return link is None or link.stream.carries_fds
 
     @rw.concurrent(64)
     @rw.idempotent

@@ -39,10 +39,6 @@ _PAUSE_S = 0.5
 """Seconds between questions whether a learner that has ended still has: it may die, and go on from before its end."""
 _IN_FLIGHT = 2
 """Deliveries of a group that it does not wait for, if it gets no weights with the answers."""
-_LONG_SHARE = 0.25
-"""Share of the time of a block from which on the answer to it takes long."""
-_BLOCKS_AHEAD = 32
-"""Blocks after a long answer that are collected while the block before is answered."""
 GROUPS_OF_REMOTE_ACTOR = 4
 """Groups of environments of an actor that asks an inference server for actions.
 
@@ -207,37 +203,27 @@ class _CentralPolicy:
 class _AnsweredStream:
     """One call takes each block, and brings the weights for a later one.
 
-    It waits for the answer, which takes a tenth of the time of a small block and costs less than a future. Where
-    answers take long, because blocks are large, the network is slow or replay has no room, it collects the next block
-    meanwhile, and tries now and then whether they still do.
+    On the learner's host the actor waits for the answer, which costs less than a future: others use the core meanwhile.
+    To another host blocks may travel for as long as they take to collect, so it collects the next one meanwhile.
     """
 
     def __init__(self, learner: AsyncLearner, policy: _OwnPolicy) -> None:
         self._learner, self._policy = learner, policy
+        self._waits = learner.is_on_this_host()
         self._under_way: Future[bool | Variables] | None = None
-        self._num_ahead = 0
-        """The number of further blocks whose answers it does not wait for."""
         self._waited_s = 0.0
-        self._since = time.perf_counter()
 
     def deliver(self, insertion: Insertion, episodes: tuple[EpisodeEnd, ...], seconds: Mapping[str, float]) -> bool:
-        collected_s = time.perf_counter() - self._since
         if not self._take_answer():
             return False
         delivery = Delivery(insertion, insertion.sequence, episodes, {**seconds, "wait": self._waited_s})
-        if self._num_ahead:
-            self._num_ahead -= 1
+        if not self._waits:
             self._under_way = self._learner.deliver.future(delivery, self._policy.version)  # type: ignore[attr-defined]
-            self._waited_s = 0.0
-            wants_more = True
-        else:
-            began = time.perf_counter()
-            wants_more = self._policy.take(self._learner.deliver(delivery, self._policy.version))
-            self._waited_s = time.perf_counter() - began
-            if self._waited_s > _LONG_SHARE * collected_s:
-                self._num_ahead = _BLOCKS_AHEAD
-        self._since = time.perf_counter()
-        return wants_more
+            return True
+        began = time.perf_counter()
+        answer = self._learner.deliver(delivery, self._policy.version)
+        self._waited_s = time.perf_counter() - began
+        return self._policy.take(answer)
 
     def settle(self) -> None:
         self._take_answer()
@@ -248,7 +234,7 @@ class _AnsweredStream:
             return True
         began = time.perf_counter()
         answer = self._under_way.result()
-        self._waited_s += time.perf_counter() - began
+        self._waited_s = time.perf_counter() - began
         self._under_way = None
         return self._policy.take(answer)
 
