@@ -84,6 +84,14 @@ class SearchBook:
         return sum(trial.state is TrialState.RUNNING for trial in self.trials)
 
     @property
+    def num_left(self) -> int:
+        """Number of trials that have not ended; of those that have not begun, where the search says how many it has."""
+        begun = sum(not trial.state.is_final for trial in self.trials)
+        if self._max_trials is None or self._is_exhausted:
+            return begun
+        return begun + max(0, self._max_trials - len(self.trials))
+
+    @property
     def best(self) -> TrialFacts | None:
         """The trial with the best value of the first metric at any step; the earliest of equal ones."""
         scored = [trial for trial in self.trials if trial.best is not None]
