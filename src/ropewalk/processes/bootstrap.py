@@ -183,7 +183,7 @@ def _arrange(request: ForkRequest, fds: list[int]) -> None:
 
 def _set_environment(start: StartProcess) -> None:
     global default_threads
-    asked = environment.changed(inherited, environment.changes_as_sent(start.changes)) | start.environment
+    asked = environment.changed(inherited, environment.variables_as_sent(start.changes)) | start.environment
     default_threads = blas_threads_environment(start.cpus, asked) if start.limits_threads else {}
     environment.become(default_threads | asked | {"ROPEWALK_PROCESS": start.name})
     torch: Any = sys.modules.get("torch")
