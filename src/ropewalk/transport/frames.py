@@ -139,6 +139,8 @@ class FrameReader:
         self._fds: list[int] = []
         self._large: _LargeFrame | None = None
         self._filled: bool = False
+        self._room_bytes = 0
+        """Size of the room that `next_alone` had."""
         self._expects_large = False
         """Whether the last frame was large: then only the head of the next one is read into the buffer."""
         self.may_hold_more: bool = not stream.carries_fds
@@ -196,7 +198,7 @@ class FrameReader:
     @property
     def is_idle(self) -> bool:
         """Whether `next_alone` may be called: nothing is left of what was received before."""
-        return not (self._end != self._start or self._large or self._fds or self._filled or self._expects_large)
+        return not (self._end != self._start or self._large or self._fds)
 
     def next_alone(self, noted: list[Reception]) -> Frame | None:
         """Wait for bytes, and return the frame that they are if they are a single small one, as most answers are.
@@ -211,11 +213,14 @@ class FrameReader:
             LinkClosed: the peer has closed, or the connection broke.
         """
         self.may_hold_more = False  # as in `next`
-        count = self._stream.receive_noted(self._view, noted)
+        target = self._room() if self._filled or self._expects_large else self._view
+        self._room_bytes = len(target)
+        count = self._stream.receive_noted(target, noted)
         if not count:
             raise LinkClosed("the peer closed the link")
-        frame = None if noted[0][1] or count == len(self._view) else self._parse_alone(count)
+        frame = None if noted[0][1] or count == self._room_bytes else self._parse_alone(count)
         if frame:
+            self._filled = False
             self.num_bytes += count
         return frame
 
@@ -225,7 +230,7 @@ class FrameReader:
         self._stream.keep_fds(reception)
         self._start, self._end = 0, reception[0]
         self.num_bytes += self._end
-        self._filled = self._end == len(self._view)
+        self._filled = self._end == self._room_bytes
         self.may_hold_more = True
 
     def _claim_fds(self) -> None:
@@ -336,8 +341,8 @@ class FrameReader:
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._buffer) > _BUFFER_BYTES or (self._filled and len(self._buffer) < _BUFFER_BYTES):
-                self._buffer = bytearray(_BUFFER_BYTES)
-                self._view = memoryview(self._buffer)
+                buffer = bytearray(_BUFFER_BYTES)
+                self._buffer, self._view = buffer, memoryview(buffer)  # no interrupt comes between these
             if self._expects_large:
                 self._expects_large = False
                 return self._view[:_HEAD_BYTES]
