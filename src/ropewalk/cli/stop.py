@@ -8,8 +8,8 @@ import re
 import click
 from click.exceptions import Exit
 
-from ropewalk.cli.choosing import choose_run, refusal, telling_failures
-from ropewalk.cli.command_line import PanelCommand, Seconds, argument
+from ropewalk.cli.choosing import choose_run, telling_failures
+from ropewalk.cli.command_line import PanelCommand, Seconds, argument, failure
 from ropewalk.cli.leftovers import end_run, usual_engines
 from ropewalk.cli.submissions import RunState, Submission, end, forget, state_of
 from ropewalk.control.launchers import Launcher, LauncherConnection, LauncherGone, LauncherSilent
@@ -55,7 +55,7 @@ def stop(program: str, grace: float | None, as_json: bool, engine: str | None, f
     """
     if engine is not None or _RUN_ID.fullmatch(program):
         if forget_it:
-            raise refusal("--forget is for submitted runs, which ropewalk ps --all lists; give the id that it shows")
+            raise failure("--forget is for submitted runs, which ropewalk ps --all lists; give the id that it shows")
         _end_jobs(program, engine, as_json)
         return
     launcher = choose_run(program)
@@ -63,7 +63,7 @@ def stop(program: str, grace: float | None, as_json: bool, engine: str | None, f
         _stop_submission(launcher, grace, as_json, is_forgotten=forget_it)
         return
     if forget_it:
-        raise refusal(f"--forget is for submitted runs, and {escaped(str(launcher))} runs on this machine")
+        raise failure(f"--forget is for submitted runs, and {escaped(str(launcher))} runs on this machine")
     with telling_failures():
         try:
             with launcher.connect() as conversation:
@@ -85,7 +85,7 @@ def _end_jobs(run_id: str, engine: str | None, as_json: bool) -> None:
         ended = end_run(run_id, names)
     if ended is None:
         where = ", ".join(names) or "no engine but the local one was used from here"
-        raise refusal(f"no jobs of a run {escaped(run_id)} were found (looked at: {where}); name another with --engine")
+        raise failure(f"no jobs of a run {escaped(run_id)} were found (looked at: {where}); name another with --engine")
     name, jobs, remains = ended
     if as_json:
         click.echo(json.dumps({"run_id": run_id, "engine": name, "jobs": jobs, "remains": remains}, indent=2))

@@ -38,7 +38,7 @@ from ropewalk.errors import CodeRefused, EngineError, PoolClosed, SettingsError,
 from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.processes import bootstrap, environment, open_sessions
 from ropewalk.processes.agent_messages import AgentMessages
-from ropewalk.processes.agent_record import LAUNCHER, AgentRecord, Home
+from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.blob_directory import BlobDirectory
 from ropewalk.processes.code_sender import CodeSender
 from ropewalk.processes.fleet import Fleet
@@ -57,7 +57,7 @@ from ropewalk.settings import Settings
 from ropewalk.settings import current as current_settings
 from ropewalk.surroundings import working_folder
 from ropewalk.transport import kernel
-from ropewalk.transport.credentials import AllowList, ProcessCertificate, create_run_folder
+from ropewalk.transport.credentials import LAUNCHER, AllowList, ProcessCertificate, create_run_folder
 from ropewalk.transport.host_listener import HostListener
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop_with_guests import LoopWithGuests

@@ -24,6 +24,7 @@ from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous import AsyncLearner, Drawn
 from ropewalk.rl.deliveries import ActorFacts
 from ropewalk.rl.learners.data_parallel import LearnerGroup, RankReport
+from ropewalk.rl.replay.batch import Batch
 
 _FOR_EVER_S = 1e8
 """Seconds for which a rank waits for the others: they may have no batch, and a dead one ends this rank as well."""
@@ -66,7 +67,6 @@ class LearnerRank(AsyncLearner):
         self._ranks = LearnerGroup(self._links)
         share = assembly.share(node.replica, node.replicas)
         super().__init__(share, hold=hold, rank=node.replica, num_ranks=node.replicas)
-        self._told_episodes = self._arrived.episodes
         self._ranks.join(self._learner)
 
     @rw.method
@@ -129,13 +129,23 @@ class LearnerRank(AsyncLearner):
 
     def draw(self) -> Drawn | None:
         """See `AsyncLearner`; returns None for all ranks if one of them has to stop."""
-        drawn = super().draw()
-        while drawn is not None and not len(self._learner.usable(drawn.batch)):
-            drawn = super().draw()  # all of it was too old, and an update would have no gradient
-        reports = self._tell(stopping=drawn is None)
-        if drawn is None or any(report.stopping for report in reports):
+        batch = self._usable()
+        reports = self._tell(stopping=batch is None)
+        if batch is None or any(report.stopping for report in reports):
             return None
-        return Drawn(drawn.batch, self.progress)  # the progress that all of them know
+        return Drawn(batch, self.progress)  # the progress that all of them know
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `LearnerNode`."""
+        super().load_state_dict(state)
+        self._told_episodes = self._arrived.episodes  # the counters have the scores of these already
+
+    def _usable(self) -> Batch | None:
+        """Wait for a batch, and return what an update learns from, of which it would count nothing as dropped again."""
+        while (drawn := super().draw()) is not None:
+            if len(batch := self._learner.usable(drawn.batch)):  # otherwise an update would have no gradient
+                return batch
+        return None
 
     def settle(self) -> bool:
         """See `LearnerNode`; rank 0 ends the program, when all ranks are saved."""

@@ -61,7 +61,7 @@ class Inserter:
     def tables(self) -> tuple[ReplayTable, ...]:
         """Return the settings of replay's tables, for which it is asked once."""
         if not self._tables:
-            self._tables = self._target.tables()
+            self._tables = self._replay.tables()
         return self._tables
 
     def insert(self, insertion: Insertion) -> None:
@@ -107,7 +107,10 @@ class Inserter:
     def _begin(self, run_id: str) -> None:
         if self._stream:
             self.flush()
-            self._target.end_stream(self._stream.name)
+            try:
+                self._target.end_stream(self._stream.name)
+            except ServiceLost as error:
+                self._give_up_shard(error)
         self._stream = SentStream(run_id)
         self._choose_target()
 
@@ -137,13 +140,13 @@ class Inserter:
             try:
                 future.result(None if due is None else max(0.0, due - time.monotonic()))
             except StreamLost as error:
-                self._target.end_stream(self._stream.name)
+                try:
+                    self._target.end_stream(self._stream.name)
+                except ServiceLost as lost:
+                    self._give_up_shard(lost)
                 self._begin_anew(error)
             except ServiceLost as error:
-                if not isinstance(self._replay, ShardedReplay):
-                    raise
-                self._replay.give_up(self._shard, error)
-                self._choose_target()
+                self._give_up_shard(error)
                 self._begin_anew(error)
             except (TimeoutError, CancelledError) as error:
                 if future.done():
@@ -155,6 +158,13 @@ class Inserter:
             else:
                 self._calls.popleft()
                 self._stream.acknowledge(num)
+
+    def _give_up_shard(self, error: ServiceLost) -> None:
+        """Go on with another shard. Raises `error` where replay has no shards."""
+        if not isinstance(self._replay, ShardedReplay):
+            raise error
+        self._replay.give_up(self._shard, error)
+        self._choose_target()
 
     def _begin_anew(self, error: StreamLost | ServiceLost) -> None:
         """Send everything without an answer in a new stream; the calls under way fail or are given up first."""
