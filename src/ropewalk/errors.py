@@ -213,6 +213,9 @@ class TransportError(RopewalkError, ConnectionError):
 class TransportRefused(TransportError):
     """The peer rejected this process; the message says why."""
 
+    reason: str = ""
+    """What the peer said, if it gave a reason itself."""
+
 
 class LinkClosed(TransportError):
     """The process at the other end of the link is gone, or the link was closed here."""

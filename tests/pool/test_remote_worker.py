@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from ropewalk.pool.messages import ConstantMessage, Forget, Setup, StopWorker, T
 from ropewalk.pool.remote_worker import RemoteWorker, first_message
 from ropewalk.pool.task_content import Content
 from ropewalk.pool.task_table import ItemSpan, SpanAssignment, TaskUnit
+from ropewalk.transport.blobs import pack
 
 
 class RecordedLink:
@@ -87,6 +89,23 @@ def test_a_message_carries_at_most_32_descriptors() -> None:
     tasks = [(message, fds) for message, _, fds in link.sent if isinstance(message, Tasks)]
     assert [len(fds) for _, fds in tasks] == [32, 8]
     assert [unit.seq for message, _ in tasks for unit in message.units] == list(range(40))
+
+
+def test_large_arguments_go_to_another_host_as_their_bytes() -> None:
+    # A link to another host carries no descriptors. They were given to it all the same: each task with an array of
+    # 512 KiB or more was never sent, and the pool waited for ever.
+    worker, link = new_worker()
+    link.stream.carries_fds = False
+    constant = Constant("first", [b"1"])
+    fd = pack([b"pickle", b"array"], "arguments")
+    try:
+        worker.run([assigned(constant, 0, shared=(6, 5), fd=fd), assigned(constant, 1)])
+        os.fstat(fd)  # still open: the task may have to run again
+    finally:
+        os.close(fd)
+    message, parts, fds = link.sent[-1]
+    assert [bytes(part) for part in parts] == [b"pickle", b"array", b"x"] and not fds
+    assert [(unit.num_parts, unit.shared) for unit in message.units] == [(2, ()), (1, ())]
 
 
 def test_a_worker_knows_neither_the_initializer_nor_its_arguments_after_the_setup() -> None:

@@ -131,6 +131,27 @@ def test_the_end_of_a_node_is_told_after_its_last_words_even_if_these_are_lost_o
         assert code == 0, errors
 
 
+ARRAYS = """
+    import numpy as np
+
+    def doubled(array): return array * 2
+
+    with session(hosts=2) as here, rw.Pool(2, session=here) as pool:
+        arrays = (np.full(100_000, number) for number in range(20))  # 800 kB each
+        answers = list(pool.imap_unordered(doubled, arrays))
+        say(*sorted(int(array[0]) for array in answers))
+"""
+
+
+def test_arrays_are_arguments_and_results_of_tasks_on_other_hosts(lab: Lab, tmp_path: Path) -> None:
+    # Arguments of 512 KiB or more were sent as descriptors, which no other host can be given, and the pool hung.
+    with cluster_of(lab, tmp_path, 2) as cluster:
+        script = cluster.launch(ARRAYS)
+        assert [int(number) for number in script.line().split()] == [2 * number for number in range(20)]
+        code, _, errors = script.end()
+        assert code == 0 and not errors, errors
+
+
 def test_a_large_blob_on_a_slow_wire_makes_nobody_lost(lab: Lab, tmp_path: Path) -> None:
     def spoil(head: Machine, hosts: list[Machine]) -> None:
         lab.slow(hosts[0], 10e6)

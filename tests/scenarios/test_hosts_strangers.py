@@ -299,10 +299,18 @@ OTHER_AGENTS = {
 }
 
 
-@pytest.mark.parametrize("what", OTHER_AGENTS)
-def test_an_agent_of_another_version_is_refused_with_what_to_change(lab: Lab, tmp_path: Path, what: str) -> None:
+# An agent that the launcher dials was asked again for 30 s, and what it had said was not shown.
+@pytest.mark.parametrize(("what", "dials"), [("ropewalk", "agent"), ("Python", "agent"), ("ropewalk", "launcher")])
+def test_an_agent_of_another_version_is_refused_with_what_to_change(
+    lab: Lab, tmp_path: Path, what: str, dials: str
+) -> None:
     change, said, advice = OTHER_AGENTS[what]
-    with cluster_of(lab, tmp_path, 2) as cluster:
+
+    def prepare(head: Machine, _hosts: list[Machine]) -> None:
+        if dials == "launcher":
+            lab.nat(head)
+
+    with cluster_of(lab, tmp_path, 2, prepare=prepare) as cluster:
         other = tmp_path / "other-python"
         run_agent = "import runpy; runpy.run_module('ropewalk.processes.agent_main', run_name='__main__')"
         other.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{change}; {run_agent}"\n')

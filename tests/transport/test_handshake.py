@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 from typing import Any
 
@@ -55,7 +56,7 @@ def test_a_member_is_welcome_and_sees_that_the_server_is_one(
     ("fields", "words"),
     [
         ({"protocol": PROTOCOL - 1}, ["worker-1", f"protocol {PROTOCOL - 1}", "upgrade ropewalk on that side"]),
-        ({"protocol": PROTOCOL + 1}, [f"protocol {PROTOCOL + 1}", "upgrade ropewalk on this side"]),
+        ({"protocol": PROTOCOL + 1}, [f"protocol {PROTOCOL + 1}", "upgrade ropewalk on the launcher's side"]),
         ({"protocol": -5}, ["protocol -5", "on that side"]),
         ({"python": (2, 7)}, ["Python 2.7", f"start that side with Python {HERE}"]),
         ({"python": (sys.version_info[0], sys.version_info[1] + 1)}, [f"start that side with Python {HERE}"]),
@@ -77,6 +78,24 @@ def test_what_does_not_fit_is_named_with_the_side_to_change(
     assert (reason is None) == (not fields)
     for word in words:
         assert word in (reason or "")
+
+
+def test_an_agent_that_the_launcher_dials_names_itself_as_the_side_to_change() -> None:
+    launcher, members = Credentials.create(RUN, "launcher"), AllowList()
+    members.admit("launcher", launcher.secret, None)
+
+    def words(**fields: Any) -> str:
+        return refusal(launcher, members, Ends(), **fields) or ""
+
+    agent = f"the agent on {platform.node()!r}"
+    assert f"{agent} has ropewalk {VERSION!r} and the launcher 0.0.1; install ropewalk==0.0.1 on that side" in words(
+        package="0.0.1"
+    )
+    assert f"{agent} runs Python {HERE} and the launcher 3.99; " in words(python=(3, 99))
+    assert (
+        f"{agent} speaks protocol {PROTOCOL} and the launcher {PROTOCOL + 1}; upgrade ropewalk on that side"
+        in words(protocol=PROTOCOL + 1)
+    )
 
 
 def test_no_reason_holds_a_secret_or_a_line_break(credentials: Credentials, members: AllowList) -> None:

@@ -23,7 +23,7 @@ import msgspec
 
 from ropewalk.errors import NotPicklable
 from ropewalk.processes.code_parts import parts_of, value_of
-from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
+from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, parts_of_file, total_bytes
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Codec, Link, Received
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace, main_facts
@@ -108,7 +108,7 @@ class PackedProcess:
             elif link.stream.carries_fds:
                 link.send(msgspec.structs.replace(self._begin, shared=self._lengths), fds=[self._fd])
             else:
-                link.send(self._begin, open_parts(os.dup(self._fd), self._lengths, writable=False))
+                link.send(self._begin, parts_of_file(self._fd, self._lengths))
         finally:
             self.close()
 

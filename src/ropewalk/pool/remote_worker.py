@@ -22,6 +22,7 @@ from ropewalk.pool.messages import BeginWorker, ConstantMessage, Forget, Setup, 
 from ropewalk.pool.task_content import Content
 from ropewalk.pool.task_table import SpanAssignment
 from ropewalk.processes.blob_directory import BlobDirectory
+from ropewalk.transport.blobs import parts_of_file
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link
 from ropewalk.transport.main_namespace import main_facts
@@ -87,16 +88,19 @@ class RemoteWorker(msgspec.Struct, eq=False):
         headers: list[UnitHeader] = []
         parts: list[Part] = []
         fds: list[int] = []
+        carries_fds = self.link is not None and self.link.stream.carries_fds
         for assignment in assignments:
             content: Content = assignment.span.unit.content
             for constant in content.needs:
                 if constant.id not in self.known:
                     self._provide(constant)
-            headers.append(_header(assignment, content, self.known))
-            if content.shared:
+            if content.shared and carries_fds:
                 fds.append(content.fd)
-            else:
-                parts += content.parts
+                headers.append(_header(assignment, content, self.known, content.shared, 0))
+            else:  # to another host go the bytes themselves
+                own = parts_of_file(content.fd, content.shared) if content.shared else content.parts
+                headers.append(_header(assignment, content, self.known, (), len(own)))
+                parts += own
             if len(fds) == _MAX_FDS:
                 self.send(Tasks(headers), parts, fds)
                 headers, parts, fds = [], [], []
@@ -144,7 +148,9 @@ def first_message() -> BeginWorker:
     return BeginWorker(msgspec.msgpack.encode(main_facts()), bytes(here.authkey), (), here.name, os.getpid())
 
 
-def _header(assignment: SpanAssignment, content: Content, numbers: dict[str, int]) -> UnitHeader:
+def _header(
+    assignment: SpanAssignment, content: Content, numbers: dict[str, int], shared: tuple[int, ...], num_parts: int
+) -> UnitHeader:
     _, seq, (unit, start, stop) = assignment
     return UnitHeader(
         seq,
@@ -155,7 +161,7 @@ def _header(assignment: SpanAssignment, content: Content, numbers: dict[str, int
         unit.first_index,
         content.seed,
         content.span,
-        len(content.parts),
-        content.shared,
+        num_parts,
+        shared,
         unit.patient,
     )

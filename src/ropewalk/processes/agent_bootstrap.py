@@ -18,9 +18,9 @@ from typing import Protocol
 import msgspec
 
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus, Reach
-from ropewalk.errors import EngineError, TransportError
+from ropewalk.errors import EngineError, TransportError, TransportRefused
 from ropewalk.interpreters import import_environment, module_command
-from ropewalk.processes.agent_record import LAUNCHER, AgentRecord, Home
+from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.engine_client import EngineClient
 from ropewalk.processes.messages import CONTROL, REFUSED_EXIT_CODE, AgentBoot, Certificate
 from ropewalk.processes.sizing import Share
@@ -28,7 +28,7 @@ from ropewalk.quantities import counted
 from ropewalk.supervision.liveness import Lease
 from ropewalk.transport.address import TlsAddress, UnixAddress
 from ropewalk.transport.client import dial_over
-from ropewalk.transport.credentials import AllowList, Credentials
+from ropewalk.transport.credentials import LAUNCHER, AllowList, Credentials
 from ropewalk.transport.joining import Socket, join, new_ticket
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
@@ -257,6 +257,10 @@ class AgentBootstrap:
                 shown = Credentials(self._home.run_id, LAUNCHER, agent.launcher_secret)
                 link = dial_over(sock, tls, shown, CONTROL, passport=self._home.passport)
             except (TransportError, EngineError, OSError) as error:
+                if isinstance(error, TransportRefused) and error.reason:  # it would say the same again
+                    words = f"its job {agent.job} refused the launcher: {error.reason}"
+                    self._loop.call_soon(partial(self._refused, agent, words))
+                    return
                 if not why and agent.board:
                     self._loop.call_soon(partial(self._port.happened, self._obstacle(agent, error)))
                 why = str(error)
@@ -274,6 +278,10 @@ class AgentBootstrap:
         else:
             failure = f"the launcher could not reach it at the engine's door: {why}"
         self._loop.call_soon(lambda: self._never_met(agent, failure))
+
+    def _refused(self, agent: AgentRecord, words: str) -> None:
+        if self._port.expects(agent):
+            self._port.lost(agent, words, hopeless=True)
 
     def _obstacle(self, agent: AgentRecord, error: Exception) -> str:
         from ropewalk.transport.probe import unreached  # only a run with such a host imports it

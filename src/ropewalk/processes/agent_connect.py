@@ -20,7 +20,7 @@ from ropewalk.processes.messages import CONTROL, AgentBoot, MeetAt, Met, NeedWay
 from ropewalk.processes.relay_client import BOARD
 from ropewalk.transport.address import HostAddress, parse_address
 from ropewalk.transport.client import connect_to_neighbour, dial
-from ropewalk.transport.credentials import AllowList, Credentials
+from ropewalk.transport.credentials import LAUNCHER, AllowList, Credentials
 from ropewalk.transport.joining import Socket, join
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
@@ -34,7 +34,6 @@ _WAIT_S = 30.0
 """An agent that waits to be dialled ends after this many seconds without a connection."""
 _MEET_S = 15.0
 """Timeout within which both sides must come to a relay, in seconds."""
-_LAUNCHER = "launcher"
 
 
 class AgentConnector:
@@ -106,7 +105,7 @@ class AgentConnector:
     def _wait_to_be_dialled(self, why: str) -> None:
         self.dialled = True
         members = AllowList()
-        members.admit(_LAUNCHER, self._boot.launcher_secret, self._boot.launcher_fingerprint or None)
+        members.admit(LAUNCHER, self._boot.launcher_secret, self._boot.launcher_fingerprint or None)
         board = self._open_board()
         if self._door:
             self._listener = UnixListener(

@@ -18,9 +18,6 @@ from ropewalk.transport.credentials import Credentials, ProcessCertificate
 from ropewalk.transport.link import Link
 from ropewalk.transport.passport import Passport
 
-LAUNCHER = "launcher"
-"""The id of the launcher in a run."""
-
 
 @dataclass(slots=True, eq=False)
 class AgentRecord:

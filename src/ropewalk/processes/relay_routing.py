@@ -19,10 +19,11 @@ from dataclasses import dataclass
 import msgspec
 
 from ropewalk.errors import EngineError, LinkClosed, TransportError, TransportRefused
-from ropewalk.processes.agent_record import LAUNCHER, AgentRecord
+from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.fleet import Fleet
 from ropewalk.processes.messages import MeetAt, NeedWay, NoWay, OpenRelay, RelayAt
 from ropewalk.transport.address import HostAddress, parse_address
+from ropewalk.transport.credentials import LAUNCHER
 from ropewalk.transport.host_listener import HostListener
 from ropewalk.transport.joining import Socket, new_ticket
 from ropewalk.transport.loop import Loop

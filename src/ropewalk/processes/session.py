@@ -38,7 +38,7 @@ from ropewalk.errors import CodeRefused, EngineError, PoolClosed, SettingsError,
 from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.processes import bootstrap, environment, open_sessions
 from ropewalk.processes.agent_messages import AgentMessages
-from ropewalk.processes.agent_record import LAUNCHER, AgentRecord, Home
+from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.blob_directory import BlobDirectory
 from ropewalk.processes.code_sender import CodeSender
 from ropewalk.processes.fleet import Fleet
@@ -57,7 +57,7 @@ from ropewalk.settings import Settings
 from ropewalk.settings import current as current_settings
 from ropewalk.surroundings import working_folder
 from ropewalk.transport import kernel
-from ropewalk.transport.credentials import AllowList, ProcessCertificate, create_run_folder
+from ropewalk.transport.credentials import LAUNCHER, AllowList, ProcessCertificate, create_run_folder
 from ropewalk.transport.host_listener import HostListener
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop_with_guests import LoopWithGuests
@@ -410,18 +410,21 @@ class Session:
             assert parent
             self._fleet = JoinedAgent(parent, self.loop, messages)
         else:
-            self._fleet = Fleet(engine, home, self.loop, self._members, messages)
-            if self._passport:
-                from ropewalk.processes.relay_routing import RelayRouter
-
-                tell = self.processes.tell_owners
-                self._ways = messages.ways = RelayRouter(
-                    self._fleet, self.loop, self._listener, self._passport.ip, tell
-                )
-                self._passport = msgspec.structs.replace(self._passport, detour=self._ways.reach)
+            self._fleet = self._make_fleet(engine, home, messages)
         if beginning.code:
             self._code_sender = CodeSender(beginning.code, self.blobs)
         self.processes.use(self._fleet, self._code_sender)
+
+    def _make_fleet(self, engine: Engine, home: Home, messages: AgentMessages) -> Fleet:
+        """Return the fleet of agents; those of other hosts, which may not reach each other, get relays."""
+        fleet = Fleet(engine, home, self.loop, self._members, messages)
+        if self._passport:
+            from ropewalk.processes.relay_routing import RelayRouter
+
+            tell = self.processes.tell_owners
+            self._ways = messages.ways = RelayRouter(fleet, self.loop, self._listener, self._passport.ip, tell)
+            self._passport = msgspec.structs.replace(self._passport, detour=self._ways.reach)
+        return fleet
 
     def _prepare_for_hosts(self, engine: Engine) -> tuple[Beginning, Callable[[str], ProcessCertificate] | None]:
         """Prepare to be reached by other hosts, and to send them the project's files."""

@@ -29,12 +29,12 @@ from ropewalk.calls.rpc_connection import RpcConnection
 from ropewalk.control.lone_processes import show_processes
 from ropewalk.errors import PeerLost, PoolClosed, TransportError
 from ropewalk.processes import bootstrap
-from ropewalk.processes.agent_record import LAUNCHER
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.questions import tokens_through_agent
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import default_session, leased, session_of_run
 from ropewalk.sharing.depot import DEPOT_TARGET
+from ropewalk.transport.credentials import LAUNCHER
 from ropewalk.transport.loop import Loop
 
 if TYPE_CHECKING:

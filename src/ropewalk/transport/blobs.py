@@ -155,23 +155,20 @@ def open_parts(fd: int, lengths: Sequence[int], *, writable: bool) -> list[memor
     """
     offsets, size = _layout(lengths)
     try:
-        if os.fstat(fd).st_size < size:
-            raise ValueError(f"a blob of {os.fstat(fd).st_size} bytes cannot hold parts of {size} bytes")
-        if size == 0:
-            return [memoryview(b"") for _ in lengths]
-        if writable and descriptors_are_scarce(fd):
-            whole = memoryview(bytearray(size))
-            _read_all(fd, whole)
-        else:
-            # Private for constants too: all processes share the pages as long as none writes, and code that ignores
-            # that a buffer is read-only (torch has no read-only tensors) gets its own copy instead of a segmentation
-            # fault.
-            whole = memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_COPY))
+        whole = _mapped(fd, size, may_copy=writable)
     finally:
         os.close(fd)
-    if not writable:
-        whole = whole.toreadonly()
-    return [whole[offset : offset + length] for offset, length in zip(offsets, lengths, strict=True)]
+    return _cut(whole if writable else whole.toreadonly(), offsets, lengths)
+
+
+def parts_of_file(fd: int, lengths: Sequence[int]) -> list[memoryview]:
+    """Return read-only views of the parts of a memory file, to be sent in a frame; `fd` stays open.
+
+    Raises:
+        ValueError: the file is smaller than `lengths` say.
+    """
+    offsets, size = _layout(lengths)
+    return _cut(_mapped(fd, size, may_copy=True).toreadonly(), offsets, lengths)
 
 
 def read_bytes(fd: int, offset: int, length: int) -> bytes:
@@ -216,6 +213,24 @@ def _write_all(fd: int, view: memoryview, offset: int) -> None:
     while view.nbytes:
         written = os.pwrite(fd, view, offset)
         view, offset = view[written:], offset + written
+
+
+def _mapped(fd: int, size: int, *, may_copy: bool) -> memoryview:
+    if os.fstat(fd).st_size < size:
+        raise ValueError(f"a blob of {os.fstat(fd).st_size} bytes cannot hold parts of {size} bytes")
+    if size == 0:
+        return memoryview(bytearray())
+    if may_copy and descriptors_are_scarce(fd):
+        whole = memoryview(bytearray(size))
+        _read_all(fd, whole)
+        return whole
+    # Private for constants too: all processes share the pages as long as none writes, and code that ignores that a
+    # buffer is read-only (torch has no read-only tensors) gets its own copy instead of a segmentation fault.
+    return memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_COPY))
+
+
+def _cut(whole: memoryview, offsets: Sequence[int], lengths: Sequence[int]) -> list[memoryview]:
+    return [whole[offset : offset + length] for offset, length in zip(offsets, lengths, strict=True)]
 
 
 def _read_all(fd: int, view: memoryview) -> None:

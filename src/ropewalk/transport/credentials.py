@@ -24,6 +24,8 @@ MAX_SOCKET_PATH_BYTES = 107
 """The longest path of a unix socket: `sun_path` is 108 bytes with its final zero."""
 MAX_SOCKET_NAME_BYTES = 24
 """The longest name of a socket in the run folder."""
+LAUNCHER = "launcher"
+"""The id of the launcher in a run."""
 _MAX_FOLDER_BYTES = MAX_SOCKET_PATH_BYTES - MAX_SOCKET_NAME_BYTES - len("/")
 _NAME_ATTEMPTS = 16
 """How many random names are tried; with 32 bits each, one is nearly always enough."""

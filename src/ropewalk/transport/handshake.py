@@ -23,7 +23,7 @@ import msgspec
 
 from ropewalk.errors import TransportRefused
 from ropewalk.escaping import escaped
-from ropewalk.transport.credentials import AllowList, Credentials
+from ropewalk.transport.credentials import LAUNCHER, AllowList, Credentials
 from ropewalk.transport.frames import PROTOCOL
 from ropewalk.transport.link import Codec
 from ropewalk.version import VERSION
@@ -171,26 +171,30 @@ class ServerHandshake:
         return Refused(reason) if reason else Welcome(members.proof_for(*who, text("server")))
 
     def _why_unfit(self, theirs: Hello) -> str | None:
-        where = _where(theirs)
-        if theirs.protocol != PROTOCOL:
-            older = "that" if theirs.protocol < PROTOCOL else "this"
+        where, other = _where(theirs), (theirs.protocol, theirs.python, theirs.package)
+        own = PROTOCOL, sys.version_info[:2], VERSION
+        if theirs.process_id == LAUNCHER:  # it dials an agent, and it is the agent that has to change
+            where, other, own = f"the agent on {platform.node()!r}", own, other
+        (protocol, python, package), (its_protocol, its_python, its_package) = other, own
+        if protocol != its_protocol:
+            older = "that" if protocol < its_protocol else "the launcher's"
             return (
-                f"{where} speaks protocol {theirs.protocol} and this side {PROTOCOL}; "
+                f"{where} speaks protocol {protocol} and the launcher {its_protocol}; "
                 f"upgrade ropewalk on {older} side so that both are equal"
             )
-        if theirs.python != sys.version_info[:2]:
+        if python != its_python:
+            wanted = f"{its_python[0]}.{its_python[1]}"
             return (
-                f"{where} runs Python {theirs.python[0]}.{theirs.python[1]} and the launcher "
-                f"{sys.version_info[0]}.{sys.version_info[1]}; code only travels between equal minor versions: "
-                f"start that side with Python {sys.version_info[0]}.{sys.version_info[1]}"
+                f"{where} runs Python {python[0]}.{python[1]} and the launcher {wanted}; "
+                f"code only travels between equal minor versions: start that side with Python {wanted}"
             )
-        if theirs.package != VERSION:
+        if package != its_package:
             return (
-                f"{where} has ropewalk {theirs.package!r} and the launcher {VERSION}; "
-                f"install ropewalk=={VERSION} on that side"
+                f"{where} has ropewalk {package!r} and the launcher {its_package}; "
+                f"install ropewalk=={its_package} on that side"
             )
         if theirs.run_id != self._run_id:
-            return f"{where} belongs to another run; it was started with stale credentials"
+            return f"{_where(theirs)} belongs to another run; it was started with stale credentials"
         return None
 
 
