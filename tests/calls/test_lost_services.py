@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import os
 import signal
 import socket
@@ -165,6 +166,25 @@ def test_the_exception_of_a_lost_call_is_returned_and_not_raised(
         assert outcome == ("returned", future.exception()) and isinstance(outcome[1], ServiceLost)
         with pytest.raises(ServiceLost):
             future.result()
+
+
+def test_the_error_of_a_lost_call_does_not_hold_its_arguments(tmp_path: Path) -> None:
+    np = pytest.importorskip("numpy")
+    with far(tmp_path) as (process, end, client):
+        client.empty()
+        before = num_memory_files()
+        gc.disable()  # which would find the cycles at some moment
+        try:
+            process.kill(signal.SIGSTOP)
+            future = client.echo.future(np.ones(1_000_000))
+            assert num_memory_files() == before + 1
+            end.places.put("far", KILLED)
+            process.kill()
+            error = future.exception(PATIENCE_S)
+            assert isinstance(error, ServiceLost)
+            until(lambda: num_memory_files() == before, "the error keeps the arguments")
+        finally:
+            gc.enable()
 
 
 def test_an_idempotent_call_is_repeated_when_its_service_has_come_back(tmp_path: Path) -> None:

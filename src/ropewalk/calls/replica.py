@@ -291,6 +291,9 @@ class ReplicaClient:
             try:
                 if request is not None and not future.cancelled():
                     self._send_again(future, request, error)
+            except CallError as failure:
+                # Its traceback would hold these frames, and by them the call's arguments and the future itself.
+                future.finish(None, failure.with_traceback(None))
             except BaseException as failure:
                 future.finish(None, failure)
             self._backlog.popleft()
