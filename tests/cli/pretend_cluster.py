@@ -50,6 +50,8 @@ def runs(pid: int) -> bool:
 @dataclass(frozen=True)
 class PretendOptions:
     partition: str = "all"
+    queue: str = ""
+    """The folder, instead of the usual one."""
     broken: bool = False
     outside: bool = False
     inside: bool = False
@@ -61,7 +63,7 @@ class PretendCluster(Engine):
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         self._options = read_options(self.name, PretendOptions, options or {})
-        self._queue = Path(os.environ["PRETEND_QUEUE"])
+        self._queue = Path(self._options.queue or os.environ["PRETEND_QUEUE"])
 
     def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
         if self._options.broken:

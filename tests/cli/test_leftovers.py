@@ -106,6 +106,30 @@ def test_what_ended_jobs_of_a_gone_launcher_have_left_is_listed_and_removed(clus
     assert left == {ALIVE: [f"order {alive[0]}"]}, "its launcher has gone meanwhile"
 
 
+def test_runs_that_were_started_with_other_options_are_found_with_these(
+    tmp_path: Path, cluster: dict[str, str]
+) -> None:
+    # The files of a Slurm run with `-o folder=/scratch/me` were never found: both commands looked in the usual folder.
+    (tmp_path / "other").mkdir()
+    with launcher(GONE, cluster) as gone:
+        end(cluster, *gone)
+    for file in (tmp_path / "queue").iterdir():
+        file.rename(tmp_path / "other" / file.name)
+    there = ["--engine", "pretend", "-o", f"queue={tmp_path / 'other'}"]
+    assert leftovers(cluster)[1]["runs"] == []
+    remains = [f"order {id}" for id in gone]
+    assert [run["remains"] for run in leftovers(cluster, *there)[1]["runs"]] == [remains]
+    stopped = ropewalk("stop", GONE, *there, folder=Path(), **cluster)
+    assert stopped.stdout == f"ended 0 jobs of run {GONE} on pretend, and removed {', '.join(remains)}\n"
+    assert leftovers(cluster, *there) == (0, {"runs": [], "folders": [], "problems": []})
+
+
+def test_options_without_an_engine_are_refused(cluster: dict[str, str]) -> None:
+    for words in (["doctor", "--leftovers"], ["stop", GONE], ["stop", "descent"]):
+        done = ropewalk(*words, "-o", "queue=x", folder=Path(), **cluster)
+        assert done.returncode == 2 and "--engine" in done.stderr, done.stderr
+
+
 def end(cluster: dict[str, str], *ids: str) -> None:
     """The cluster has ended jobs, and keeps what they were asked for."""
     for id in ids:

@@ -11,12 +11,14 @@ import pytest
 
 from ropewalk.population.hyperparameters import Uniform
 from ropewalk.search.book import Line, SearchBook
+from ropewalk.search.endings import words_at_the_end
 from ropewalk.search.instructions import Begin, Broken, StopTrial, TrialGivenUp
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.schedulers.no_scheduler import NoScheduler
 from ropewalk.search.schedulers.scheduler import GO_ON, STOP, WAIT, PromoteTrial, Scheduler, StartTrial, Verdict, Wait
 from ropewalk.search.space_text import described_distribution
 from ropewalk.search.trial_facts import Retries, TrialState
+from ropewalk.tracking import records
 
 DONE, FAILED, PAUSED = TrialState.DONE, TrialState.FAILED, TrialState.PAUSED
 RUNNING, STOPPED, WAITING = TrialState.RUNNING, TrialState.STOPPED, TrialState.WAITING
@@ -103,6 +105,22 @@ def test_trials_begin_until_their_number_is_reached() -> None:
     book = made(max_trials=2)
     assert [book.begin_next() for _ in range(4)] == [Begin(0, 1, None), Begin(1, 1, None), None, None]
     assert book.num_running == 2
+
+
+def test_trials_that_have_not_begun_are_left_too() -> None:
+    # A search of twelve trials that was interrupted while three waited for a process said that three were left.
+    book = made(max_trials=12)
+    for _ in range(3):
+        book.begin_next()
+    assert book.num_left == 12
+    assert words_at_the_end(book, records.PAUSED, "Ctrl-C").startswith("paused (Ctrl-C); 12 trials left")
+    book.stopped(0, "by hand")
+    assert book.num_left == 11
+    exhausted, endless = made(sampler=Numbers(2), max_trials=12), made(max_trials=None)
+    while exhausted.begin_next():
+        pass
+    endless.begin_next()
+    assert (exhausted.num_left, endless.num_left) == (2, 1)
 
 
 def test_a_sampler_without_a_further_configuration_ends_the_search() -> None:

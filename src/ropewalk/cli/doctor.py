@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import click
 from click.exceptions import Exit
@@ -37,13 +37,18 @@ def doctor(as_json: bool, engine: str | None, option: tuple[str, ...], leftovers
     With --engine it checks a cluster instead. Exit code 1 if a row failed, or if something is left over. The report
     holds no secrets.
     """
+    try:
+        options = words_to_options(option)
+    except SettingsError as error:
+        raise refusal("doctor", str(error)) from None
     if leftovers:
-        _report_leftovers(engine, remove=remove, as_json=as_json)
+        if options and engine is None:
+            raise refusal("doctor", "-o with --leftovers needs --engine, which says whose options these are")
+        _report_leftovers(engine, options, remove=remove, as_json=as_json)
         return
     probes = PROBES
     if engine is not None or option:
         try:
-            options = words_to_options(option)
             here = settings.current(engine=engine, engine_options=options or None)
         except SettingsError as error:
             raise failure(str(error)) from None
@@ -67,7 +72,7 @@ def doctor(as_json: bool, engine: str | None, option: tuple[str, ...], leftovers
         raise Exit(1)
 
 
-def _report_leftovers(engine: str | None, *, remove: bool, as_json: bool) -> None:
+def _report_leftovers(engine: str | None, options: Mapping[str, object], *, remove: bool, as_json: bool) -> None:
     runs: list[LeftRun] = []
     problems: list[str] = []
     try:
@@ -77,7 +82,7 @@ def _report_leftovers(engine: str | None, *, remove: bool, as_json: bool) -> Non
         raise failure(str(error)) from None
     for name in names:
         try:
-            runs += left_runs(name, remove=remove)
+            runs += left_runs(name, options, remove=remove)
         except RopewalkError as error:
             problems.append(f"the engine {name!r} does not say which runs it has: {error}")
     if as_json:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,13 +63,17 @@ class LeftRun:
         }  # fmt: skip
 
 
-def engine_of(name: str) -> Engine:
+def engine_of(name: str, options: Mapping[str, object] | None = None) -> Engine:
     """Make an engine with the settings of this site.
+
+    Args:
+        name: the name of the engine.
+        options: options of the command line, which replace those of the same name.
 
     Raises:
         RopewalkError: there is no such engine, or it cannot be used here.
     """
-    return make_engine(name, settings.current(engine=name).engine_options)
+    return make_engine(name, settings.current(engine=name, engine_options=options or None).engine_options)
 
 
 def usual_engines() -> list[str]:
@@ -78,11 +82,12 @@ def usual_engines() -> list[str]:
     return sorted(names - {"local"})
 
 
-def left_runs(engine_name: str, *, remove: bool) -> list[LeftRun]:
+def left_runs(engine_name: str, options: Mapping[str, object] | None = None, *, remove: bool) -> list[LeftRun]:
     """Return the runs of an engine whose launchers are not known to be alive.
 
     Args:
         engine_name: the name of the engine.
+        options: as for `engine_of`.
         remove: whether to end the runs of launchers that are certainly gone.
 
     Raises:
@@ -91,7 +96,7 @@ def left_runs(engine_name: str, *, remove: bool) -> list[LeftRun]:
     remembered = submissions()
     submitted = {run.run_id for run in remembered}
     alive = [run.id for run in remembered if run.engine == engine_name and not has_ended(run)]
-    engine = engine_of(engine_name)
+    engine = engine_of(engine_name, options)
     try:
         found: list[LeftRun] = []
         jobs, remains = engine.runs(), engine.remains()
@@ -118,8 +123,15 @@ def _end(engine: Engine, run_id: str, jobs: Sequence[str]) -> None:
     forget_run(run_id)
 
 
-def end_run(run_id: str, engine_names: Iterable[str]) -> tuple[str, list[str], list[str]] | None:
+def end_run(
+    run_id: str, engine_names: Iterable[str], options: Mapping[str, object] | None = None
+) -> tuple[str, list[str], list[str]] | None:
     """End all jobs of a run, wherever its launcher is, and remove its other objects from the engine.
+
+    Args:
+        run_id: the id of the run.
+        engine_names: the engines to ask.
+        options: as for `engine_of`.
 
     Returns:
         The engine of the run, the ids of its jobs, and its other objects; None if no engine knows the run.
@@ -130,7 +142,7 @@ def end_run(run_id: str, engine_names: Iterable[str]) -> tuple[str, list[str], l
     problem: RopewalkError | None = None
     for name in engine_names:
         try:
-            engine = engine_of(name)
+            engine = engine_of(name, options)
             try:
                 jobs, remains = engine.runs().get(run_id, []), engine.remains().get(run_id, [])
                 if jobs or remains:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 
 import click
 from click.exceptions import Exit
 
+from ropewalk.cli import placing
 from ropewalk.cli.choosing import choose_run, telling_failures
 from ropewalk.cli.command_line import PanelCommand, Seconds, argument, failure
 from ropewalk.cli.leftovers import end_run, usual_engines
@@ -16,6 +18,7 @@ from ropewalk.control.launchers import Launcher, LauncherConnection, LauncherGon
 from ropewalk.control.server import Stop, ViewIs
 from ropewalk.control.view import View
 from ropewalk.control.view_text import counts
+from ropewalk.engines.options import words_to_options
 from ropewalk.escaping import escaped
 from ropewalk.quantities import counted
 
@@ -35,19 +38,28 @@ _RUN_ID = re.compile("[0-9a-f]{16}")
 )
 @click.option("--json", "as_json", is_flag=True, help="Print its last view as JSON.")
 @click.option("--engine", metavar="NAME", help="The engine, if you name a run by the id in its jobs' names.")
+@placing.engine_options
 @click.option(
     "--forget",
     "forget_it",
     is_flag=True,
     help="Of a submitted run, also remove the record here, even if no host answers.",
 )
-def stop(program: str, grace: float | None, as_json: bool, engine: str | None, forget_it: bool) -> None:
+def stop(
+    program: str,
+    grace: float | None,
+    as_json: bool,
+    engine: str | None,
+    option: tuple[str, ...],
+    forget_it: bool,
+) -> None:
     """Stop a running program or a submitted run, and wait until it has ended.
 
     Nothing is asked first. The first pool of every script is called pool-1, unless it has a name of its own, as
     rw.Pool(8, name="simulate") has: look at ropewalk ps, or give the pid.
 
-    With the id of a run whose launcher is gone (ropewalk doctor --leftovers lists them), end its jobs.
+    With the id of a run whose launcher is gone (ropewalk doctor --leftovers lists them), end its jobs; --engine and -o
+    are then those with which it was started.
 
     A submitted run whose host or cluster does not answer is left as it is; --forget then removes its record here.
 
@@ -56,8 +68,10 @@ def stop(program: str, grace: float | None, as_json: bool, engine: str | None, f
     if engine is not None or _RUN_ID.fullmatch(program):
         if forget_it:
             raise failure("--forget is for submitted runs, which ropewalk ps --all lists; give the id that it shows")
-        _end_jobs(program, engine, as_json)
+        _end_jobs(program, engine, option, as_json)
         return
+    if option:
+        raise failure("-o is for a run that is named by the id in its jobs' names, with --engine")
     launcher = choose_run(program)
     if isinstance(launcher, Submission):
         _stop_submission(launcher, grace, as_json, is_forgotten=forget_it)
@@ -79,10 +93,12 @@ def stop(program: str, grace: float | None, as_json: bool, engine: str | None, f
         raise Exit(1)
 
 
-def _end_jobs(run_id: str, engine: str | None, as_json: bool) -> None:
+def _end_jobs(run_id: str, engine: str | None, option: Sequence[str], as_json: bool) -> None:
+    if option and engine is None:
+        raise failure("-o needs --engine, which says whose options these are")
     with telling_failures():
         names = [engine] if engine else usual_engines()
-        ended = end_run(run_id, names)
+        ended = end_run(run_id, names, words_to_options(option))
     if ended is None:
         where = ", ".join(names) or "no engine but the local one was used from here"
         raise failure(f"no jobs of a run {escaped(run_id)} were found (looked at: {where}); name another with --engine")

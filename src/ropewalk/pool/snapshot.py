@@ -56,7 +56,7 @@ def tasks_in_words(status: PoolStatus) -> str:
     """Say in a sentence which tasks run, for how long, and how many wait."""
     busy = sorted((worker for worker in status.workers if worker.doing), key=lambda worker: -worker.doing_s)
     told = [f"{worker.doing} in {worker.name} for {shown_duration(worker.doing_s)}" for worker in busy[:_MOST_TOLD]]
-    more = [f"{len(busy) - _MOST_TOLD} others"] if len(busy) > _MOST_TOLD else []
+    more = [counted(len(busy) - _MOST_TOLD, "other")] if len(busy) > _MOST_TOLD else []
     runs = f"{counted(status.running, 'task')} of {status.name} {'runs' if status.running == 1 else 'run'}"
     running = f"{runs} ({', '.join([*told, *more])})" if told else runs
     return f"{running}, {status.queued} {'has' if status.queued == 1 else 'have'} not begun, {status.done} done"

@@ -40,6 +40,7 @@ from ropewalk.program.observing import StatusRows
 from ropewalk.program.packing import PackedProgram
 from ropewalk.program.status import ProgramStatus
 from ropewalk.program.viewing import ProgramViewer
+from ropewalk.quantities import counted
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.tracking.observed_run import UNOBSERVED, ObservedRun
 from ropewalk.transport.frames import Part
@@ -536,7 +537,7 @@ class RunningProgram(ControlTarget):
     def _awaited_in_words(self) -> str:
         """What the program has to wait for before it is complete, in a sentence."""
         awaited = [_in_state(each) for each in self._conductor.supervisor.awaited]
-        more = [f"{len(awaited) - _MOST_TOLD} others"] if len(awaited) > _MOST_TOLD else []
+        more = [counted(len(awaited) - _MOST_TOLD, "other")] if len(awaited) > _MOST_TOLD else []
         if not awaited:
             return f"program {self.name!r} runs until it is stopped: it has no node that completes by itself"
         return f"program {self.name!r} waited for the end of {', '.join(awaited[:_MOST_TOLD] + more)}"

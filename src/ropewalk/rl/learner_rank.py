@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ropewalk as rw
@@ -28,8 +28,9 @@ from ropewalk.rl.replay.batch import Batch
 
 _FOR_EVER_S = 1e8
 """Seconds for which a rank waits for the others: they may have no batch, and a dead one ends this rank as well."""
-_PATIENCE_S = 0.5
-"""Seconds after a request to stop for which a rank waits for the others, so that all end after the same update."""
+_PATIENCE_S = 2.0
+"""Seconds after a request to stop for which a rank waits for the others, so that all end after the same update. An
+update that takes longer is cut off, and nothing is saved. The rest of the 4 s after Ctrl-C is for saving."""
 _FACTS_S = 1.0
 """Seconds between the times at which rank 0 is told of the actors of the others."""
 
@@ -49,6 +50,8 @@ class LearnerRank(AsyncLearner):
         self._inbox = Inbox()
         self._told_episodes = 0
         """Episodes of this rank of which the others know."""
+        self._counters_at_start: dict[str, Any] = {}
+        """The counters before the first reports of this life, which each rank adds itself."""
         self._facts: dict[int, tuple[Mapping[int, ActorFacts], int]] = {}
         """By rank, what the others say of their actors."""
         self._facts_told_at = 0.0
@@ -80,8 +83,14 @@ class LearnerRank(AsyncLearner):
         """Return what all ranks have in common, for ranks that go on from it; before the first update of this life."""
         return {
             **self._updates.state_dict(),
+            "counters": self._counters_at_start,
             "version": self._restored_version,
         }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `AsyncLearner`."""
+        super().load_state_dict(state)
+        self._told_episodes = self._arrived.episodes  # their scores are among those that all ranks have in common
 
     @rw.concurrent(64)
     @rw.idempotent
@@ -156,6 +165,7 @@ class LearnerRank(AsyncLearner):
 
     def _begin_alike(self) -> None:
         """Take over what the rank with the newest checkpoint has learned, and number versions as all others do."""
+        self._counters_at_start = self._counters.state_dict()
         reports = self._tell(stopping=False)
         # One rank may have a checkpoint and another one none. Actors get the weights of rank 0: a rank of a later epoch
         # would refuse all that they collect, and wait for ever. An earlier epoch would let versions go back.
@@ -166,6 +176,7 @@ class LearnerRank(AsyncLearner):
             if source != self._rank:
                 learned = self._peers[source].learned()
                 self._updates.load_state_dict(learned)
+                self._add_up(reports)
                 self._restored_version = learned["version"]
         self._publish()
         self._tell(stopping=False)  # the source has not gone on before all have its state
@@ -185,14 +196,17 @@ class LearnerRank(AsyncLearner):
                 tuple(scores),
             )
         reports = self._ranks.tell(report)
+        self._add_up(reports)
+        self._tell_facts()
+        return reports
+
+    def _add_up(self, reports: Sequence[RankReport]) -> None:
         with self._counting:
             self._counters.steps = sum(each.steps for each in reports)
             self._counters.episodes = sum(each.episodes for each in reports)
             self._counters.stale_steps = sum(each.stale_steps for each in reports)
             for each in reports:
                 self._counters.recent.extend(each.scores)
-        self._tell_facts()
-        return reports
 
     def _tell_facts(self) -> None:
         if self._rank and time.monotonic() - self._facts_told_at > _FACTS_S:

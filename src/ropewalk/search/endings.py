@@ -26,8 +26,7 @@ def state_after(error: BaseException, interrupted: str) -> tuple[str, str]:
 def words_at_the_end(book: SearchBook, state: str, why: str) -> str:
     """Return what is said when a search ends; why it failed is said by the exception that follows."""
     if state == records.PAUSED:
-        num_left = sum(not trial.state.is_final for trial in book.trials)
-        return f"paused ({why}); {counted(num_left, 'trial')} left: run the same command to go on"
+        return f"paused ({why}); {counted(book.num_left, 'trial')} left: run the same command to go on"
     if state == records.FAILED:
         return f"failed after {counted(len(book.trials), 'trial')}"
     num_paused = sum(trial.state is TrialState.PAUSED for trial in book.trials)

@@ -93,7 +93,7 @@ class SearchResults(Sequence[TrialResult]):
         ranked = self.ranked()
         lines = list(text_table(self._rows(ranked[:_SHOWN_TRIALS]), right={0, 2, 3, 4}))
         if len(ranked) > _SHOWN_TRIALS:
-            lines.append(f"and {len(ranked) - _SHOWN_TRIALS} others")
+            lines.append(f"and {counted(len(ranked) - _SHOWN_TRIALS, 'other')}")
         return "\n".join(lines)
 
     @property

@@ -32,6 +32,7 @@ from ropewalk.pipeline.stages.micro_batches import MiniBatch
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.trees import map_tensors
+from ropewalk.quantities import counted
 from ropewalk.training.assignment import Admission, FromSnapshots, Origin, Place
 from ropewalk.training.further_copies import FurtherCopies
 from ropewalk.training.history import TrainingHistory
@@ -305,7 +306,7 @@ class Controller:
         self._points.secure(self.plan, self._deployment.seats, 0.0)  # while the lost processes are replaced
         plan = self._plan_after(lost)
         if plan is not self.plan:
-            self._note(f"training goes on with {len(plan.workers)} workers")
+            self._note(f"training goes on with {counted(len(plan.workers), 'worker')}")
             self.history.note("plan", plan_in_words(plan, self.schedule.name))
             self.plan = plan
         start = Cut.start(plan)

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from torch import nn
 
+from ropewalk.argument_kinds import check_kind
 from ropewalk.control.view import View
 from ropewalk.errors import LocalExecutorFailed, PlanInvalid, TrainerFailed
 from ropewalk.exchange.exchange_maker import MakesExchange
@@ -49,7 +51,7 @@ from ropewalk.training.step_handle import StepHandle
 from ropewalk.training.step_watch import StepWatch
 from ropewalk.training.target import TrainerTarget
 from ropewalk.training.trainer_html import trainer_html
-from ropewalk.training.trainer_options import ProcessOptions, Progress, Sources, check_kind
+from ropewalk.training.trainer_options import ProcessOptions, Progress, Sources
 from ropewalk.training.training_setup import TrainingSetup
 from ropewalk.user_frames import user_frames_only
 
@@ -132,6 +134,11 @@ class Trainer:
         progress: bool | Progress = False,
         track: Track = False,
     ) -> None:
+        if not isinstance(model, ModelGraph) and not callable(model):
+            raise TypeError(f"model is of type {type(model).__name__}; give a module, its graph, or what builds it")
+        check_kind("schedule", schedule, str | Schedule, '"one_f_one_b", or ropewalk.pipeline.make_schedule(...)')
+        check_kind("micro_batches", micro_batches, Integral, "a whole number, 1 or more")
+        check_kind("seed", seed, Integral, "a whole number")
         _check_plan(plan, micro_batches)
         check_kind("options", options, TrainingOptions, "ropewalk.pipeline.TrainingOptions(clip_norm=1.0)")
         check_kind("sources", sources, Sources, "ropewalk.training.Sources(data=...)")

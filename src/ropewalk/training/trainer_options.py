@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import UnionType
 from typing import Literal
 
 import torch
 
+from ropewalk.argument_kinds import check_kind
 from ropewalk.engines.resources import Resources
 from ropewalk.processes.session import Session
 from ropewalk.training.further_copies import Where
@@ -169,19 +169,3 @@ class Progress:
         """Return progress as it is, and True or False as one with or without the line."""
         check_kind("progress", given, bool | Progress, "True, or ropewalk.training.Progress(total_steps=1000)")
         return given if isinstance(given, Progress) else cls(line=given)
-
-
-def check_kind(name: str, given: object, kind: type | UnionType, example: str) -> None:
-    """Raise unless a value is None or of the expected type.
-
-    Args:
-        name: the name of the option.
-        given: its value.
-        kind: the expected type.
-        example: an example for the message.
-
-    Raises:
-        TypeError: the value is of another type.
-    """
-    if given is not None and not isinstance(given, kind):
-        raise TypeError(f"{name} is of type {type(given).__name__}; give {example}")

@@ -15,7 +15,7 @@ from typing import Any
 
 from ropewalk.errors import CallError, DeadlineExceeded, ServiceLost, StreamLost
 from ropewalk.rl.replay.checking import check_signature
-from ropewalk.rl.replay.here import callable_replay
+from ropewalk.rl.replay.here import TablesHere, callable_replay
 from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.sent_rows import SentStream
 from ropewalk.rl.replay.shards import ShardedReplay
@@ -67,11 +67,15 @@ class Inserter:
     def insert(self, insertion: Insertion) -> None:
         """Insert, waiting while `ahead` insertions are without an answer.
 
+        Errors of earlier insertions are raised here: then this one was not taken, and the earlier ones are sent again
+        by the next call.
+
         Raises:
             ValueError: the insertion does not fit the signature of a table; it was not sent. Or replay refused an
                 earlier one.
             LimiterDeadlock: neither inserting nor sampling can go on.
             ProgramStopped: the program is being stopped.
+            RuntimeError: replay is in this process, and nothing can be inserted before something is sampled.
         """
         if self._stream is None or self._stream.run_id != insertion.run_id:
             self._begin(insertion.run_id)
@@ -96,9 +100,7 @@ class Inserter:
 
         Replay is told so, and can tell samplers when no stream is left.
         """
-        for future, _ in self._calls:
-            future.cancel()
-        self._calls.clear()
+        self._drop_calls()
         stream, self._stream = self._stream, None
         if stream is not None:
             with contextlib.suppress(CallError):  # replay is gone, and its streams with it
@@ -133,7 +135,11 @@ class Inserter:
 
     def _settle(self, at_most: int, due: float | None) -> None:
         """Take the answers that have come, and wait until at most this number of insertions is without one."""
-        while self._stream and self._calls:
+        if isinstance(self._target, TablesHere) and any(future.exception() for future, _ in self._calls):
+            self._drop_calls()  # whether they have to wait is decided now
+        while self._stream and self._stream.waiting:
+            if not self._calls:  # replay did not do them when they were sent
+                self._send([self._stream.as_sent(insertion) for insertion in self._stream.waiting])
             future, num = self._calls[0]
             if not future.done() and self.num_waiting <= at_most:
                 return
@@ -155,9 +161,17 @@ class Inserter:
                     f"{self.num_waiting} insertions of stream {self._stream.name} are not done yet and stay under way",
                     call="insert",
                 ) from error
+            except Exception:
+                self._drop_calls()  # they are sent again by the next call here
+                raise
             else:
                 self._calls.popleft()
                 self._stream.acknowledge(num)
+
+    def _drop_calls(self) -> None:
+        for future, _ in self._calls:
+            future.cancel()
+        self._calls.clear()
 
     def _give_up_shard(self, error: ServiceLost) -> None:
         """Go on with another shard. Raises `error` where replay has no shards."""
@@ -170,9 +184,7 @@ class Inserter:
         """Send everything without an answer in a new stream; the calls under way fail or are given up first."""
         assert self._stream
         before = self._stream.name
-        for future, _ in self._calls:
-            future.cancel()
-        self._calls.clear()
+        self._drop_calls()
         insertions = self._stream.begin_anew()
         logger.warning("%s; stream %s follows %s", error, self._stream.name, before)
         self._send(insertions)
