@@ -16,7 +16,10 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import pytest
+
 import ropewalk
+from ropewalk.transport.link import Link
 
 _OURS = (str(Path(ropewalk.__file__).parent), threading.__file__)
 _LOOKS = {number for name, number in dis.opmap.items() if name.startswith(("CALL", "JUMP_BACKWARD"))}
@@ -39,6 +42,23 @@ def interrupts_at_each_step(act: Callable[[], object]) -> Iterator[str]:
                 _interrupted(act, 0)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def interrupt_after_receiving(link: Link, patch: pytest.MonkeyPatch) -> None:
+    """Interrupt the main thread once, when it has received a message of a link, in whichever way it waits for it."""
+    left = [signal.SIGINT]
+
+    def interrupted(receive: Callable[..., Any]) -> Callable[..., Any]:
+        def interrupted_receive(*args: Any, **options: Any) -> Any:
+            received = receive(*args, **options)
+            if received is not None and left and threading.current_thread() is threading.main_thread():
+                signal.raise_signal(left.pop())
+            return received
+
+        return interrupted_receive
+
+    for name in ("receive", "receive_alone"):
+        patch.setattr(link, name, interrupted(getattr(link, name)))
 
 
 def _interrupted(act: Callable[[], object], step: int) -> str:

@@ -29,7 +29,7 @@ from ropewalk.errors import DeadlineExceeded, ProgramStopped, ServiceLost
 from ropewalk.transport.client import dial
 from tests.calls.ends import End, FarProcess, ends, far, num_memory_files, until
 from tests.calls.objects import Target
-from tests.interrupting import interrupts_at_each_step
+from tests.interrupting import interrupt_after_receiving, interrupts_at_each_step
 from tests.patience import PATIENCE_S
 
 KILLED = ReplicaLocation("failed", cause="killed by SIGKILL")
@@ -581,13 +581,7 @@ def test_an_interrupt_of_a_thread_that_has_read_the_answer_of_another_lets_neith
     with far(tmp_path) as (process, end, client):
         client.empty()
         connection = end.caller._connections[process.place.address]
-        receive, outcome = connection.link.receive_alone, list[Any]()
-
-        def interrupted_after_receiving(noted: list[Any]) -> Any:
-            received = receive(noted)
-            if threading.current_thread() is threading.main_thread():
-                raise KeyboardInterrupt
-            return received
+        link, outcome = connection.link, list[Any]()
 
         def beside() -> None:
             until(lambda: connection._reading_thread == threading.main_thread().ident, "no thread reads")
@@ -598,7 +592,7 @@ def test_an_interrupt_of_a_thread_that_has_read_the_answer_of_another_lets_neith
 
         thread = threading.Thread(target=beside, daemon=True)
         with monkeypatch.context() as patch:
-            patch.setattr(connection.link, "receive_alone", interrupted_after_receiving)
+            interrupt_after_receiving(link, patch)
             thread.start()
             with pytest.raises(KeyboardInterrupt):
                 client.wait()

@@ -22,7 +22,7 @@ from ropewalk.errors import InitializerFailed, NotPicklable, PeerLost
 from ropewalk.managers import BaseManager, Manager, RemoteError, SyncManager
 from ropewalk.pool.pool import Pool
 from ropewalk.sharing.manager_owner import ManagerProcess
-from tests.interrupting import interrupts_at_each_step
+from tests.interrupting import interrupt_after_receiving, interrupts_at_each_step
 from tests.patience import PATIENCE_S
 from tests.scenarios.tasks import wait_until
 from tests.sharing import managed_types as types
@@ -362,17 +362,8 @@ def test_an_interrupt_in_the_middle_of_an_answer_loses_no_object(monkeypatch: py
         lock.acquire()
         assert scores.get("best") == 1
         route: Any = scores._way()._where.route
-        link = route.connection.link
-        receive = link.receive_alone
-
-        def interrupted_after_receiving(noted: list[Any]) -> Any:
-            received = receive(noted)
-            if received is not None:
-                signal.raise_signal(signal.SIGINT)
-            return received
-
         with monkeypatch.context() as patch:
-            patch.setattr(link, "receive_alone", interrupted_after_receiving)
+            interrupt_after_receiving(route.connection.link, patch)
             with pytest.raises(KeyboardInterrupt):
                 scores.get("best")
         assert scores.get("best") == 1
