@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from ropewalk.pipeline.plans import Plan
 from ropewalk.training.trainer import Trainer
+from ropewalk.training.trainer_options import Sources
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -198,7 +199,7 @@ class Ours:
                 optimizer or sgd,
                 plan or job.plan(),
                 example_inputs=x[: len(x) // job.micro_batches],
-                data=functools.partial(_mini_batches, job) if own_data else None,
+                sources=Sources(data=functools.partial(_mini_batches, job) if own_data else None),
                 inline=bool(os.environ.get("BENCHMARK_INLINE")),
                 **options,
             )

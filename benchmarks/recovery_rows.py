@@ -17,7 +17,7 @@ from pipeline_jobs import Job, mlp, tiny
 from pool_rows import Line, milliseconds, seconds
 
 from ropewalk.pipeline.versions import warm_up
-from ropewalk.training.trainer_options import Snapshots
+from ropewalk.training.trainer_options import ProcessOptions, Snapshots
 
 #: Steps between snapshots where a stage is killed.
 EVERY = 10
@@ -57,7 +57,7 @@ def snapshots(bench: Bench) -> Iterator[Line]:
     for what, job in (("tiny model", tiny(8, "one_f_one_b")), ("MLP of 8 x Linear 1024", mlp("one_f_one_b"))):
         contenders = {
             "ropewalk": Ours(job, optimizer=adam),
-            "without": Ours(job, optimizer=adam, snapshots=None),
+            "without": Ours(job, optimizer=adam, processes=ProcessOptions(snapshots=None)),
         }
         try:
             steps = bench.steps(contenders)
@@ -96,7 +96,7 @@ def recovery(bench: Bench) -> Iterator[Line]:
 
 
 def _lost_s(job: Job, stage: int) -> float:
-    contender = Ours(job, optimizer=adam, snapshots=Snapshots(EVERY))
+    contender = Ours(job, optimizer=adam, processes=ProcessOptions(snapshots=Snapshots(EVERY)))
     try:
         contender.steps(3 * EVERY)
         contender.trainer.drain()

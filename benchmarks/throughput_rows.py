@@ -1,6 +1,6 @@
 """Real models on two processes: against what a pipeline can reach at all, and against torch.distributed.pipelining.
 
-Everybody's processes have inputs and labels already: ours are given `data=`, and the launcher sends no tensors.
+Everybody's processes have inputs and labels already: ours read them by themselves, and the launcher sends no tensors.
 """
 
 from __future__ import annotations

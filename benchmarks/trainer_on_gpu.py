@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.training.trainer import Trainer
+from ropewalk.training.trainer_options import ProcessOptions
 
 WIDTH, DEPTH, HEADS, LENGTH, SAMPLES, WORDS = 1024, 12, 16, 256, 64, 8192
 MICRO_BATCHES, STEPS, ROUNDS = 4, 10, 5
@@ -89,9 +91,8 @@ def main() -> None:
         optimizer=lambda parameters: torch.optim.Adam(parameters, 1e-4),
         micro_batches=MICRO_BATCHES,
         example_inputs=batch()[0],
-        device="cuda",
-        autocast=torch.bfloat16,
-        snapshots=None,
+        options=TrainingOptions(autocast=torch.bfloat16),
+        processes=ProcessOptions(device="cuda", snapshots=None),
     )
     with make(model(), plan=1) as one, make(model(), plan=2) as two:
         rows = {"a plain loop": plain(), "one stage": through(one), "two stages": through(two)}

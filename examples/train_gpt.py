@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ropewalk as rw
+from ropewalk.training import Progress
 
 TEXT = "\n".join(topics[name] for name in sorted(topics))
 CHARACTERS = sorted(set(TEXT))
@@ -118,8 +119,7 @@ def main() -> None:
         example_inputs=(example,),
         exchange=options.exchange,
         inline=options.one_process,
-        progress=True,
-        total_steps=options.steps,
+        progress=Progress(total_steps=options.steps),
     ) as trainer:
         began = time.monotonic()
         for _ in range(options.steps):

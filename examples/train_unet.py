@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ropewalk as rw
+from ropewalk.training import Progress
 
 BATCH, MICRO_BATCHES, NOISE = 64, 8, 0.5
 
@@ -101,8 +102,7 @@ def main() -> float:
         plan,
         example_inputs=(example,),
         inline=options.inline,
-        progress=True,
-        total_steps=options.steps,
+        progress=Progress(total_steps=options.steps),
     ) as trainer:
         began = time.monotonic()
         for _ in range(options.steps):

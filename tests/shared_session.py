@@ -27,6 +27,7 @@ import pytest
 import ropewalk as rw
 from ropewalk.control import lone_processes
 from ropewalk.control.launchers import find_launchers
+from ropewalk.processes.messages import IF_THERE
 from ropewalk.processes.owner import Owner, ProcessSpec
 from ropewalk.sharing.membership import member_of
 from tests.left_behind import GRACE_S
@@ -48,7 +49,9 @@ def warm_session(module: str, *, only: bool = False) -> rw.Session:
     imported = {each.__name__ for each in vars(importlib.import_module(module)).values() if inspect.ismodule(each)}
 
     def start_warm(spec: ProcessSpec, owner: Owner) -> str:
-        if (only or imported.issuperset(spec.preload)) and owner is not session._services:
+        if (
+            only or imported.issuperset(name.removesuffix(IF_THERE) for name in spec.preload)
+        ) and owner is not session._services:
             spec = msgspec.structs.replace(spec, preload=(module,))
         return start(spec, owner)
 

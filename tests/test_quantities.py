@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.quantities import counted, parse_duration, shown_duration, shown_size
+from ropewalk.quantities import counted, parse_duration, shown_duration, shown_size, wants_log_axis
 
 
 @pytest.mark.parametrize(
@@ -73,3 +73,12 @@ def test_sizes_are_short() -> None:
 
 def test_one_thing_is_not_many() -> None:
     assert [counted(number, "batch", "es") for number in (0, 1, 2)] == ["0 batches", "1 batch", "2 batches"]
+
+
+@pytest.mark.parametrize(
+    ("values", "is_wide"),
+    [([1, 20], False), ([1, 21], True), ([0, 100], False), ([-1, 100], False), ([], False), ([5], False)],
+)
+def test_an_axis_is_logarithmic_where_positive_values_range_widely(values: list[float], is_wide: bool) -> None:
+    # A picture of a search asked for it although steps began with 0, which no logarithmic axis has.
+    assert wants_log_axis(values) is is_wide

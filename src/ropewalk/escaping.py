@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import AnyStr, cast
 
 # Characters that move the cursor, control the terminal, or change the direction of text so that a line misleads.
 _ACTING = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -23,11 +24,17 @@ def escaped_line(line: str, *, colours: bool) -> str:
             shown, as in a terminal.
         colours: keep colour sequences, and reset them at the end of the line; False removes them.
     """
-    pieces = _COLOUR.split(line.removesuffix("\r").rpartition("\r")[2])
+    pieces = _COLOUR.split(last_state(line))
     shown = "".join(
         piece if index % 2 and colours else "" if index % 2 else escaped(piece) for index, piece in enumerate(pieces)
     )
     return shown + _RESET if colours and len(pieces) > 1 else shown
+
+
+def last_state(line: AnyStr) -> AnyStr:
+    """Return what a terminal shows of a line that writes over itself, as that of a progress bar does."""
+    turn = cast("AnyStr", b"\r" if isinstance(line, bytes) else "\r")
+    return line.removesuffix(turn).rpartition(turn)[2]
 
 
 def escaped_lines(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _UNITS = {
     "": 1,
@@ -25,6 +25,10 @@ _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _WORDS = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+)s)?", re.ASCII)
 _CLOCK = re.compile(r"(?:(?P<d>\d+)-)?(?P<h>\d+):(?P<m>[0-5]\d):(?P<s>[0-5]\d)", re.ASCII)
 """The format of Slurm and `squeue`: optional days first."""
+
+
+_LOG_FROM = 20.0
+"""The factor that the range of positive values must exceed for a logarithmic axis."""
 
 
 def parse_memory(size: str | int) -> int:
@@ -121,6 +125,17 @@ def shown_duration(seconds: float) -> str:
 def shown_moment(seconds: float) -> str:
     """Format a Unix time in seconds as the date and the time of this machine's clock."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def wants_log_axis(values: Iterable[float]) -> bool:
+    """Return whether all values are positive and their range is so wide that a picture needs a logarithmic axis.
+
+    Example:
+        >>> wants_log_axis([1, 10, 100]), wants_log_axis([1, 2]), wants_log_axis([0, 100])
+        (True, False, False)
+    """
+    known = list(values)
+    return bool(known) and 0 < min(known) < max(known) / _LOG_FROM
 
 
 def listed(names: Sequence[str], most: int) -> str:

@@ -102,6 +102,18 @@ def test_boxes_are_drawn_with_ascii_where_the_terminal_has_nothing_else() -> Non
     assert done.returncode == 0 and "+- Options --" in done.stdout
 
 
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words", [["stop", "nothing"], ["logs", "nothing"], ["runs", "show", "nothing"], ["run", "nothing.py"]]
+)
+def test_a_failure_begins_with_the_command_that_failed(words: list[str], tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, words, env={"ROPEWALK_STORE": str(tmp_path / "runs.db")})
+    named = words[:2] if words[0] == "runs" else words[:1]
+    assert done.exit_code and done.stderr.startswith(f"ropewalk {' '.join(named)}: "), done.stderr
+
+
 # --- options ----------------------------------------------------------------------------------------------------------
 
 

@@ -159,7 +159,7 @@ def test_a_stopped_launcher_hangs_no_command_and_the_message_says_what_to_do() -
     )
     assert problem == {"kind": "program", "name": "walk-frozen", "pid": process.pid, "problem": words}
     assert (listed.returncode, stopped.returncode) == (1, 1)
-    assert stopped.stderr == f"ropewalk: {words}\n"
+    assert stopped.stderr == f"ropewalk stop: {words}\n"
 
 
 def test_what_a_killed_launcher_left_is_not_worth_a_word() -> None:

@@ -131,12 +131,12 @@ def test_a_run_is_shown_with_all_that_is_known_of_it(store: RunStore) -> None:
         "ValueError: no",
         "     3  2 MiB    0.5",
         "plot.png  image  2 KiB",
-        "1 more: --json shows all",
+        "1 decision of the search: --json shows all",
         "retry: after a death",
         "  looks \\x1b[31mgood",
     ):
         assert expected in text
-    assert RED not in text and "p98" not in text and "decision" not in text
+    assert RED not in text and "p98" not in text and "decision:" not in text
     loss = next(line for line in text.splitlines() if line.strip().startswith("loss"))
     assert loss.split() == ["loss", "█▃", "▁", "1", "4", "1", "4", "2.3333", "4", "(1", "NaN)"]
 

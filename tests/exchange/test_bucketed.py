@@ -334,6 +334,26 @@ def test_state_goes_on_in_other_buckets_and_in_another_exchange() -> None:
         assert same(one, other)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: AllGather(GD_SEC, mode="sparse", **SMALL),
+        lambda: AllGather(ErrorFeedback(TopK(0.25)), mode="sparse", **SMALL),
+        lambda: AllReduce(ErrorFeedback(LowRank(1)), **SMALL),
+    ],
+)
+def test_a_state_from_before_the_first_step_leads_back_to_it(make: Callable[[], BucketedExchange]) -> None:
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        saved = exchange.state_dict()
+        first = [exchanged(exchange, step, group.rank)[0] for step in range(3)]
+        exchange.load_state_dict(saved)
+        assert exchange.next_step == 0
+        return first, [exchanged(exchange, step, group.rank)[0] for step in range(3)]
+
+    for first, again in members(make, body):
+        assert all(same(one, other) for one, other in zip(first, again, strict=True))
+
+
 def test_state_of_three_members_serves_two() -> None:
     def save(exchange: BucketedExchange, group: ThreadGroup) -> Any:
         for step in range(3):

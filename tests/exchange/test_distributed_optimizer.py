@@ -439,6 +439,32 @@ def test_closures_see_the_mean_loss() -> None:
     assert _same([loss for loss, _ in ends]) and _same([weights for _, weights in ends])
 
 
+def test_a_step_with_a_closure_and_nan_is_skipped_by_all_members() -> None:
+    def member(group):
+        model = Net()
+        inner = SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+        with _distributed(inner, model, group, AllReduce(nan="skip")) as optimizer:
+
+            def step(factor: float) -> object:
+                def closure():
+                    optimizer.zero_grad()
+                    loss = _loss(model, _rows(group.rank)) * factor
+                    loss.backward()
+                    return loss
+
+                return optimizer.step(closure)
+
+            assert step(1.0) is not None
+            before = _weights(model)
+            assert step(float("nan") if group.rank == 0 else 1.0) is None
+            assert torch.equal(_weights(model), before)
+            assert step(1.0) is not None
+            return not torch.equal(_weights(model), before), _weights(model)
+
+    ends = _members(member)
+    assert all(moved for moved, _ in ends) and _same([weights for _, weights in ends])
+
+
 def test_experts_are_averaged_over_a_smaller_group() -> None:
     everyone = ThreadGroup.make(4)
     pairs = [ThreadGroup.make(2), ThreadGroup.make(2)]

@@ -75,3 +75,41 @@ def test_a_trace_that_cannot_be_written_ends_and_raises_nothing(tmp_path, caplog
     _step(timeline, 0)
     timeline.close()
     assert caplog.text.count("trace.rank0.json ends here") == 1
+
+
+def test_a_member_that_gets_another_rank_goes_on_in_a_file_that_no_other_member_has_written(tmp_path) -> None:
+    timelines = [ExchangeTimeline(tmp_path / "trace.json") for _ in range(3)]
+    for timeline, group in zip(timelines, ThreadGroup.make(3), strict=True):
+        timeline.bind(LAYOUTS, group)
+        _step(timeline, 0)
+    timelines[0].failed(RuntimeError("killed"))
+    for timeline, group in zip(timelines[1:], ThreadGroup.make(2, epoch=4), strict=True):
+        timeline.bind(LAYOUTS, group)
+        _step(timeline, 1)
+        timeline.bind(LAYOUTS, ThreadGroup.make(2, epoch=5)[group.rank])  # the same rank, and the same file
+        timeline.close()
+    steps = {
+        path.name: [event["name"] for event in read_timeline(path) if event["name"].startswith("step")]
+        for path in sorted(tmp_path.iterdir())
+    }
+    assert steps == {
+        "trace.rank0.json": ["step 0", "step 0 failed"],
+        "trace.rank0.epoch4.json": ["step 1"],
+        "trace.rank1.json": ["step 0"],
+        "trace.rank1.epoch4.json": ["step 1"],
+        "trace.rank2.json": ["step 0"],
+    }
+
+
+def test_a_trace_goes_on_when_its_exchange_is_bound_again_after_close(tmp_path) -> None:
+    group = ThreadGroup.make(1)[0]
+    timeline = ExchangeTimeline(tmp_path / "trace.json")
+    for step in range(3):
+        timeline.bind(LAYOUTS, group)
+        _step(timeline, step)
+        timeline.close()
+        _step(timeline, 100)  # between close and bind nothing is told
+        events = json.loads((tmp_path / "trace.rank0.json").read_bytes())
+        assert [event["name"] for event in events if event["name"].startswith("step")] == [
+            f"step {number}" for number in range(step + 1)
+        ]

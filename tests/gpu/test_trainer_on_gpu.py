@@ -89,7 +89,7 @@ def inline(job: Job) -> Learnt:
         job.plan_of(job.graph),
         example_inputs=torch.zeros(4, JOB_WIDTH),
         seed=SEED,
-        device="cuda",
+        processes=ProcessOptions(device="cuda"),
         inline=True,
     ) as trainer:
         return go_through(trainer, job)
@@ -141,7 +141,7 @@ def test_stages_that_are_killed_go_on_from_snapshots_with_the_same_bits(schedule
 def test_a_model_that_makes_tensors_makes_them_on_the_gpu() -> None:
     graph = trace(reader(), sentences(0)[0])
     plan = plan_of(graph, even_cut(graph, 2), micro_batches=3)
-    with Trainer(graph, loss_of, adam, plan, device="cuda", seed=1) as trainer:
+    with Trainer(graph, loss_of, adam, plan, processes=ProcessOptions(device="cuda"), seed=1) as trainer:
         handles = [trainer.step(*sentences(step % 3)) for step in range(60)]
         assert float(handles[-1].metrics().loss) < 0.75 * float(handles[0].metrics().loss)
         loss, scores = trainer.evaluate([sentences(0)]), trainer.predict(sentences(0)[0])
@@ -176,7 +176,7 @@ def test_a_checkpoint_of_the_gpu_goes_on_on_the_cpu(tmp_path: Path) -> None:
 
 def test_a_process_that_was_given_a_gpu_takes_it() -> None:
     job = Job(num_groups=1)
-    with on_gpu(job, processes=ProcessOptions(resources=Resources(gpus=1)), snapshots=None) as trainer:
+    with on_gpu(job, resources=Resources(gpus=1), snapshots=None) as trainer:
         trainer.step(*batch(0)).metrics()
         assert counted(trainer)[0].peak_device_bytes
 
@@ -193,7 +193,7 @@ def test_bfloat16_trains_on_the_gpu() -> None:
 def test_planning_for_the_gpu_measures_there() -> None:
     model = nn.Sequential(*[part for _ in range(3) for part in (nn.Linear(64, 64), nn.ReLU())])
     x = torch.randn(32, 64)
-    with Trainer(model, nn.MSELoss(), adam, 2, device="cuda", micro_batches=4) as trainer:
+    with Trainer(model, nn.MSELoss(), adam, 2, processes=ProcessOptions(device="cuda"), micro_batches=4) as trainer:
         losses = [float(trainer.step(x, x).metrics().loss) for _ in range(10)]
     assert losses[-1] < losses[0]
     assert not next(model.parameters()).is_cuda

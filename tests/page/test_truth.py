@@ -56,8 +56,9 @@ def test_page_of_a_trainer_tells_its_steps_losses_and_stages(browser: Browser, s
     x, y = torch.randn(8, 4), torch.randn(8, 2)
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
     plan = rw.pipeline.plan(model, x[:2], devices=2, num_stages=2, micro_batches=4)
+    progress = rw.training.Progress(total_steps=20, line=False)
     with rw.Trainer(
-        model, torch.nn.functional.mse_loss, torch.optim.Adam, plan, example_inputs=(x[:2],), total_steps=20
+        model, torch.nn.functional.mse_loss, torch.optim.Adam, plan, example_inputs=(x[:2],), progress=progress
     ) as trainer:
         steps = [trainer.step(x, y) for _ in range(5)]
         trainer.drain()

@@ -55,16 +55,16 @@ def test_a_step_with_a_flush_is_the_sum_the_further_rounds_and_the_links() -> No
 def test_replicas_share_the_rounds_and_add_what_of_their_reduce_is_not_hidden() -> None:
     stages = (Stage(0, ("a", "b"), (0, 1)), Stage(1, ("c",), (2,)))
     cost = plan_cost(request_for(), stages)
-    reduce_s = 2 * (1 / 2) * 48 / 100 + 2 * 0.5
+    reduce_s = 2 * (1 / 2) * 48 / 100 + 0.5  # two replicas send each other all of it, in one message
     links = (160 / 100 + 0.5) + (120 / 100 + 0.5)
     assert cost.objective_s == pytest.approx((8 + 2) + (4 / 2 - 1) * 8 + links + reduce_s)
     late = (Stage(0, ("a",), (0,)), Stage(1, ("b", "c"), (1, 2)))
-    assert plan_cost(request_for(), late).stages[1].exposed_s == 0  # a's backward takes 2 s, its Reduce 1.08 s
+    assert plan_cost(request_for(), late).stages[1].exposed_s == 0  # a's backward takes 2 s, its Reduce 0.58 s
 
 
 def test_without_a_flush_a_plan_is_as_slow_as_its_slowest_stage_with_its_reduce() -> None:
     stages = (Stage(0, ("a", "b"), (0, 1)), Stage(1, ("c",), (2,)))
-    assert plan_cost(request_for("pipedream"), stages).objective_s == pytest.approx(4 * (8 + 1.48) / 2)
+    assert plan_cost(request_for("pipedream"), stages).objective_s == pytest.approx(4 * (8 + 0.98) / 2)
 
 
 def test_pure_data_parallelism_takes_what_a_clock_shows() -> None:

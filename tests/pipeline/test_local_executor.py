@@ -21,6 +21,7 @@ from ropewalk.pipeline.schedules import SCHEDULES, ActionStream, make_schedule
 from ropewalk.pipeline.schedules.one_f_one_b import OneFOneB
 from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.pipeline.stages.losses import Loss
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.pipeline.stages.randomness import micro_batch_seed
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
@@ -240,7 +241,7 @@ def test_weighted_losses_give_the_gradient_of_the_whole_batch(graph: ModelGraph)
     x, y = batch(9)
     mask = torch.tensor([1.0, 0, 1, 0, 0, 0, 1, 1, 1])
     plan = plan_of(plain := trace(model, (x,)), even_cut(plain, 3), micro_batches=3)
-    executor = LocalExecutor(plain, masked, sgd, plan, loss="weighted")
+    executor = LocalExecutor(plain, Loss(masked, "weighted"), sgd, plan)
     metrics = executor.step(x, (y, mask))
     expected = copy.deepcopy(model)
     loss = functional.cross_entropy(expected(x)[mask > 0], y[mask > 0])
@@ -255,9 +256,8 @@ def test_weighted_losses_give_the_gradient_of_the_whole_batch(graph: ModelGraph)
 def test_learning_rate_schedules_count_the_updates_of_their_stage(graph: ModelGraph) -> None:
     rates: dict[str, list[float]] = {}
     for schedule, num_updates in (("one_f_one_b", 2), ("pipedream", 6)):
-        executor = player_of(
-            graph, schedule=schedule, lr_schedule=lambda opt: torch.optim.lr_scheduler.ExponentialLR(opt, 0.5)
-        )
+        falling = OptimizerMaker(sgd, lambda opt: torch.optim.lr_scheduler.ExponentialLR(opt, 0.5))
+        executor = player_of(graph, schedule=schedule, optimizer=falling)
         for _ in range(2):
             executor.step(*batch())
         executor.drain()
@@ -343,16 +343,14 @@ def test_what_makes_nothing_for_a_stage_is_refused_before_the_first_step(graph: 
     wanted: list[tuple[dict[str, Any], str]] = [
         ({"optimizer": one}, r"optimizer must be a function.*type SGD; give lambda parameters"),
         ({"optimizer": lambda parameters: None}, r"it returned NoneType; give lambda parameters"),  # pyright: ignore[reportUnknownLambdaType]
-        (
-            {"lr_schedule": torch.optim.lr_scheduler.StepLR(one, 1)},
-            r"lr_schedule must be a function.*type StepLR; give lambda optimizer",
-        ),
         ({"loss_fn": "mse"}, r"loss_fn must be a function of outputs and labels, but it is 'mse'"),
         ({"loss_fn": nn.MSELoss}, r"loss_fn is the class MSELoss; give an object of it: MSELoss\(\)"),
     ]
     for options, message in wanted:
         with pytest.raises(TypeError, match=message):
             player_of(graph, **options)
+    with pytest.raises(TypeError, match=r"lr_schedule must be a function.*type StepLR; give lambda optimizer"):
+        OptimizerMaker(sgd, torch.optim.lr_scheduler.StepLR(one, 1))  # type: ignore[arg-type]
 
 
 def test_example_inputs_that_do_not_fit_the_model_are_named(graph: ModelGraph) -> None:

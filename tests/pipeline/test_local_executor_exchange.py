@@ -20,6 +20,7 @@ from ropewalk.exchange.groups.thread_group import ThreadGroup
 from ropewalk.pipeline.local_executor import LocalExecutor
 from ropewalk.pipeline.stages.exchange_sums import ReplicaExchange
 from ropewalk.pipeline.stages.gradient_sums import Contributor
+from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.tracing.tracer import trace
 from tests.pipeline.played_plans import even_cut, plan_of
@@ -107,7 +108,7 @@ def test_a_replica_without_samples_or_without_a_gradient_counts_nothing(loss: An
     def loss_fn(outputs: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(outputs, labels, reduction=loss)
 
-    made = [player_of(model, 1, 3, loss=loss, loss_fn=loss_fn, exchange=kind) for kind in (AllReduce, None)]
+    made = [player_of(model, 1, 3, loss_fn=Loss(loss_fn, loss), exchange=kind) for kind in (AllReduce, None)]
     for size in (9, 2, 1, 7):
         for x, y in batches(2, size):
             for executor in made:

@@ -14,6 +14,7 @@ from ropewalk.errors import GradientNotFinite, ScheduleInvalid
 from ropewalk.pipeline.local_executor import LocalExecutor
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.stages.gradient_norm import Norms, judge
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.tracing.tracer import trace
 from tests.pipeline.played_plans import even_cut, plan_of
@@ -143,9 +144,8 @@ def test_a_skipped_update_does_not_move_the_learning_rate() -> None:
     executor = LocalExecutor(
         graph,
         functional.cross_entropy,
-        sgd,
+        OptimizerMaker(sgd, lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)),
         plan,
-        lr_schedule=lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5),
         options=TrainingOptions(nan="skip"),
     )
     executor.step(x * torch.nan, y)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ropewalk.pipeline.local_executor import LocalExecutor
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from tests.pipeline.played_plans import even_cut, plan_of
@@ -53,8 +54,9 @@ def halving(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRSche
 def player_of(graph: ModelGraph, schedule: str, num_stages: int = 3, **options: Any) -> LocalExecutor:
     replicas = options.pop("replicas", 1)
     plan = plan_of(graph, even_cut(graph, num_stages), micro_batches=3, replicas=replicas)
-    chosen: dict[str, Any] = {"optimizer": adam, "lr_schedule": halving, "seed": 5, **options}
-    return LocalExecutor(graph, functional.cross_entropy, plan=plan, schedule=schedule, **chosen)
+    optimizer = OptimizerMaker(options.pop("optimizer", adam), options.pop("lr_schedule", halving))
+    chosen: dict[str, Any] = {"seed": 5, **options}
+    return LocalExecutor(graph, functional.cross_entropy, optimizer, plan, schedule=schedule, **chosen)
 
 
 def batches(num: int) -> list[tuple[Tensor, Tensor]]:

@@ -21,6 +21,7 @@ from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.resuming import can_cut, last_step
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.schedules.streams import Cut
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, as_state, cut_of, put
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
@@ -241,7 +242,7 @@ def check_schedule(graph: ModelGraph, name: str, options: dict[str, Any], replic
 
     def make() -> LocalExecutor:
         schedule = make_schedule(name, **options)
-        return LocalExecutor(graph, functional.mse_loss, adam, plan, schedule=schedule, seed=5, lr_schedule=halving)
+        return LocalExecutor(graph, functional.mse_loss, OptimizerMaker(adam, halving), plan, schedule=schedule, seed=5)
 
     check_resumes(make, batches(4, 3 * micro_batches - 1), 2)
 
@@ -333,18 +334,16 @@ def test_a_snapshot_is_as_it_was_when_the_run_has_gone_on(graph: ModelGraph) -> 
 
 
 def test_a_snapshot_may_be_given_to_another_plan_and_schedule(graph: ModelGraph) -> None:
-    data = batches(4, 8)
-    executor = LocalExecutor(
-        graph, functional.mse_loss, adam, placed(graph, "one_f_one_b", 2, False, 4), lr_schedule=halving
-    )
+    data, falling = batches(4, 8), OptimizerMaker(adam, halving)
+    executor = LocalExecutor(graph, functional.mse_loss, falling, placed(graph, "one_f_one_b", 2, False, 4))
     recording = Recording(executor)
     recording.want()
     steps(executor, data[:1])
     state = as_state(recording.snapshots())
     assert_same(state, {kind: part for kind, part in executor.state_dict().items() if kind in state})
-    other = LocalExecutor(graph, functional.mse_loss, adam, placed(graph, "gpipe", 1, False, 4), lr_schedule=halving)
+    other = LocalExecutor(graph, functional.mse_loss, falling, placed(graph, "gpipe", 1, False, 4))
     other.load_state_dict({**state, "num_steps": 1, "seed": 0})
-    expected = LocalExecutor(graph, functional.mse_loss, adam, placed(graph, "gpipe", 1, False, 4), lr_schedule=halving)
+    expected = LocalExecutor(graph, functional.mse_loss, falling, placed(graph, "gpipe", 1, False, 4))
     expected.load_state_dict(executor.state_dict())
     assert all(map(torch.equal, steps(other, data[1:]), steps(expected, data[1:])))
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.local_executor import LocalExecutor, StepMetrics
 from ropewalk.pipeline.schedules import make_schedule
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.pipeline.stages.randomness import micro_batch_seed
 from ropewalk.pipeline.tracing.tracer import trace
 from tests.pipeline.played_plans import even_cut, plan_of
@@ -73,11 +74,10 @@ def play_and_follow(
     executor = LocalExecutor(
         graph,
         functional.mse_loss,
-        sgd,
+        OptimizerMaker(sgd, lr_scale="pipedream" if lr_scale else None),
         plan,
         schedule=make_schedule(schedule, **options),
         seed=SEED,
-        lr_scale="pipedream" if lr_scale else None,
         slots=1,
     )
     stage_of = {operator.split(":")[0]: number for number, ids in enumerate(stages) for operator in ids}

@@ -15,6 +15,7 @@ from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules import SCHEDULES, Schedule, make_schedule
 from ropewalk.pipeline.schedules.interleaved import Interleaved
 from ropewalk.pipeline.schedules.pipedream import PipeDream
+from ropewalk.pipeline.schedules.pipedream_2bw import PipeDream2BW
 from ropewalk.pipeline.simulation.simulator import simulate
 from ropewalk.pipeline.simulation.timeline_memory import most_held, most_in_flight
 from ropewalk.pipeline.topology import Level, Topology
@@ -183,6 +184,22 @@ def test_more_versions_or_more_on_a_whole_worker_than_the_schedule_says_are_reje
     _, plan, lists = _case("interleaved")
     error = _rejected(FewHeld(), plan, lists)
     assert "makes it 5 micro-batches at all stages of its worker; interleaved keeps at most 4" in str(error)
+
+
+def test_a_forward_with_older_weights_than_the_newest_needs_both_versions() -> None:
+    class NewestOnly(PipeDream2BW):
+        def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
+            return 0
+
+    schedule = NewestOnly()
+    plan = sample_plan(schedule, (1,), 2)
+    stream = schedule.stream(plan)
+    lists = joined([stream.admit(4), stream.drain()])  # F0:2v0 comes after U0v1, and all forwards have version 0
+    with pytest.raises(
+        ScheduleInvalid, match="it 2 versions of its stage's weights; pipedream_2bw keeps at most 1"
+    ) as caught:
+        verify(plan, lists, schedule, num_micro_batches=4)
+    assert caught.value.action == "F0:2v0"
 
 
 def test_replicas_that_reduce_their_stages_in_different_orders_are_rejected() -> None:

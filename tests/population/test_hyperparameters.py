@@ -73,6 +73,12 @@ def test_a_choice_moves_to_what_stands_beside_it() -> None:
     assert [choice.perturb(value, 0.8) for value in (8, 16, 32)] == [8, 8, 16]
 
 
+@pytest.mark.parametrize("each", [Uniform(-8.0, 8.0), Uniform(-8.0, 8.0, step=1.0), Integers(-8, 8)])
+def test_a_factor_above_one_leads_upwards_below_zero_too(each: Uniform | Integers) -> None:
+    assert [each.perturb(value, 2.0) for value in (-4, 3)] == [-2, 6]
+    assert [each.perturb(value, 0.5) for value in (-4, 4)] == [-8, 2]
+
+
 def test_all_are_drawn_anew_or_all_are_perturbed_at_the_ends_of_the_probability() -> None:
     values = {"rate": 1e-2, "dropout": 0.1, "layers": 2, "activation": "tanh", "batch": 32}
     perturbed = perturb_or_resample(SPACE, values, np.random.default_rng(0), 0.0, (1.2,))

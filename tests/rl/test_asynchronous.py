@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import dataclasses
+import pickle
 import threading
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -10,8 +12,12 @@ import ropewalk as rw
 from ropewalk import rl
 from ropewalk.errors import StreamLost
 from ropewalk.rl.assembly import Assembly
-from ropewalk.rl.asynchronous import AsyncLearner, Delivery
+from ropewalk.rl.asynchronous import AsyncLearner, Delivery, Drawn
 from ropewalk.rl.blocks import EpisodeEnd
+from ropewalk.rl.learner_rank import LearnerRank
+from ropewalk.rl.learners.data_parallel import LearnerGroup
+from ropewalk.rl.learners.on_policy import OnPolicyLearner
+from tests.rl.agents import experience
 from tests.rl.replay.stand_in import insertion
 from tests.scenarios.tasks import wait_until
 
@@ -52,3 +58,45 @@ def test_the_answer_to_a_block_brings_weights_that_are_newer_than_the_callers(mo
         assert deliver(number, have) is True
     learner._finished = True
     assert deliver(4, -1) is False
+
+
+class _Peers:
+    """The clients of two ranks, of which nothing is called."""
+
+    def __getitem__(self, rank: int) -> SimpleNamespace:
+        return SimpleNamespace(receive=None)
+
+
+def rank_of_two(monkeypatch: pytest.MonkeyPatch, experiment: rl.Experiment) -> LearnerRank:
+    """A rank whose reports all ranks have."""
+    node = SimpleNamespace(generation=0, label="learner.0", name="learner", replica=0, replicas=2)
+    monkeypatch.setattr(rw, "current_node", lambda: node)
+    monkeypatch.setattr(rw, "stopping", lambda: False)
+    monkeypatch.setattr(LearnerGroup, "tell", lambda self, report: [report, report])
+    return LearnerRank(Assembly(experiment, 2), cast("Any", _Peers()), hold=True)
+
+
+def test_a_rank_counts_a_block_that_is_too_old_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looked for what is usable before the update, which was given all of the batch, and dropped the rest again."""
+    rank = rank_of_two(monkeypatch, dataclasses.replace(EXPERIMENT, agent=rl.IMPALA(max_policy_lag=3)))
+    batch = experience.random_batch(experience.DISCRETE, 0, blocks=3, versions=(0, 2, 5))
+    monkeypatch.setattr(AsyncLearner, "draw", lambda self: Drawn(batch, 0.0))
+    learner = cast("OnPolicyLearner", rank._learner)
+    learner.version = 5
+    drawn = rank.draw()
+    assert drawn is not None and drawn.batch.info.version.tolist() == [2, 5]
+    assert len(learner.usable(drawn.batch)) == 2 and learner.num_dropped == 1
+
+
+def test_a_rank_that_goes_on_from_a_state_does_not_tell_the_scores_in_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program restores a service after it was made: the scores came a second time then, and made up the mean."""
+    rank = rank_of_two(monkeypatch, EXPERIMENT)
+    rank._arrived.add(10, [EpisodeEnd(0, 1.0, 5, terminated=True)])
+    rank._tell(stopping=False)
+    assert list(rank.counters.recent) == [1.0, 1.0], "one of each rank"
+    other = rank_of_two(monkeypatch, EXPERIMENT)
+    other.load_state_dict(pickle.loads(pickle.dumps(rank.state_dict())))
+    other._tell(stopping=False)
+    assert list(other.counters.recent) == [1.0, 1.0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.rl.asynchronous_actor import _AnsweredStream, _OwnPolicy, drive
+from ropewalk.rl.asynchronous_actor import _CentralPolicy, _OwnPolicy, drive
 from ropewalk.rl.variables import Variables
 from tests.rl.replay.stand_in import insertion
 
@@ -77,7 +77,6 @@ def test_an_actor_makes_one_call_for_each_block_which_takes_it_and_brings_weight
     collector = SimpleNamespace(load=lambda variables: loaded.append(variables.version), steps=lambda _num: None)
     acting.begin(0, 0)
     stream = acting.stream(learner)  # type: ignore[arg-type]
-    assert isinstance(stream, _AnsweredStream)
     wanted = list[bool]()
     for number in range(4):
         acting.collect(collector, 5)  # type: ignore[arg-type]
@@ -118,3 +117,12 @@ def test_to_another_host_a_block_travels_while_the_next_one_is_collected() -> No
     assert learner.asked == [("newest", -1), *sent]
     stream.settle()  # there is nothing under way
     assert learner.asked[-1] == "taken 2"
+
+
+def test_an_actor_without_weights_of_its_own_has_two_blocks_under_way() -> None:
+    learner = Elsewhere(True, True, True, False)
+    stream = _CentralPolicy(None, 0).stream(learner)  # type: ignore[arg-type]
+    assert [stream.deliver(insertion(number), (), {}) for number in range(4)] == [True] * 4
+    assert learner.asked == [(0, 0, None), (1, 0, None), "taken 0", (2, 1, None), "taken 1", (3, 2, None)]
+    stream.settle()
+    assert learner.asked[-2:] == ["taken 2", "taken 3"]

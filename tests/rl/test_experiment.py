@@ -232,6 +232,9 @@ class Sized(gymnasium.Env[Any, Any]):
         ({"network": (64, 64)}, r"it is \(64, 64\)"),
         ({"steps": 1e6}, "steps is an integer, not 1000000.0"),
         ({"seed": None}, "seed is an integer, not None"),
+        ({"evaluation": 1000}, r"evaluation is of type int; give rl.Evaluation\(every_steps"),
+        ({"groups": "two"}, "groups is of type str; give a whole number"),
+        ({"checkpoint": 3}, "checkpoint is of type int; give a path"),
     ],
 )
 def test_parts_of_another_kind_are_refused_where_they_are_given(part: dict[str, Any], complaint: str) -> None:

@@ -6,9 +6,11 @@ import dataclasses
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -17,14 +19,18 @@ import pytest
 import ropewalk as rw
 from ropewalk import rl
 from ropewalk.errors import NotFinite
+from ropewalk.program import checkpoints
 from ropewalk.rl import distributed
 from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.blocks import EpisodeEnd
 from ropewalk.rl.checkpoints import ExperimentCheckpoints
 from ropewalk.rl.distributed import ProcessCounts, build_program
-from ropewalk.rl.learner_node import LearnerStatus
+from ropewalk.rl.learner_rank import LearnerRank
+from ropewalk.rl.learners.data_parallel import RankReport
 from ropewalk.rl.logs.memory import MemoryLogger
 from ropewalk.rl.result import TrainingOutcome
 from ropewalk.rl.variables import epoch_of
+from tests.patience import PATIENCE_S
 from tests.scenarios.tasks import wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -66,22 +72,30 @@ EXPERIMENT = rl.Experiment(
 )
 
 
-def run_ranks(
-    experiment: rl.Experiment, actors: int, watch: Callable[[Any, LearnerStatus], None] | None = None
-) -> tuple[list[TrainingOutcome], dict[str, int]]:
+def run_ranks(experiment: rl.Experiment, actors: int) -> tuple[list[TrainingOutcome], dict[str, int]]:
     """Run with two learners; returns the outcomes of both, and the restarts of each node."""
     program = build_program(Assembly(experiment, actors), ProcessCounts(actors, "async", learners=2), hold=True)
     with program.launch() as running:
-        learners = running.client("learner", on_lost="retry")
-        while not (status := learners[0].status()).done:
-            if watch is not None:
-                watch(running, status)
-            threading.Event().wait(0.02)
-        restarts: dict[str, int] = {}
-        for node in running.status().nodes:
-            restarts[node.name] = restarts.get(node.name, 0) + node.restarts
-        assert set(status.actors) == set(range(actors)), "rank 0 knows all"
-        return [learners[rank].outcome() for rank in range(2)], restarts
+        ranks = [running.client("learner", on_lost="retry")[rank] for rank in range(2)]
+        # Rank 0 may have ended before rank 1 has read its last report.
+        wait_until(lambda: all(rank.status().done for rank in ranks), what="the end of both")
+        assert set(ranks[0].status().actors) == set(range(actors)), "rank 0 knows all"
+        return [rank.outcome() for rank in ranks], restarts_of(running)
+
+
+def restarts_of(running: rw.RunningProgram) -> dict[str, int]:
+    """By node, the restarts of all its replicas."""
+    restarts: dict[str, int] = {}
+    for node in running.status().nodes:
+        restarts[node.name] = restarts.get(node.name, 0) + node.restarts
+    return restarts
+
+
+def stored_digests(running: rw.RunningProgram) -> list[str]:
+    """The digests in the newest stored state of a learner, from which all of them would go on."""
+    folder = running._conductor.checkpoints
+    states = [checkpoints.load(folder, "learner", rank) for rank in range(2)]
+    return max((state.state["digests"] for state in states if state), key=len, default=[])
 
 
 def test_two_learners_learn_and_have_equal_weights() -> None:
@@ -94,27 +108,91 @@ def test_two_learners_learn_and_have_equal_weights() -> None:
     assert set(restarts.values()) == {0}
 
 
-def test_all_learners_go_on_together_when_one_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_learners_go_on_together_when_one_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "_CHECKPOINT_S", 0.05)
-    experiment = dataclasses.replace(EXPERIMENT, steps=10_000)
-    kills: list[int] = []
-    least: list[int] = []
-    """Updates of the lives after the kills."""
-
-    def kill(running: Any, status: LearnerStatus) -> None:
-        if kills and status.counters.updates != kills[-1]:
-            least[-1] = min(least[-1], status.counters.updates)
-        if len(kills) < 2 and status.counters.updates >= 25 * (len(kills) + 1):
-            kills.append(status.counters.updates)
-            least.append(status.counters.updates)
-            running.kill("learner", len(kills) % 2)
-
-    (first, second), restarts = run_ranks(experiment, 2, kill)
-    assert len(kills) == 2 and min(least) > 5, "they went on from a checkpoint"
+    # It is stopped, and has no end of its own: on a busy host it would come before the second kill.
+    experiment = dataclasses.replace(EXPERIMENT, steps=10**7, checkpoint=tmp_path / "run")
+    stored: list[str] = []
+    with experiment.program(2, learners=2).launch() as running:
+        for victim in (1, 0):
+            longer = len(stored) + 3
+            wait_until(lambda longer=longer: len(stored_digests(running)) >= longer, what="15 more updates in a state")
+            stored = stored_digests(running)
+            running.kill("learner", victim)
+        learner = running.client("learner", on_lost="retry")[0]
+        wait_until(lambda: len(learner.outcome().digests) > len(stored) + 3, what="updates after the last kill")
+        restarts = restarts_of(running)
+        running.stop()
     assert restarts["learner"] >= 2 and restarts["actors"] == 0, "actors carry on"
-    assert first.digests == second.digests
-    assert len(first.digests) == first.counters.updates // 5, "updates were taken over, and not done again"
-    assert first.counters == second.counters and first.counters.steps >= experiment.steps
+    first, second = (ExperimentCheckpoints(tmp_path / "run", 60.0, "", rank).load() for rank in range(2))
+    assert first is not None and second is not None
+    assert first["digests"][: len(stored)] == stored, "they went on from a state"
+    assert first["digests"] == second["digests"]
+    assert len(first["digests"]) == first["counters"]["updates"] // 5, "updates were taken over, and not done again"
+    assert first["counters"] == second["counters"]
+
+
+def ranks_of_a_life(
+    generation: int, monkeypatch: pytest.MonkeyPatch, asks: threading.Event, asked: threading.Event
+) -> list[LearnerRank]:
+    """Two ranks in this process; one asks the other for what it has learned when `asks` is set, and sets `asked`."""
+    ranks: list[LearnerRank] = []
+
+    def peer(number: int) -> Any:
+        def learned() -> dict[str, Any]:
+            assert asks.wait(PATIENCE_S)
+            state = ranks[number].learned()
+            asked.set()
+            return state
+
+        receive = SimpleNamespace(future=lambda packet: ranks[number].receive(packet))
+        hear = SimpleNamespace(future=lambda *facts: ranks[number].hear(*facts))
+        return SimpleNamespace(receive=receive, learned=learned, hear=hear)
+
+    for number in range(2):
+        node = SimpleNamespace(generation=generation, replica=number, replicas=2, name="learner", label="learner")
+        monkeypatch.setattr(rw, "current_node", lambda node=node: node)
+        ranks.append(LearnerRank(Assembly(EXPERIMENT, 2), cast("Any", [peer(0), peer(1)]), hold=True))
+    return ranks
+
+
+def in_both(do: Callable[[LearnerRank], object], ranks: list[LearnerRank]) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(do, ranks))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_after_a_restart_no_score_counts_twice_and_none_is_missing(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def arrive(rank: LearnerRank, *scores: float) -> None:
+        rank._arrived.add(10, [EpisodeEnd(0, score, 10, True, {}) for score in scores])
+
+    asks, asked = threading.Event(), threading.Event()
+    ranks = ranks_of_a_life(0, monkeypatch, asks, asked)
+    arrive(ranks[0], 1.0, 2.0)
+    arrive(ranks[1], 3.0)
+    in_both(lambda rank: rank._tell(stopping=False), ranks)
+    ranks[0].counters.updates = 5  # its state is newer than that of rank 1, which takes it over
+    states = [rank.state_dict() for rank in ranks]
+
+    ranks = ranks_of_a_life(1, monkeypatch, asks, asked)
+    for rank, state in zip(ranks, states, strict=True):
+        rank.load_state_dict(state)
+        arrive(rank, 4.0 + rank._rank)
+    add_up = ranks[0]._add_up
+
+    def add_up_in_order(reports: Sequence[RankReport]) -> None:
+        """Rank 1 asks rank 0 for its counters before or after that has added up all reports."""
+        if when == "before":
+            asks.set()
+            assert asked.wait(PATIENCE_S)
+        add_up(reports)
+        asks.set()
+
+    monkeypatch.setattr(ranks[0], "_add_up", add_up_in_order)
+    in_both(lambda rank: rank._begin_alike(), ranks)
+    for rank in ranks:
+        assert list(rank.counters.recent) == [1.0, 2.0, 3.0, 4.0, 5.0]
+        assert (rank.counters.steps, rank.counters.episodes, rank.counters.updates) == (40, 5, 5)
 
 
 @pytest.mark.parametrize("learners", [1, 2])

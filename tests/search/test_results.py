@@ -41,6 +41,14 @@ def test_a_search_without_a_value_has_no_best_trial() -> None:
         _ = results(trial(0, None)).best
 
 
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_a_value_that_is_no_number_surpasses_nothing_on_the_pareto_front(mode: Any) -> None:
+    """Such a trial was always on the front, since no comparison with it holds."""
+    points = [(1.0, 1.0), (math.nan, 1.0), (1.0, math.nan), (math.nan, math.nan)]
+    trials = [trial(n, a, values={"a": a, "b": b}) for n, (a, b) in enumerate(points)]
+    assert [each.number for each in results(*trials, metrics=("a", "b"), mode=mode).pareto_front] == [0]
+
+
 def test_the_pareto_front_has_what_nothing_surpasses() -> None:
     points = [(1.0, 1.0), (2.0, 3.0), (3.0, 2.0), (2.0, 2.0), (3.0, 2.0)]
     trials = [trial(n, a, values={"a": a, "b": b}) for n, (a, b) in enumerate(points)]

@@ -22,6 +22,7 @@ from ropewalk.errors import InitializerFailed, NotPicklable, PeerLost
 from ropewalk.managers import BaseManager, Manager, RemoteError, SyncManager
 from ropewalk.pool.pool import Pool
 from ropewalk.sharing.manager_owner import ManagerProcess
+from tests.interrupting import interrupts_at_each_step
 from tests.patience import PATIENCE_S
 from tests.scenarios.tasks import wait_until
 from tests.sharing import managed_types as types
@@ -362,18 +363,36 @@ def test_an_interrupt_in_the_middle_of_an_answer_loses_no_object(monkeypatch: py
         assert scores.get("best") == 1
         route: Any = scores._way()._where.route
         link = route.connection.link
-        receive = link.receive
+        receive = link.receive_alone
 
-        def interrupted_after_receiving(*, wait: bool = True) -> Any:
-            received = receive(wait=wait)
+        def interrupted_after_receiving(noted: list[Any]) -> Any:
+            received = receive(noted)
             if received is not None:
                 signal.raise_signal(signal.SIGINT)
             return received
 
         with monkeypatch.context() as patch:
-            patch.setattr(link, "receive", interrupted_after_receiving)
+            patch.setattr(link, "receive_alone", interrupted_after_receiving)
             with pytest.raises(KeyboardInterrupt):
                 scores.get("best")
         assert scores.get("best") == 1
+        assert not lock.acquire(False), "it was released, as that of a process that is gone"
+        lock.release()
+
+
+@pytest.mark.parametrize("size", [1, 30_000, 300_000])  # in one piece, more than the reader has room for, read in place
+def test_an_interrupt_at_any_step_of_a_call_leaves_the_link_to_a_manager_whole(size: int) -> None:
+    with SyncManager() as manager:
+        scores, lock = manager.dict(best=bytes(size)), manager.Lock()
+        lock.acquire()
+        assert len(scores.get("best")) == size
+        route: Any = scores._way()._where.route
+        num_steps = 0
+        for step in interrupts_at_each_step(lambda: scores.get("best")):
+            num_steps += 1
+            assert len(scores.get("best")) == size, step
+            assert scores._way()._where.route is route and not route.connection.closed, step
+            assert not route.connection._pending, step
+        assert num_steps > 50
         assert not lock.acquire(False), "it was released, as that of a process that is gone"
         lock.release()

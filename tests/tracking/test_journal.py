@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from ropewalk.tracking import RunStore
@@ -56,6 +58,41 @@ def test_a_write_that_was_cut_off_is_left_out(store: RunStore) -> None:
     abandon(journal)
     assert recover(store) == 2
     assert steps(store) == [1]
+
+
+@pytest.mark.parametrize("num_before", [0, 1])
+def test_what_cannot_be_read_is_kept_and_told_and_tried_once(
+    num_before: int, store: RunStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A journal with records of a later version was deleted, with all that came after the first of them."""
+    journal = RecordJournal(store)
+    journal.append([CREATED, metrics(1)][: 2 * num_before])
+    later = msgspec.msgpack.encode([{"type": "FromTheFuture", "run": "a1"}])
+    os.write(journal._file, len(later).to_bytes(4, "little") + later)
+    journal.append([CREATED, metrics(2)])
+    size = os.fstat(journal._file).st_size
+    abandon(journal)
+    assert recover(store) == 2 * num_before and recover(store) == 0
+    [name] = journals(store)
+    assert name.startswith("unreadable-") and (store.folder / ".journals" / name).stat().st_size == size
+    [told] = caplog.messages
+    assert "cannot be read" in told and name in told
+
+
+def test_a_journal_is_never_without_a_lock(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was recovered before its writer had locked it was removed: what it held later was lost with a kill."""
+    lock = fcntl.flock
+
+    def slowly(file: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        recover(store)
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", slowly)
+    journal = RecordJournal(store)
+    journal.append([CREATED, metrics(1)])
+    abandon(journal)
+    assert recover(store) == 2
 
 
 def test_a_writer_that_was_killed_after_its_transaction_adds_nothing_twice(store: RunStore) -> None:

@@ -14,7 +14,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -129,15 +129,22 @@ class Job:
         )
 
     def trainer(self, session: rw.Session | None, **options: Any) -> Trainer:
-        """On processes."""
+        """On processes. Options may be those of the trainer, of its processes and of its updates."""
         graph = self.graph
-        defaults: dict[str, Any] = {
-            "processes": ProcessOptions(session=session),
-            "snapshots": Snapshots(every=2),
-            "timeouts": PATIENCE,
-            "clip_norm": self.clip_norm,
-        }
-        return Trainer(graph, self.loss_fn, self.optimizer, self.plan_of(graph), seed=SEED, **{**defaults, **options})
+        own: dict[str, Any] = {"session": session, "snapshots": Snapshots(every=2), "timeouts": PATIENCE}
+        own |= {one.name: options.pop(one.name) for one in fields(ProcessOptions) if one.name in options}
+        update: dict[str, Any] = {"clip_norm": self.clip_norm}
+        update |= {one.name: options.pop(one.name) for one in fields(TrainingOptions) if one.name in options}
+        return Trainer(
+            graph,
+            self.loss_fn,
+            self.optimizer,
+            self.plan_of(graph),
+            seed=SEED,
+            options=TrainingOptions(**update),
+            processes=ProcessOptions(**own),
+            **options,
+        )
 
 
 # --- what it must come to ---------------------------------------------------------------------------------------------

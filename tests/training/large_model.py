@@ -17,6 +17,7 @@ from torch.nn import functional
 import ropewalk
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.building import build
+from ropewalk.training.trainer_options import ProcessOptions
 from tests.pipeline.played_plans import even_cut, plan_of
 
 WIDTH, DEPTH, STAGES, STEPS = 2048, 24, 4, 2
@@ -56,7 +57,7 @@ def main() -> None:
     limit = private_bytes() + 4 * size_bytes // 5
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))  # processes that start from here have it too
     losses: list[float] = []
-    trainer = ropewalk.Trainer(factory, functional.mse_loss, sgd, plan, snapshots=None)
+    trainer = ropewalk.Trainer(factory, functional.mse_loss, sgd, plan, processes=ProcessOptions(snapshots=None))
     with trainer:
         for step in range(STEPS):
             losses.append(float(trainer.step(*batch(step)).metrics().loss))

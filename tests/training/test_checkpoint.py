@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.pipeline.local_executor import LocalExecutor
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.checkpoint import load_module, read_manifest, save
@@ -74,8 +75,9 @@ def milestones(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRS
 def player_of(graph: ModelGraph, schedule: str = "one_f_one_b", num_stages: int = 3, **options: Any) -> LocalExecutor:
     replicas = options.pop("replicas", 1)
     plan = plan_of(graph, even_cut(graph, num_stages), micro_batches=3, replicas=replicas)
-    chosen: dict[str, Any] = {"optimizer": adam, "lr_schedule": milestones, "seed": 5, **options}
-    return LocalExecutor(graph, functional.cross_entropy, plan=plan, schedule=schedule, **chosen)
+    optimizer = OptimizerMaker(options.pop("optimizer", adam), options.pop("lr_schedule", milestones))
+    chosen: dict[str, Any] = {"seed": 5, **options}
+    return LocalExecutor(graph, functional.cross_entropy, optimizer, plan, schedule=schedule, **chosen)
 
 
 def batches(num: int) -> list[tuple[Tensor, Tensor]]:

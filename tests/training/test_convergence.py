@@ -17,6 +17,7 @@ from torch.nn import functional
 import ropewalk as rw
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.trainer_options import ProcessOptions
@@ -57,9 +58,8 @@ def accuracies(names: Sequence[str], workers: int, graph: ModelGraph) -> dict[st
             with rw.Trainer(
                 graph,
                 functional.cross_entropy,
-                digits.adam,
+                OptimizerMaker(digits.adam, digits.OneCycle(num_updates)),
                 plan_on(workers, graph, name, micro_batches),
-                lr_schedule=digits.OneCycle(num_updates),
                 processes=ProcessOptions(session=session),
             ) as trainer:
                 for x, y in digits.batches(data):
@@ -95,9 +95,8 @@ def test_a_language_model_learns_as_much_from_weights_that_lag_behind() -> None:
         with rw.Trainer(
             graph,
             corpus.next_character,
-            corpus.adamw,
+            OptimizerMaker(corpus.adamw, digits.OneCycle(num_updates)),
             plan_on(STAGES, graph, name, STAGES),
-            lr_schedule=digits.OneCycle(num_updates),
             processes=ProcessOptions(session=session),
             seed=seed,
         ) as trainer:

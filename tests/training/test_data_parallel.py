@@ -43,8 +43,7 @@ def test_one_stage_with_replicas_equals_distributed_data_parallel(
         sgd,
         plan,
         seed=SEED,
-        processes=ProcessOptions(session=trainings),
-        snapshots=None,
+        processes=ProcessOptions(session=trainings, snapshots=None),
     ) as trainer:
         for x, y in batches():
             trainer.step(x, y)

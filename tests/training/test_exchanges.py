@@ -56,8 +56,7 @@ def _compare(session: rw.Session, make: Callable[[], Exchange], schedule: str, n
             plan,
             exchange=make,
             inline=inline,
-            processes=ProcessOptions(session=None if inline else session),
-            snapshots=Snapshots(every=2),
+            processes=ProcessOptions(session=None if inline else session, snapshots=Snapshots(every=2)),
         )
 
     with trainer(inline=True) as alone, trainer(inline=False) as spread:

@@ -28,6 +28,7 @@ import ropewalk as rw
 from ropewalk.cli import app
 from ropewalk.cli.checkpoint import describe, to_json
 from ropewalk.errors import CheckpointCorrupt, PlanInvalid
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.tensor_header import ITEM_BYTES
 from ropewalk.tracking.state_tree import MalformedTree
 from ropewalk.training import checkpoint_files, load_module
@@ -355,8 +356,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[rw.Train
     """A trainer that loads what is given to it, and a checkpoint of its own."""
     model, batch = nn.Linear(4, 4), (torch.ones(8, 4), torch.zeros(8, 4))
     options: Facts = {"inline": True, "micro_batches": 2, "example_inputs": batch[:1]}
-    options["lr_schedule"] = lambda optimizer: torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2])  # pyright: ignore
-    with rw.Trainer(model, nn.MSELoss(), lambda own: torch.optim.Adam(own, 0.1), 1, **options) as trainer:
+    optimizer = OptimizerMaker(
+        lambda own: torch.optim.Adam(own, 0.1), lambda made: torch.optim.lr_scheduler.MultiStepLR(made, [1, 2])
+    )
+    with rw.Trainer(model, nn.MSELoss(), optimizer, 1, **options) as trainer:
         trainer.step(*batch)
         folder = tmp_path_factory.mktemp("trained")
         trainer.save(folder).wait()

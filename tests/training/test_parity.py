@@ -22,6 +22,8 @@ import ropewalk as rw
 from ropewalk.pipeline.local_executor import LocalExecutor
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.schedules import SCHEDULES
+from ropewalk.pipeline.stages.losses import Loss
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.training.trainer import Trainer
 from ropewalk.training.trainer_options import ProcessOptions, Snapshots
@@ -66,14 +68,14 @@ def trained(one: Any, case: Case) -> tuple[list[Any], dict[str, Any]]:
 def compare(case: Case, session: rw.Session) -> None:
     """Train both ways; all that is learnt must be the same, and done in the order of the schedule."""
     subject, plan, graph = SUBJECTS[case.subject], case.plan, graph_of(case.subject)
-    optimizer = OPTIMIZERS[case.optimizer]
-    alike: Any = {"seed": SEED, "loss": subject.loss, "lr_schedule": case.lr_schedule, "lr_scale": case.lr_scale}
-    options: Any = {"clip_norm": case.clip_norm, "nan": "skip" if case.skips_nan else "pass"}
-    player = LocalExecutor(graph, subject.loss_fn, optimizer, plan, options=TrainingOptions(**options), **alike)
+    loss = Loss(subject.loss_fn, subject.loss)
+    optimizer = OptimizerMaker(OPTIMIZERS[case.optimizer], case.lr_schedule, case.lr_scale)
+    options = TrainingOptions(clip_norm=case.clip_norm, nan="skip" if case.skips_nan else "pass")
+    player = LocalExecutor(graph, loss, optimizer, plan, options=options, seed=SEED)
     steps, expected = trained(player, case)
     snapshots = None if case.snapshot_every is None else Snapshots(case.snapshot_every)
-    own: Any = {"snapshots": snapshots, "processes": ProcessOptions(session=session)}
-    with Trainer(graph, subject.loss_fn, optimizer, plan, **options, **own, **alike) as trainer:
+    own = ProcessOptions(session=session, snapshots=snapshots)
+    with Trainer(graph, loss, optimizer, plan, options=options, processes=own, seed=SEED) as trainer:
         handles, found = trained(trainer, case)
         assert all(handle.done for handle in handles)
         metrics = [handle.metrics() for handle in handles]
@@ -179,14 +181,14 @@ def test_states_checkpoints_and_new_widths_go_on_as_in_the_player(tmp_path: Path
     graph, subject = graph_of("trees"), SUBJECTS["trees"]
     first = Case("pipedream", 2, 1, "trees", "adam")
     batches = first.batches()
-    alike: Any = {"seed": SEED, "lr_schedule": falling}
-    options: Any = {"autocast": torch.bfloat16}
+    optimizer, options = OptimizerMaker(adam, falling), TrainingOptions(autocast=torch.bfloat16)
     with rw.Session() as session:
 
         def both(plan: Plan) -> tuple[LocalExecutor, Trainer]:
-            player = LocalExecutor(graph, subject.loss_fn, adam, plan, options=TrainingOptions(**options), **alike)
+            alike: Any = {"options": options, "seed": SEED}
+            player = LocalExecutor(graph, subject.loss_fn, optimizer, plan, **alike)
             own = ProcessOptions(session=session)
-            return player, Trainer(graph, subject.loss_fn, adam, plan, processes=own, **options, **alike)
+            return player, Trainer(graph, subject.loss_fn, optimizer, plan, processes=own, **alike)
 
         player, trainer = both(first.plan)
         with trainer:

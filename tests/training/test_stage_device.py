@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,7 @@ from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.blueprint import Blueprint
 from ropewalk.training.stage_device import is_here, kind_of_device, on_cpu, share_of_memory, stage_device
-from ropewalk.training.trainer import Trainer
+from ropewalk.training.trainer_options import ProcessOptions
 
 META = torch.device("meta")
 
@@ -61,9 +60,8 @@ def test_the_device_of_a_model_is_the_one_its_tensors_are_on() -> None:
     [("tpu", "'tpu'"), ("meta", "cpu or cuda, not on 'meta'"), (("cuda",), r"\('cuda',\)")],
 )
 def test_devices_that_stages_cannot_compute_on_are_refused_by_name(given: Any, complaint: str) -> None:
-    make = functools.partial(Trainer, nn.Linear(2, 2), nn.MSELoss(), lambda p: torch.optim.SGD(p, 0.1))
     with pytest.raises(PlanInvalid, match=complaint):
-        make(device=given)
+        ProcessOptions(device=given)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU; tests/gpu has this test for such ones")

@@ -21,7 +21,6 @@ from ropewalk.control.view import View
 from ropewalk.errors import StageLost
 from ropewalk.training.panels.pipeline import bubble_of
 from ropewalk.training.trainer import Trainer
-from ropewalk.training.trainer_options import ProcessOptions
 from tests.patience import PATIENCE_S
 from tests.training.faulty_training import Job, batch, pids
 
@@ -50,7 +49,7 @@ def seen(look: Callable[[], View], done: Callable[[View], bool]) -> View:
 
 @pytest.fixture
 def training(trainings: rw.Session) -> Iterator[Trainer]:
-    with Job(num_steps=8).trainer(trainings, processes=ProcessOptions(session=trainings, name="unet")) as trainer:
+    with Job(num_steps=8).trainer(trainings, name="unet") as trainer:
         for step in range(8):
             trainer.step(*batch(step))
         trainer.drain()

@@ -16,7 +16,8 @@ import ropewalk as rw
 from ropewalk.errors import LocalExecutorFailed, NoPlanFits, NotPicklable, PlanInvalid, StageFailed
 from ropewalk.pipeline import ModelGraph, Plan, trace
 from ropewalk.pipeline.stages.losses import Loss
-from ropewalk.training.trainer_options import ProcessOptions
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
+from ropewalk.training.trainer_options import ProcessOptions, Sources
 from tests.pipeline.played_plans import even_cut, plan_of
 
 
@@ -37,11 +38,15 @@ def cut(graph: ModelGraph, num_stages: int = 2, **options: Any) -> Plan:
     return plan_of(graph, even_cut(graph, num_stages), **options)
 
 
+def sgd(own: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(own, 0.1)
+
+
 def trainer_of(model: Any = None, plan: Any = None, *, loss_fn: Any = None, **options: Any) -> rw.Trainer:
     graph = graph_of(network()) if model is None else model
     options = {"inline": True, **options}
     plan = cut(graph) if plan is None else plan
-    return rw.Trainer(graph, loss_fn or nn.MSELoss(), lambda own: torch.optim.SGD(own, 0.1), plan, **options)
+    return rw.Trainer(graph, loss_fn or nn.MSELoss(), options.pop("optimizer", sgd), plan, **options)
 
 
 @pytest.mark.parametrize("inline", [True, False])
@@ -179,8 +184,8 @@ def test_a_graph_without_example_inputs_is_planned_with_the_first_step() -> None
             trainer.drain()
         assert trainer.step(*batch()).metrics().done
         assert len(trainer.plan.workers) == 2
-    with pytest.raises(ValueError, match="with data, give example_inputs too"):
-        trainer_of(graph_of(network()), 2, data=endless)
+    with pytest.raises(ValueError, match="with data in sources, give example_inputs too"):
+        trainer_of(graph_of(network()), 2, sources=Sources(data=endless))
 
 
 def endless(first_step: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -189,11 +194,11 @@ def endless(first_step: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def test_step_says_whether_it_wants_a_mini_batch() -> None:
-    with trainer_of(data=endless) as trainer:
+    with trainer_of(sources=Sources(data=endless)) as trainer:
         trainer.step()
         with pytest.raises(ValueError, match=r"call step\(\) without x and y"):
             trainer.step(*batch())
-    with trainer_of() as trainer, pytest.raises(TypeError, match=r"step\(x, y\); or give the trainer data="):
+    with trainer_of() as trainer, pytest.raises(TypeError, match=r"step\(x, y\); or give the trainer Sources"):
         trainer.step()
 
 
@@ -208,15 +213,16 @@ def test_an_exchange_without_replicas_is_told() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"lr_scale": "pipedram"}, ValueError, "lr_scale is 'pipedream' or None, not 'pipedram'"),
         ({"plan": "two"}, TypeError, r"plan is of type str; give a number of devices, or a Plan"),
         ({"plan": 2.0}, TypeError, r"plan is of type float"),
-        ({"timeouts": 10}, TypeError, r"timeouts is of type int; give .*TrainerTimeouts\(silent_s=10.0\)"),
         ({"processes": {"name": "a"}}, TypeError, r"processes is of type dict; give .*ProcessOptions\("),
-        ({"snapshots": 3}, TypeError, r"snapshots is of type int; give .*Snapshots\(every=100\), or None"),
-        ({"weights": "model.pt"}, ValueError, "safetensors"),
-        ({"weights": "pytorch_model.bin"}, ValueError, "safetensors"),
-        ({"loss_fn": nn.MSELoss(reduction="sum")}, ValueError, "say loss='sum'"),
+        ({"options": {"nan": "skip"}}, TypeError, r"options is of type dict; give .*TrainingOptions\("),
+        ({"sources": endless}, TypeError, r"sources is of type function; give .*Sources\(data="),
+        ({"model": "gpt2", "plan": 1}, TypeError, "model is of type str; give a module"),
+        ({"schedule": 3}, TypeError, 'schedule is of type int; give "one_f_one_b"'),
+        ({"micro_batches": "4"}, TypeError, "micro_batches is of type str; give a whole number"),
+        ({"progress": 100}, TypeError, r"progress is of type int; give True, or .*Progress\("),
+        ({"loss_fn": nn.MSELoss(reduction="sum")}, ValueError, "give Loss"),
     ],
 )
 def test_what_was_given_wrongly_is_told_at_once(options: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -297,7 +303,7 @@ class Locked:
     ("option", "make", "path"),
     [
         ("loss_fn", Locked, "loss_fn.lock"),
-        ("lr_schedule", lambda: functools.partial(print, threading.Lock()), "lr_schedule.args[0]"),
+        ("optimizer", lambda: OptimizerMaker(sgd, functools.partial(print, threading.Lock())), "lr_schedule.args[0]"),
     ],
 )
 def test_an_argument_that_cannot_be_sent_is_named_as_the_user_knows_it(

@@ -1,4 +1,4 @@
-"""What `Snapshots` and `ProcessOptions` take, and what they refuse."""
+"""What the grouped options of a trainer take, and what they refuse."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
-from ropewalk.training import ProcessOptions, Snapshots
+from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline import OptimizerMaker
+from ropewalk.training import ProcessOptions, Progress, Snapshots, Sources
 
 
 def test_a_folder_for_copies_is_a_path_and_words_stay_words() -> None:
@@ -31,6 +33,14 @@ def test_each_training_counts_its_own_steps() -> None:
         (ProcessOptions, {"session": rw.Session}, TypeError, r"session is of type type; give ropewalk.Session\(\)"),
         (ProcessOptions, {"resources": {"cpus": 1}}, TypeError, r"is of type dict; give ropewalk.Resources\(cpus=2\)"),
         (ProcessOptions, {"environment": ["A=1"]}, TypeError, "environment is of type list; give variables by name"),
+        (ProcessOptions, {"timeouts": 10}, TypeError, r"timeouts is of type int; .*TrainerTimeouts\(silent_s=10.0\)"),
+        (ProcessOptions, {"snapshots": 3}, TypeError, r"snapshots is of type int; .*Snapshots\(every=100\), or None"),
+        (ProcessOptions, {"device": "tpu:0"}, PlanInvalid, "device is|stages compute on"),
+        (Sources, {"weights": "model.pt"}, ValueError, "safetensors"),
+        (Sources, {"weights": "pytorch_model.bin"}, ValueError, "safetensors"),
+        (Sources, {"data": [1, 2]}, TypeError, "data is of type list; give a function of a step"),
+        (Progress, {"total_steps": 0}, ValueError, "1 or more, not 0"),
+        (OptimizerMaker, {"make_optimizer": list, "lr_scale": "x"}, ValueError, "'pipedream' or None, not 'x'"),
     ],
 )
 def test_options_that_cannot_be_are_told_at_once(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 import struct
 import tracemalloc
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -17,7 +19,9 @@ from msgspec.structs import replace
 from ropewalk.errors import FrameError
 from ropewalk.transport import frames
 from ropewalk.transport.frames import MEMBER, PROTOCOL, STRANGER, Frame, FrameReader, Limits, encode_head
-from ropewalk.transport.streams.stream import Stream
+from ropewalk.transport.streams.plain import PlainStream
+from ropewalk.transport.streams.stream import Reception, Stream
+from tests.interrupting import interrupts_at_each_step
 
 PREFIX = struct.Struct("<2sBBHI")
 
@@ -375,34 +379,55 @@ def test_a_socket_holds_more_only_behind_a_frame_or_a_full_buffer(size: int) -> 
     assert reader.may_hold_more, "no more fitted into the buffer: the kernel may have more"
 
 
-class Interrupted(Pieces):
-    """A stream whose next read is interrupted, before or after it has taken bytes."""
+@dataclass
+class NotedRead:
+    """A read of `FrameReader.next_alone`, perhaps interrupted."""
 
-    def __init__(self, pieces: Sequence[bytes], *, after: bool) -> None:
-        super().__init__(pieces)
-        self.after = after
-
-    def receive_into(self, buffer: memoryview, *, wait: bool) -> int:
-        if self.after:
-            super().receive_into(buffer, wait=wait)
-        raise KeyboardInterrupt
+    ours: socket.socket
+    theirs: socket.socket
+    reader: FrameReader | None = None
+    noted: list[Reception] = field(default_factory=list[Reception])
+    found: list[Frame] = field(default_factory=list[Frame])
 
 
-@pytest.mark.parametrize("after", [False, True])
-def test_an_interrupted_read_tells_whether_it_has_taken_bytes(after: bool) -> None:
-    stream = Interrupted([encode_head(b"header", (), 0)], after=after)
-    reader = FrameReader(stream, MEMBER)
-    with pytest.raises(KeyboardInterrupt):
-        reader.next(wait=True)
-    assert reader.has_begun == after
+@pytest.mark.parametrize("num_sent", ["one frame", "two frames", "half a frame", "descriptors"])
+def test_an_interrupt_at_any_step_of_a_noted_read_loses_nothing(num_sent: str) -> None:
+    num_fds = int(num_sent == "descriptors")
+    first, second = encode_head(b"first", (), num_fds), encode_head(b"second", (b"part",), 0) + b"part"
+    sent = {"one frame": first, "two frames": first + second, "half a frame": first + second[:-2]}.get(num_sent, first)
+    reads = list[NotedRead]()
+    null = os.open(os.devnull, os.O_RDONLY)
 
+    def read() -> None:
+        reads.append(NotedRead(*socket.socketpair()))
+        one = reads[-1]
+        if num_fds:
+            socket.send_fds(one.theirs, [sent], [null])
+        else:
+            one.theirs.send(sent)
+        one.reader = FrameReader(PlainStream(one.ours), MEMBER)
+        if frame := one.reader.next_alone(one.noted):
+            one.found.append(frame)
+            one.noted.clear()
 
-@pytest.mark.parametrize("frames", [1, 2])
-def test_nothing_of_the_next_frame_has_begun_once_a_frame_is_returned(frames: int) -> None:
-    reader = FrameReader(Pieces([frames * encode_head(b"header", (), 0)]), MEMBER)
-    for left in reversed(range(frames)):
-        assert reader.next(wait=True)
-        assert reader.has_begun == (left > 0)
+    num_taken = sum(bool(reads[-1].noted) for _ in interrupts_at_each_step(read))
+    assert num_taken > 0, "no interrupt came behind the system call"
+    for one in reads:
+        if one.reader:
+            if one.noted:
+                one.reader.put_back(one.noted)
+            one.theirs.send((first + second)[len(sent) :])
+            while len(one.found) < 2:
+                frame = one.reader.next(wait=True)
+                assert frame
+                one.found.append(replace(frame, header=bytes(frame.header)))
+            assert one.found[1].header == b"second" and one.found[1].parts == [b"part"]
+            assert len(one.found[0].fds) == num_fds
+            for fd in one.found[0].fds:
+                os.close(fd)
+        one.ours.close()
+        one.theirs.close()
+    os.close(null)
 
 
 def test_frames_of_any_size_may_follow_a_large_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import socket
 import threading
 import time
 import tracemalloc
@@ -24,6 +25,8 @@ from ropewalk.program.messages import PROGRAM
 from ropewalk.sharing.manager_messages import MANAGER
 from ropewalk.transport.frames import MAX_FDS, encode_head
 from ropewalk.transport.link import HIGH_WATER_BYTES, Codec, Link, Received
+from ropewalk.transport.streams.plain import PlainStream
+from tests.interrupting import interrupts_at_each_step
 from tests.patience import PATIENCE_S
 from tests.transport.ends import NOTES, STREAMS, Note, Question, on_loop, running_loop
 
@@ -68,6 +71,34 @@ def receive(link: Link) -> Received:
     received = link.receive()
     assert received is not None, "the peer closed"
     return received
+
+
+@pytest.mark.parametrize("size", [10, 9000])  # what a socket takes whole, and what it does not
+def test_an_interrupt_at_any_step_leaves_a_true_note_of_what_was_sent(size: int) -> None:
+    sockets = list[socket.socket]()
+    sent = list[tuple[Link, Link, list[int]]]()
+
+    def send() -> None:
+        sockets.extend(socket.socketpair())
+        sockets[-2].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4608)
+        link, peer = (Link(PlainStream(each), NOTES, "peer") for each in sockets[-2:])
+        link.want_write = lambda: None
+        sent.append((link, peer, []))
+        assert link.send_alone(Note(1, size * "x"), (), sent[-1][2])
+
+    num_steps = len(list(interrupts_at_each_step(send)))
+    assert 1 < sum(bool(noted) for _, _, noted in sent) < num_steps, "some came behind the system call, some before"
+    for link, peer, noted in sent:
+        received = None
+        while noted and received is None:
+            link.write_ready()
+            with contextlib.suppress(BlockingIOError):
+                received = peer.read_ready()
+        assert received is None or received.message == Note(1, size * "x")
+        link.close()
+        assert peer.receive() is None, "more was sent than the note says"
+    for each in sockets:
+        each.close()
 
 
 def fill(link: Link) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -49,6 +50,54 @@ def test_calls_are_made_in_order_from_any_thread(loop: Loop) -> None:
 def test_a_call_wakes_a_loop_that_sleeps(loop: Loop) -> None:
     for _ in range(200):
         on_loop(loop, lambda: True)
+
+
+def test_a_call_that_the_loop_itself_makes_needs_no_system_call(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each batch of a service wrote a byte to the thread that ran it, which had to wait for it once more and to read it.
+    over, num_written = threading.Event(), 0
+
+    def note() -> None:
+        nonlocal num_written
+        num_written += 1
+
+    def again(left: int) -> None:
+        loop.call_soon((lambda: again(left - 1)) if left else over.set)
+
+    def begin() -> None:
+        patch.setattr(loop._wake_pipe, "write", note)
+        again(100)
+
+    with monkeypatch.context() as patch:
+        loop.call_soon(begin)
+        assert over.wait(PATIENCE_S)
+    assert num_written == 0
+
+
+def test_a_signal_handler_wakes_the_loop_of_its_thread() -> None:
+    # It comes while the thread waits, which is then not about to look for calls.
+    loop, asked = Loop(), threading.Event()
+
+    def ask() -> None:
+        while not loop.ended.wait(0.01) and not asked.is_set():
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    def come(_number: int, _frame: object) -> None:
+        asked.set()  # once: a second signal would wake what the first one did not
+        loop.call_soon(loop.stop)
+
+    before = signal.signal(signal.SIGUSR1, come)
+    guard = threading.Timer(PATIENCE_S, loop.stop)
+    thread = threading.Thread(target=ask)
+    try:
+        guard.start()
+        loop.call_soon(thread.start)
+        loop.run()
+        assert guard.is_alive(), "the call was not made"
+    finally:
+        guard.cancel()
+        guard.join()
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_calls_made_by_calls_do_not_starve_descriptors(loop: Loop) -> None:

@@ -47,6 +47,7 @@ from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred, may_block, may_serve
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop, Timer
+from ropewalk.transport.streams.stream import Reception
 
 MAX_IN_FLIGHT = 1024
 """Maximum number of calls under way over one link for which no thread waits; a further call waits, which slows callers
@@ -83,11 +84,11 @@ class RpcConnection:
         self._for_room: deque[PendingCall] = deque()
         # The reading role. It is an RLock because that knows its owner, wherever Ctrl-C interrupts the owner.
         self._role: Any = threading.RLock()
-        self._may_block = link.stream.carries_fds
-        """Whether an interrupted wait for bytes of the link is known to have taken none."""
+        self._notes = link.stream.carries_fds
+        """Whether the link notes what it sends and receives, so that an interrupt of a call loses nothing."""
         self.may_tear = True
-        """Whether Ctrl-C in a call may end the link: not if its peer takes that for the end of this process, as depots
-        and managers do, which then drop what this process holds."""
+        """Whether Ctrl-C in a call may end a link that makes no notes: not if its peer takes that for the end of this
+        process, as depots and managers do, which then drop what this process holds."""
         self._reading_thread = 0
         """Identity of the thread that has the role; 0 while no thread has it."""
         self._asked = 0
@@ -126,8 +127,8 @@ class RpcConnection:
             NotServed: the call did not run.
             Exception: the call's own exception.
         """
-        if self.may_tear and self._may_block and may_block():
-            received, pending = self._ask_alone(message, packed, blocks=True)
+        if self._notes and may_block():
+            received, pending = self._ask_alone(message, packed, notes=True)
         elif self.may_tear and may_serve():
             received, pending = self._ask_alone(message, packed)
         else:  # there are signal handlers, which may call as well, or Ctrl-C must not tear the link
@@ -139,11 +140,12 @@ class RpcConnection:
         return value_of(received, self.where)
 
     def _ask_alone(
-        self, message: Call, packed: PackedValue, *, blocks: bool = False
+        self, message: Call, packed: PackedValue, *, notes: bool = False
     ) -> tuple[Received | None, PendingCall | None]:
         """Call and read the answer, or return a pending call if others have their answers first; raises as `ask`.
 
-        With `blocks`, the thread waits in the system call that receives, instead of polling before it.
+        With `notes`, the thread waits in the system call that receives, instead of polling before it, and an interrupt
+        at any moment leaves the link whole.
         """
         if self.batcher.has_some:
             self.batcher.send()
@@ -151,26 +153,36 @@ class RpcConnection:
         if self._pending or self._armed or role._is_owned():
             raise Busy
         number = message.number = next(self._numbers)
-        num_read, sent, torn = -1, False, False
+        sent = torn = False
+        noted_sent, noted_received = list[int](), list[Reception]()
         # Ctrl-C is not deferred here, because that takes longer than everything else. The handler at the end completes
-        # any step that it interrupts, and only calls that began after this one can be torn.
+        # any step that it interrupts; without notes, calls that began after this one can be torn.
         try:
             if not role.acquire(False):
                 raise Busy
             self._reading_thread, self._asked = get_ident(), number
             self._read_for_it = self._read_on = None
-            torn = True
-            link.send(message, packed.parts, packed.fds or ())
+            if not notes:
+                torn = True
+                link.send(message, packed.parts, packed.fds or ())
+            elif packed.fds or not link.send_alone(message, packed.parts, noted_sent):
+                with interrupts_deferred:
+                    link.send(message, packed.parts, packed.fds or ())
+                    noted_sent.append(0)
             sent, torn = True, False
             self._loop.hand_over()  # a method here may wait for another service: the loop must not wait with it
             while received is None and not self._settled and not self._read_on:
-                if not blocks and not link.look():
+                if notes:
+                    received = self._take(number, noted_received)
+                    noted_received.clear()
+                    continue
+                if not link.look():
                     with interrupts_allowed:  # if they are deferred at all
                         link.wait(_LOOK_UP_S)  # most interrupts arrive here
                 if self._read_on:
                     break
-                torn, num_read = True, link.reader.num_bytes
-                received = self._read_until(number, wait=blocks)
+                torn = True
+                received = self._read_until(number)
                 torn = False
             if received is None:  # futures of others can be settled, which must not wait for this answer
                 pending = self._read_on or self._stand_in(number)
@@ -179,12 +191,14 @@ class RpcConnection:
             raise
         except BaseException as error:
             with interrupts_deferred:
+                sent = sent or bool(noted_sent)
+                if noted_received:  # perhaps the answer of another thread
+                    link.reader.put_back(noted_received)
+                    self._read_some()
                 if isinstance(error, LinkClosed):
                     torn_by = str(error)
                 else:
-                    # Any bytes that were taken may be an answer that another thread waits for.
-                    took_none = blocks and not link.has_begun and link.reader.num_bytes == num_read
-                    torn_by = "a call was interrupted" if torn and not took_none else ""
+                    torn_by = "a call was interrupted" if torn else ""
                 self._abandon(number, sent, torn_by)
             if isinstance(error, LinkClosed):
                 raise Lost(self.closed or str(error), sent) from None
@@ -469,12 +483,33 @@ class RpcConnection:
             if not self.link.reader.may_hold_more:
                 return
 
-    def _read_until(self, number: int, *, wait: bool) -> Received | None:
-        """With the role: return the answer to a call that is not pending, if it has arrived; deliver all other answers.
+    def _take(self, number: int, noted: list[Reception]) -> Received | None:
+        """With the role: wait for answers, and return that to a call that is not pending, if it is among them.
 
-        Args:
-            number: of the call.
-            wait: whether to wait for the first of the answers.
+        An interrupt loses nothing: bytes that were received and not delivered are in `noted`.
+
+        Raises:
+            LinkClosed: the link has ended.
+        """
+        link = self.link
+        try:
+            if link.reader.is_idle:
+                received = link.receive_alone(noted)
+                if received is not None and received.message.number == number:
+                    return received
+        except LinkClosed as error:
+            self._end(str(error))
+            raise
+        with interrupts_deferred:  # several answers, or a large one, or that of another call
+            if noted:
+                link.reader.put_back(noted)
+            elif not link.look():
+                with interrupts_allowed:
+                    link.wait(_LOOK_UP_S)
+            return self._read_until(number)
+
+    def _read_until(self, number: int) -> Received | None:
+        """With the role: return the answer to a call that is not pending, if it has arrived; deliver all other answers.
 
         Raises:
             LinkClosed: the link has ended.
@@ -482,8 +517,7 @@ class RpcConnection:
         found, link = None, self.link
         try:
             while True:
-                received = link.receive(wait=wait)
-                wait = False
+                received = link.receive(wait=False)
                 if received is None:
                     raise LinkClosed("the peer closed the link")
                 if received.message.number != number:

@@ -17,10 +17,9 @@ import click
 from click.exceptions import Exit
 from rich.console import Console
 
-from ropewalk.cli.command_line import PanelCommand, argument
-from ropewalk.cli.placing import refusal
+from ropewalk.cli.command_line import PanelCommand, argument, failure
 from ropewalk.errors import CheckpointCorrupt
-from ropewalk.escaping import escaped, escaped_lines
+from ropewalk.escaping import escaped_lines
 from ropewalk.quantities import shown_size
 from ropewalk.text_table import text_table
 from ropewalk.training import checkpoint_files
@@ -55,10 +54,9 @@ def checkpoint(folder: Path, as_json: bool, quick: bool) -> None:
         path, manifest = checkpoint_files.read(folder)
     except CheckpointCorrupt as error:
         notes: list[str] = getattr(error, "__notes__", [])
-        click.echo(escaped_lines("\n".join([f"ropewalk checkpoint: {error}", *notes])), err=True)
-        raise Exit(1) from None
+        raise failure("\n".join([str(error), *notes]), 1) from None
     except OSError as error:
-        raise refusal("checkpoint", escaped(str(error))) from None
+        raise failure(str(error)) from None
     if quick:
         problems = None
     else:

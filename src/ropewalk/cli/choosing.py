@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator, Sequence
 
-import click
-from click.exceptions import Exit
-
 from ropewalk import settings
+from ropewalk.cli.command_line import failure
 from ropewalk.cli.submissions import RunState, Submission, has_ended, submissions
 from ropewalk.control.launchers import (
     Launcher,
@@ -19,7 +17,7 @@ from ropewalk.control.launchers import (
     usual_parents,
 )
 from ropewalk.errors import EngineError, SettingsError, TransportRefused
-from ropewalk.escaping import escaped, escaped_lines
+from ropewalk.escaping import escaped
 
 Run = Launcher | Submission
 """A running program of this machine, or a run that was submitted from it."""
@@ -38,7 +36,7 @@ def running_launchers() -> list[Launcher]:
     try:
         run_folder = settings.current().run_folder
     except SettingsError as error:
-        raise refusal(str(error)) from None
+        raise failure(str(error)) from None
     return find_launchers(usual_parents(run_folder))
 
 
@@ -47,7 +45,7 @@ def choose_launcher(word: str | None) -> Launcher:
     try:
         return choose(word, running_launchers())
     except NotChosen as error:
-        raise refusal(str(error)) from None
+        raise failure(str(error)) from None
 
 
 def choose_run(word: str) -> Run:
@@ -66,7 +64,7 @@ def choose_run(word: str) -> Run:
         begun = _alive([run for run in remembered if run.id.startswith(word)])
         if len(begun) == 1 and not any(launcher.name.startswith(word) for launcher in launchers):
             return begun[0]
-        raise refusal(f"{error}{_listed(begun or remembered)}") from None
+        raise failure(f"{error}{_listed(begun or remembered)}") from None
 
 
 def choose_submission(word: str) -> Submission:
@@ -77,7 +75,7 @@ def choose_submission(word: str) -> Submission:
     if len(meant) == 1:
         return meant[0]
     what = "may be any of several runs" if meant else "is not a run that was submitted here"
-    raise refusal(f"'{escaped(word)}' {what}{_listed(meant or remembered)}")
+    raise failure(f"'{escaped(word)}' {what}{_listed(meant or remembered)}")
 
 
 def _alive(meant: list[Submission]) -> list[Submission]:
@@ -144,7 +142,7 @@ def fitting_things(
         told = [*map(str, launchers), *(f"{state.submission.id} (submitted)" for state in submitted[-_NUM_LISTED:])]
         listed = "".join(f"\n  {escaped(line)}" for line in told)
         those = f"; there are:{listed}" if told else ": this user runs nothing on this machine"
-        raise refusal(f"nothing that runs is called '{escaped(word)}'{those}")
+        raise failure(f"nothing that runs is called '{escaped(word)}'{those}")
     return found, runs
 
 
@@ -181,14 +179,7 @@ def telling_failures() -> Generator[None]:
         SettingsError,
         OSError,
     ) as error:
-        click.echo(f"ropewalk: {escaped_lines(str(error))}", err=True)
-        raise Exit(1) from None
-
-
-def refusal(message: str) -> Exit:
-    """Report wrong usage; the caller raises the exception that is returned."""
-    click.echo(f"ropewalk: {escaped_lines(message)}", err=True)
-    return Exit(2)
+        raise failure(str(error), 1) from None
 
 
 def names_of_node(node: str, names: Sequence[str]) -> list[str]:

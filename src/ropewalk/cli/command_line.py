@@ -14,13 +14,27 @@ from io import StringIO
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
+from ropewalk.escaping import escaped_lines
 from ropewalk.near_names import near_names
 
 _MOST_COLUMNS = 120
 """The width of help in a wider terminal: longer lines are hard to read."""
 _WHOLE_SENTENCE = 1000
 """Letters of the first sentence of a command's help that a list of commands shows."""
+
+
+def failure(message: str, code: int = 2) -> Exit:
+    """Say on stderr why the command that runs now ends, after its name; the caller raises what is returned.
+
+    Args:
+        message: the reason; may have several lines, which are escaped.
+        code: the exit code: 2 for wrong usage, 1 for all else.
+    """
+    context = click.get_current_context(silent=True)
+    click.echo(f"{context.command_path if context else 'ropewalk'}: {escaped_lines(message)}", err=True)
+    return Exit(code)
 
 
 class PanelFormatter(click.HelpFormatter):

@@ -14,10 +14,9 @@ from rich.text import Text
 
 from ropewalk import settings
 from ropewalk.cli import placing
-from ropewalk.cli.command_line import PanelCommand
+from ropewalk.cli.command_line import PanelCommand, failure
 from ropewalk.cli.findings import PROBES, Finding, Severity, engine_findings, examine
 from ropewalk.cli.leftovers import LeftRun, left_folders, left_runs, usual_engines
-from ropewalk.cli.placing import refusal
 from ropewalk.engines.options import words_to_options
 from ropewalk.errors import RopewalkError, SettingsError
 from ropewalk.escaping import escaped, escaped_lines
@@ -52,7 +51,7 @@ def doctor(as_json: bool, engine: str | None, option: tuple[str, ...], leftovers
         try:
             here = settings.current(engine=engine, engine_options=options or None)
         except SettingsError as error:
-            raise refusal("doctor", str(error)) from None
+            raise failure(str(error)) from None
         probes = {"engine": lambda: engine_findings(here)}
     console = Console(highlight=False)
     if as_json:
@@ -80,7 +79,7 @@ def _report_leftovers(engine: str | None, options: Mapping[str, object], *, remo
         names = [engine] if engine else usual_engines()
         folders = left_folders(remove=remove)
     except SettingsError as error:
-        raise refusal("doctor", str(error)) from None
+        raise failure(str(error)) from None
     for name in names:
         try:
             runs += left_runs(name, options, remove=remove)

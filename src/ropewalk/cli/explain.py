@@ -7,8 +7,7 @@ from importlib import resources
 
 import click
 
-from ropewalk.cli.command_line import PanelCommand, argument
-from ropewalk.cli.placing import refusal
+from ropewalk.cli.command_line import PanelCommand, argument, failure
 from ropewalk.escaping import escaped
 from ropewalk.near_names import near_names
 
@@ -35,7 +34,7 @@ def explain(name: str | None, as_json: bool) -> None:
         hint = f"did you mean {near}? All names: ropewalk explain" if near else "all names: ropewalk explain"
         if asked.upper().startswith("SIG"):
             hint = "what kills a worker by a signal, and what to do: ropewalk explain WorkerLost"
-        raise refusal("explain", f"no error of Ropewalk is called {escaped(asked)}; {hint}")
+        raise failure(f"no error of Ropewalk is called {escaped(asked)}; {hint}")
     page = error_page(exact)
     if as_json:
         click.echo(json.dumps({"name": exact, "meaning": _meaning(page), "page": page}))

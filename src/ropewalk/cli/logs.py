@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from ropewalk.cli.choosing import choose_launcher, choose_run, names_of_node, refusal, telling_failures
-from ropewalk.cli.command_line import PanelCommand, argument
+from ropewalk.cli.choosing import choose_launcher, choose_run, names_of_node, telling_failures
+from ropewalk.cli.command_line import PanelCommand, argument, failure
 from ropewalk.cli.run_output import show
 from ropewalk.cli.submissions import Submission
 from ropewalk.control.launchers import LauncherConnection, LauncherGone
@@ -48,13 +48,13 @@ def logs(program: str | None, node: str | None, follow: bool, as_json: bool, lin
     with telling_failures(), launcher.connect() as conversation:
         paths = _ask(conversation)
         if not paths:
-            raise refusal(
+            raise failure(
                 f"{escaped(str(launcher))} keeps no files of output; in mode threads, its nodes print into the "
                 "launcher's own terminal"
             )
         chosen = _choose(node, paths)
         if not chosen:
-            raise refusal(f"there is no node '{escaped(str(node))}'; there are: {escaped(', '.join(sorted(paths)))}")
+            raise failure(f"there is no node '{escaped(str(node))}'; there are: {escaped(', '.join(sorted(paths)))}")
         with contextlib.ExitStack() as files:
             logs = _Logs(files, as_json)
             logs.show_last(chosen, lines)
@@ -64,7 +64,7 @@ def logs(program: str | None, node: str | None, follow: bool, as_json: bool, lin
 
 def _show_submission(run: Submission, node: str | None, lines: int, *, follow: bool, as_json: bool) -> None:
     if node is not None:
-        raise refusal(
+        raise failure(
             f"{run.id} is a submitted run, whose nodes print into one output; name the program instead to see node "
             f"'{escaped(node)}' alone (ropewalk ps shows it)"
         )

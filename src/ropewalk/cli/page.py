@@ -18,9 +18,8 @@ from click.exceptions import Exit
 
 from ropewalk import settings
 from ropewalk.atomic_files import write_new_file
-from ropewalk.cli.command_line import PanelCommand
+from ropewalk.cli.command_line import PanelCommand, failure
 from ropewalk.errors import SettingsError
-from ropewalk.escaping import escaped_lines
 from ropewalk.page.server import PageAddress
 from ropewalk.processes.left_folders import claimed_folder
 
@@ -133,8 +132,7 @@ def _private_link(url: str, folder: Path) -> str:
 def _failed(message: str, as_json: bool, code: int = 1) -> Exit:
     if as_json:
         click.echo(json.dumps({"problem": message}))
-    click.echo(f"ropewalk page: {escaped_lines(message)}", err=True)
-    return Exit(code)
+    return failure(message, code)
 
 
 def _exit(number: int, _: object) -> None:

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-from click.exceptions import Exit
 
 from ropewalk import settings
-from ropewalk.cli.command_line import PanelOption, argument
+from ropewalk.cli.command_line import PanelOption, argument, failure
 from ropewalk.engines import make_engine
 from ropewalk.engines.options import words_to_options
 from ropewalk.errors import EngineError, SettingsError
-from ropewalk.escaping import escaped_lines
 from ropewalk.setting_values import PREFIX
 
 _PLACE, _SHARE = "Where", "What each process gets"
@@ -136,15 +134,9 @@ def _workers(workers: int | None) -> dict[str, str]:
     return {} if workers is None else {"ROPEWALK_WORKERS": str(workers)}
 
 
-def place_or_refuse(command: str, **given: Any) -> Placing:
+def place_or_refuse(**given: Any) -> Placing:
     """As `place`, but an error ends the command."""
     try:
         return place(**given)
     except (SettingsError, EngineError) as error:
-        raise refusal(command, str(error)) from None
-
-
-def refusal(command: str, message: str) -> Exit:
-    """Report wrong usage of a command; the caller raises the exception that is returned."""
-    click.echo(f"ropewalk {command}: {escaped_lines(message)}", err=True)
-    return Exit(2)
+        raise failure(str(error)) from None

@@ -20,8 +20,7 @@ from rich.console import Console
 
 from ropewalk import pipeline
 from ropewalk.cli import script
-from ropewalk.cli.command_line import PanelCommand, argument
-from ropewalk.cli.placing import refusal
+from ropewalk.cli.command_line import PanelCommand, argument, failure
 from ropewalk.errors import NoPlanFits, ProfileInvalid, RopewalkError
 from ropewalk.escaping import escaped_lines
 from ropewalk.pipeline.plans import Plan
@@ -115,12 +114,12 @@ def plan(
     Exit code 1 if no plan fits, 2 for wrong usage.
     """
     if (model is None) == (profile is None):
-        raise refusal("plan", "name either a model as FILE.py:FUNCTION or a profile with --profile")
+        raise failure("name either a model as FILE.py:FUNCTION or a profile with --profile")
     if not devices:
-        raise refusal("plan", "say how many devices there are: --devices 4, or 4x8 for 4 per server and 8 servers")
+        raise failure("say how many devices there are: --devices 4, or 4x8 for 4 per server and 8 servers")
     console = Console(stderr=True, highlight=False)
     memory_bytes = _memory_bytes(memory)
-    with _refusals():
+    with _failures():
         searched = _partitioner(partitioner, cost_model, free_transfers)
         measured = _read_profile(profile) if profile else _measure(str(model), repeats, console)
         if save_profile:
@@ -157,23 +156,22 @@ def _memory_bytes(memory: str | None) -> int | None:
     try:
         return None if memory is None else parse_memory(memory)
     except ValueError as error:
-        raise refusal("plan", f"--memory: {error}") from None
+        raise failure(f"--memory: {error}") from None
 
 
 @contextlib.contextmanager
-def _refusals() -> Generator[None]:
+def _failures() -> Generator[None]:
     """Say in one line why there is no plan: exit code 1 if none fits, 2 for wrong usage."""
     try:
         yield
     except NoPlanFits as error:
-        click.echo(f"ropewalk plan: {escaped_lines(str(error))}", err=True)
-        raise Exit(1) from None
+        raise failure(str(error), 1) from None
     except (NotAProgram, RopewalkError, OSError) as error:
-        raise refusal("plan", str(error)) from None
+        raise failure(str(error)) from None
     except ModuleNotFoundError as error:
         if error.name not in pipeline.EXTRAS:
             raise
-        raise refusal("plan", str(error)) from None
+        raise failure(str(error)) from None
 
 
 def to_json(made: Plan) -> dict[str, Any]:
@@ -221,8 +219,7 @@ def _profile_in(text: str, path: Path) -> Profile:
 def _partitioner(name: str | None, cost_model: str | None, free_transfers: bool) -> Any:
     if name != "pipedream":
         if cost_model or free_transfers:
-            raise refusal(
-                "plan",
+            raise failure(
                 f"--cost-model and --free-transfers belong to --partitioner pipedream, not to {name or 'exact'}",
             )
         return name

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.exceptions import Exit
 
 from ropewalk.cli.choosing import NotChosen, choose, running_launchers, telling_failures
-from ropewalk.cli.command_line import PanelCommand, Seconds, argument
+from ropewalk.cli.command_line import PanelCommand, Seconds, argument, failure
 from ropewalk.control.launchers import Launcher
 from ropewalk.errors import FileNotTrusted, RunNotFound, StoreError, StoreMissing
-from ropewalk.escaping import escaped, escaped_lines
+from ropewalk.escaping import escaped
 
 if TYPE_CHECKING:  # pictures and stores are imported where they are needed
     from ropewalk.page.report_document import ReportDocument
@@ -51,7 +50,7 @@ def report(what: str, output: Path | None, record_s: float, store: str | None, a
     try:
         echarts = echarts_script()
     except (ModuleNotFoundError, EChartsUnknown) as error:
-        raise _failed(str(error), 1) from None
+        raise failure(str(error), 1) from None
     with telling_failures():
         try:
             launcher, missing = choose(what, running_launchers()), ""
@@ -62,7 +61,7 @@ def report(what: str, output: Path | None, record_s: float, store: str | None, a
         try:
             WrittenReport(file, echarts, lambda: document, None).write()
         except OSError as error:
-            raise _failed(f"{file} cannot be written: {error}", 1) from None
+            raise failure(f"{file} cannot be written: {error}", 1) from None
     click.echo(json.dumps({"file": str(file)}) if as_json else escaped(str(file)))
 
 
@@ -77,7 +76,7 @@ def _of_launcher(launcher: Launcher, record_s: float) -> ReportDocument:
             if recorder.look():
                 break
         else:
-            raise _failed(f"{launcher} does not answer", 1)
+            raise failure(f"{launcher} does not answer", 1)
         recorder.start()
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends the recording, and not the report
             time.sleep(record_s)
@@ -92,17 +91,12 @@ def _of_run(ref: str, store: str | None, missing: str) -> ReportDocument:
 
         return run_document(ref, store)
     except (RunNotFound, StoreMissing) as error:
-        raise _failed(f"{missing}\n{error}", 2) from None
+        raise failure(f"{missing}\n{error}") from None
     except ModuleNotFoundError as error:
-        raise _failed(f"{missing}\nruns of a store need {error.name}: pip install 'ropewalk[tracking]'", 2) from None
+        raise failure(f"{missing}\nruns of a store need {error.name}: pip install 'ropewalk[tracking]'") from None
     except (StoreError, FileNotTrusted) as error:
-        raise _failed(str(error), 1) from None
+        raise failure(str(error), 1) from None
 
 
 def _file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII).strip("._-")[:80] or "ropewalk"
-
-
-def _failed(message: str, code: int) -> Exit:
-    click.echo(f"ropewalk report: {escaped_lines(message)}", err=True)
-    return Exit(code)

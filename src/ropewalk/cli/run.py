@@ -21,7 +21,7 @@ import click
 from click.globals import pop_context, push_context
 
 from ropewalk.cli import placing, script
-from ropewalk.cli.command_line import PanelCommand
+from ropewalk.cli.command_line import PanelCommand, failure
 from ropewalk.cli.dry_run import describe_jobs
 from ropewalk.cli.ranks import RanksRefused, advice_for_torchrun, parse_ranks, run_ranks
 from ropewalk.errors import CodeRefused, EngineError, SettingsError
@@ -49,7 +49,7 @@ class RunCommand(PanelCommand):
                 f"there is no option {option} of ropewalk {name}; options of the script go after --, as in "
                 f"ropewalk {name} FILE -- {option} ... (see ropewalk {name} --help)"
             )
-            raise placing.refusal(name, advice) from None
+            raise failure(advice) from None
         except click.BadOptionUsage as error:
             if "requires an argument" not in error.message:
                 raise
@@ -58,7 +58,7 @@ class RunCommand(PanelCommand):
                 f"{option} of ropewalk {name} needs a value; an option of the script with this name stands behind --, "
                 f"as in ropewalk {name} FILE -- {option}"
             )
-            raise placing.refusal(name, advice) from None
+            raise failure(advice) from None
 
 
 @click.command(cls=RunCommand)
@@ -89,12 +89,12 @@ def run(
     given = list(arguments)
     if module is not None and file is not None:
         given.insert(0, file)  # with -m there is no file: the word is the script's first argument
-    placed = placing.place_or_refuse("run", **where)
+    placed = placing.place_or_refuse(**where)
     os.environ.update(placed.variables)
     take_begun_runs(os.environ)
-    bounds = bounds_or_refuse("run", ranks, max_restarts)
+    bounds = bounds_or_refuse(ranks, max_restarts)
     if dry_run:
-        show_dry_run("run", placed.settings, file if module is None else None, bounds and bounds[1])
+        show_dry_run(placed.settings, file if module is None else None, bounds and bounds[1])
         return
 
     signals = Signals()
@@ -109,7 +109,7 @@ def run(
         elif exit_code := run_ranks(str(module or file), program, given, bounds, max_restarts or 0):
             raise SystemExit(exit_code)
     except (NotAProgram, RanksRefused, PageRefused) as error:
-        raise placing.refusal("run", str(error)) from None
+        raise failure(str(error)) from None
     except SystemExit:
         raise  # the script's own exit code is ours
     except KeyboardInterrupt as error:
@@ -156,17 +156,17 @@ def _open_page() -> None:
         raise PageRefused(str(error)) from None
 
 
-def bounds_or_refuse(command: str, ranks: str | None, max_restarts: int | None) -> tuple[int, int] | None:
+def bounds_or_refuse(ranks: str | None, max_restarts: int | None) -> tuple[int, int] | None:
     """Return the bounds in `--ranks`, or None without it; a mistake ends the command."""
     if ranks is None and max_restarts is not None:
-        raise placing.refusal(command, "--max-restarts is for ranks of a script; give their number, as in --ranks 4")
+        raise failure("--max-restarts is for ranks of a script; give their number, as in --ranks 4")
     try:
         return None if ranks is None else parse_ranks(ranks)
     except ValueError as error:
-        raise placing.refusal(command, str(error)) from None
+        raise failure(str(error)) from None
 
 
-def show_dry_run(command: str, chosen: Settings, file: str | None, num_ranks: int | None = None) -> None:
+def show_dry_run(chosen: Settings, file: str | None, num_ranks: int | None = None) -> None:
     """Print the requests to the engine for a script, without running it."""
     workers = str(num_ranks or os.environ.get("ROPEWALK_WORKERS", ""))
     try:
@@ -174,7 +174,7 @@ def show_dry_run(command: str, chosen: Settings, file: str | None, num_ranks: in
         for line in describe_jobs(chosen, int(workers) if workers.isdecimal() else None, path):
             click.echo(escaped_lines(line))
     except (NotAProgram, EngineError, SettingsError, CodeRefused) as error:
-        raise placing.refusal(command, str(error)) from None
+        raise failure(str(error)) from None
 
 
 class Signals:

@@ -17,7 +17,7 @@ import click
 from rich.console import Console, RenderableType
 
 from ropewalk.atomic_files import StagedFile
-from ropewalk.cli.command_line import PanelGroup
+from ropewalk.cli.command_line import PanelGroup, failure
 from ropewalk.cli.runs_data import (
     csv_lines,
     json_lines,
@@ -28,7 +28,7 @@ from ropewalk.cli.runs_data import (
 )
 from ropewalk.cli.runs_life import COMMANDS as LIFE
 from ropewalk.cli.runs_logs import logs
-from ropewalk.cli.runs_options import failure, json_option, opened, run_argument, runs_argument, store_option
+from ropewalk.cli.runs_options import json_option, opened, run_argument, runs_argument, store_option
 from ropewalk.cli.runs_search import results_of, search_parts
 from ropewalk.cli.runs_tables import (
     SPARK_WIDTH,
@@ -112,7 +112,7 @@ def list_runs(
             num, found = len(found), found[:limit]
             metrics = runs.last_values([run.id for run in found])
     except ValueError as error:  # an unknown state or order
-        raise failure(str(error), 2) from None
+        raise failure(str(error)) from None
     if as_json:
         click.echo(to_json([run_json(run, metrics[run.id]) for run in found]))
         return
@@ -180,7 +180,7 @@ def export(
     """Export the metrics of runs, one line for each point, or everything else that is known about them."""
     form = "json" if as_json else form
     if form not in _FORMATS:
-        raise failure(f"--format is one of {', '.join(_FORMATS)}, not {form!r}", 2)
+        raise failure(f"--format is one of {', '.join(_FORMATS)}, not {form!r}")
     with opened(store) as opened_store:
         found = _found(opened_store, refs)
         if form == "json":
@@ -216,7 +216,7 @@ def delete(refs: tuple[str, ...], yes: bool, as_json: bool, store: str | None) -
         found = _found(opened_store, refs)
         if not yes:
             if not _can_ask():
-                raise failure("without a terminal to ask on, say --yes; deleted runs cannot be brought back", 2)
+                raise failure("without a terminal to ask on, say --yes; deleted runs cannot be brought back")
             for run in found:
                 num = len(opened_store.children(run.id))
                 more = f", and {counted(num, 'run')} that belong to it" if num else ""

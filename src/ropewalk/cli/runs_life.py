@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.exceptions import Exit
 
-from ropewalk.cli.command_line import PanelCommand, Seconds
-from ropewalk.cli.runs_options import failure, json_option, opened, run_argument, store_option
+from ropewalk.cli.command_line import PanelCommand, Seconds, failure
+from ropewalk.cli.runs_options import json_option, opened, run_argument, store_option
 from ropewalk.escaping import escaped
 from ropewalk.tracking.records import RUNNING
 from ropewalk.tracking.relaunch_commands import (
@@ -171,7 +171,7 @@ def parse_settings(given: Iterable[str]) -> dict[str, Any]:
     try:
         return settings_of(given)
     except ValueError as error:
-        raise failure(f"--set {error}", 2) from None
+        raise failure(f"--set {error}") from None
 
 
 def _tell_its_search(store: RunStore, trial: RunRow, as_json: bool) -> None:
@@ -239,7 +239,7 @@ def _become(command: RelaunchCommand, dry_run: bool, as_json: bool) -> None:
         os.chdir(command.folder)
         os.execvpe(command.argv[0], command.argv, {**os.environ, **command.variables})
     except OSError as error:
-        raise failure(f"its command cannot be run in {command.folder}: {error}", 2) from None
+        raise failure(f"its command cannot be run in {command.folder}: {error}") from None
 
 
 COMMANDS = (pause, continue_, stop, kill, fork, rerun)

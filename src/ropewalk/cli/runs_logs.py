@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ropewalk.cli.command_line import PanelCommand
-from ropewalk.cli.runs_options import failure, json_option, opened, run_argument, store_option
+from ropewalk.cli.command_line import PanelCommand, failure
+from ropewalk.cli.runs_options import json_option, opened, run_argument, store_option
 from ropewalk.escaping import escaped, escaped_line
 from ropewalk.program.log_files import LogFile
 from ropewalk.tracking.kept_output import output_files

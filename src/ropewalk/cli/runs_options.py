@@ -7,12 +7,10 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import click
-from click.exceptions import Exit
 
 from ropewalk import tracking
-from ropewalk.cli.command_line import argument
+from ropewalk.cli.command_line import argument, failure
 from ropewalk.errors import FileNotTrusted, RunNotFound, RunStillRunning, RunUnsuitable, SettingsError, StoreError
-from ropewalk.escaping import escaped_lines
 
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
     from ropewalk.tracking import RunStore
@@ -35,12 +33,6 @@ def opened(store: str | None) -> Generator[RunStore]:
         with tracking.open_store(store, create=False) as opened_store:
             yield opened_store
     except (RunNotFound, RunUnsuitable, SettingsError, ModuleNotFoundError) as error:
-        raise failure(str(error), 2) from None
+        raise failure(str(error)) from None
     except (StoreError, RunStillRunning, FileNotTrusted) as error:
         raise failure(str(error), 1) from None
-
-
-def failure(message: str, code: int) -> Exit:
-    """Report an error; the caller raises the exception that is returned."""
-    click.echo(f"ropewalk runs: {escaped_lines(message)}", err=True)
-    return Exit(code)

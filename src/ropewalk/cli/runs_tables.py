@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.last_line import last_line
-from ropewalk.quantities import shown_duration, shown_moment, shown_size
+from ropewalk.quantities import counted, shown_duration, shown_moment, shown_size
 from ropewalk.sparkline import sparkline
 from ropewalk.text_table import text_table
 from ropewalk.tracking.records import BEST_TRIAL
@@ -120,8 +120,9 @@ def show_parts(report: RunReport, now: float, more: Sequence[Part] = ()) -> Iter
     if report.events:
         told = [e for e in report.events if e.text]  # decisions of a search are for its replay, and have no words
         lines = [f"{shown_moment(e.time)}  {escaped(e.kind)}: {escaped(e.text)}" for e in told[-_LAST_EVENTS:]]
-        num = len(report.events) - len(lines)
-        yield "events", "\n".join([f"{num} more: --json shows all", *lines] if num else lines)
+        others = [f"{num} more"] if (num := len(told) - len(lines)) else []
+        others += [f"{counted(num, 'decision')} of the search"] if (num := len(report.events) - len(told)) else []
+        yield "events", "\n".join([f"{' and '.join(others)}: --json shows all", *lines] if others else lines)
     for note in report.notes:
         yield f"note, {shown_moment(note.time)}", escaped_lines(note.text)
 

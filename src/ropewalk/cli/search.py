@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.exceptions import Exit
 
 from ropewalk.cli import placing, script
-from ropewalk.cli.command_line import PanelCommand, argument
+from ropewalk.cli.command_line import PanelCommand, argument, failure
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
-from ropewalk.escaping import escaped_lines
 from ropewalk.processes.fleet import default_resources
 from ropewalk.program.script_code import NotAProgram
 from ropewalk.user_frames import remote_text
@@ -97,7 +95,7 @@ def search(
     Ctrl-C pauses all trials. The same command resumes the search, even after this process was killed, and with more
     --trials also a complete search. Exit code 1 if the search fails, 2 for wrong usage, 130 after Ctrl-C.
     """
-    placed = placing.place_or_refuse("search", **where)
+    placed = placing.place_or_refuse(**where)
     os.environ.update(placed.variables)
     try:
         made = _made(
@@ -107,12 +105,11 @@ def search(
         )  # fmt: skip
         results = made.run()
     except (NotAProgram, SearchInvalid, OSError) as error:
-        raise placing.refusal("search", str(error)) from None
+        raise failure(str(error)) from None
     except (SearchFailed, RopewalkError) as error:
         if above := remote_text(error.__cause__):  # escaped already
             click.echo(above.strip("\n"), err=True)
-        click.echo(f"ropewalk search: {escaped_lines(str(error))}", err=True)
-        raise Exit(1) from None
+        raise failure(str(error), 1) from None
     if plot is not None:
         results.plot(plot)
     click.echo(json.dumps(results.to_records()) if as_json else str(results))

@@ -6,8 +6,8 @@ import json
 
 import click
 
-from ropewalk.cli.choosing import choose_launcher, refusal, telling_failures
-from ropewalk.cli.command_line import PanelCommand, argument
+from ropewalk.cli.choosing import choose_launcher, telling_failures
+from ropewalk.cli.command_line import PanelCommand, argument, failure
 from ropewalk.control.launchers import ANSWER_S
 from ropewalk.control.server import Stacks, StacksAre
 from ropewalk.escaping import escaped, escaped_lines
@@ -31,7 +31,7 @@ def stack(program: str | None, node: str | None, as_json: bool) -> None:
         stacks = conversation.ask(Stacks(node, _STACK_S), StacksAre, _STACK_S + ANSWER_S).stacks
     if not stacks:
         what = "no node runs" if node is None else f"no node '{escaped(node)}' runs"
-        raise refusal(f"{what} in {escaped(str(launcher))}; ropewalk ps shows its nodes")
+        raise failure(f"{what} in {escaped(str(launcher))}; ropewalk ps shows its nodes")
     if as_json:
         click.echo(json.dumps(stacks, indent=2))
         return

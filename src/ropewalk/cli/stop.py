@@ -10,8 +10,8 @@ import click
 from click.exceptions import Exit
 
 from ropewalk.cli import placing
-from ropewalk.cli.choosing import choose_run, refusal, telling_failures
-from ropewalk.cli.command_line import PanelCommand, Seconds, argument
+from ropewalk.cli.choosing import choose_run, telling_failures
+from ropewalk.cli.command_line import PanelCommand, Seconds, argument, failure
 from ropewalk.cli.leftovers import end_run, usual_engines
 from ropewalk.cli.submissions import RunState, Submission, end, forget, state_of
 from ropewalk.control.launchers import Launcher, LauncherConnection, LauncherGone, LauncherSilent
@@ -67,17 +67,17 @@ def stop(
     """
     if engine is not None or _RUN_ID.fullmatch(program):
         if forget_it:
-            raise refusal("--forget is for submitted runs, which ropewalk ps --all lists; give the id that it shows")
+            raise failure("--forget is for submitted runs, which ropewalk ps --all lists; give the id that it shows")
         _end_jobs(program, engine, option, as_json)
         return
     if option:
-        raise refusal("-o is for a run that is named by the id in its jobs' names, with --engine")
+        raise failure("-o is for a run that is named by the id in its jobs' names, with --engine")
     launcher = choose_run(program)
     if isinstance(launcher, Submission):
         _stop_submission(launcher, grace, as_json, is_forgotten=forget_it)
         return
     if forget_it:
-        raise refusal(f"--forget is for submitted runs, and {escaped(str(launcher))} runs on this machine")
+        raise failure(f"--forget is for submitted runs, and {escaped(str(launcher))} runs on this machine")
     with telling_failures():
         try:
             with launcher.connect() as conversation:
@@ -95,13 +95,13 @@ def stop(
 
 def _end_jobs(run_id: str, engine: str | None, option: Sequence[str], as_json: bool) -> None:
     if option and engine is None:
-        raise refusal("-o needs --engine, which says whose options these are")
+        raise failure("-o needs --engine, which says whose options these are")
     with telling_failures():
         names = [engine] if engine else usual_engines()
         ended = end_run(run_id, names, words_to_options(option))
     if ended is None:
         where = ", ".join(names) or "no engine but the local one was used from here"
-        raise refusal(f"no jobs of a run {escaped(run_id)} were found (looked at: {where}); name another with --engine")
+        raise failure(f"no jobs of a run {escaped(run_id)} were found (looked at: {where}); name another with --engine")
     name, jobs, remains = ended
     if as_json:
         click.echo(json.dumps({"run_id": run_id, "engine": name, "jobs": jobs, "remains": remains}, indent=2))

@@ -21,6 +21,7 @@ import click
 import msgspec
 
 from ropewalk.cli import placing
+from ropewalk.cli.command_line import failure
 from ropewalk.cli.run import RunCommand, bounds_or_refuse, show_dry_run
 from ropewalk.cli.submissions import RunProcess, RunSpec, Submission, forget_old, make_folder, write
 from ropewalk.engines import make_engine
@@ -68,11 +69,11 @@ def submit(
     if module is not None and file is not None:
         given.insert(0, file)
         file = None
-    placed = placing.place_or_refuse("submit", **where)
+    placed = placing.place_or_refuse(**where)
     os.environ.update(placed.variables)
-    bounds = bounds_or_refuse("submit", ranks, max_restarts)
+    bounds = bounds_or_refuse(ranks, max_restarts)
     if dry_run:
-        show_dry_run("submit", placed.settings, file, bounds and bounds[1])
+        show_dry_run(placed.settings, file, bounds and bounds[1])
         return
     try:
         errand = msgspec.structs.replace(
@@ -83,7 +84,7 @@ def submit(
         )
         submission = _submit(errand, placed.settings)
     except (NotAProgram, RopewalkError, OSError) as error:
-        raise placing.refusal("submit", str(error)) from None
+        raise failure(str(error)) from None
     if as_json:
         facts = msgspec.structs.asdict(submission)
         del facts["options"]

@@ -131,7 +131,10 @@ class BucketStore:
         return merged
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Load state into the existing buckets and into those that are still to be made."""
+        """Load state into the existing buckets and into those that are still to be made; what it lacks begins anew."""
         self._carried = dict(state)
         for bucket in self._buckets:
-            self._keeper.load_bucket_state(bucket, self._carried)
+            self._keeper.discard(bucket)
+            self._keeper.prepare(bucket)
+            if self._carried:
+                self._keeper.load_bucket_state(bucket, self._carried)

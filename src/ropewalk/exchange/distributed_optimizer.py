@@ -38,6 +38,10 @@ from ropewalk.exchange.same_parameters import require_same_parameters
 from ropewalk.exchange.tuning import ExchangeTuner
 
 
+class _Skipped(Exception):
+    """Leaves the step of the wrapped optimizer before it changes anything."""
+
+
 class OptimizerGradScaler(Protocol):
     """The part of `torch.amp.GradScaler` that this module uses."""
 
@@ -159,7 +163,7 @@ class DistributedOptimizer(Optimizer):
             What the wrapped optimizer's `step` returns; None if the step is skipped.
         """
         if closure is not None:
-            return cast(Any, self._optimizer).step(lambda: self._averaged_loss(closure))
+            return self._step_with(closure)
         self.synchronize()
         return self._take_step()
 
@@ -343,6 +347,23 @@ class DistributedOptimizer(Optimizer):
         if self.last_report is not None and self.last_report.skipped:
             return None
         return self._optimizer.step()
+
+    def _step_with(self, closure: Callable[[], Any]) -> Any:
+        has_begun = False
+
+        def averaged() -> Tensor:
+            nonlocal has_begun
+            loss = self._averaged_loss(closure)
+            # Later in a step the weights may be those of a trial, and an optimizer that sees zeros goes back or ends.
+            if not has_begun and self.last_report is not None and self.last_report.skipped:
+                raise _Skipped
+            has_begun = True
+            return loss
+
+        try:
+            return cast(Any, self._optimizer).step(averaged)
+        except _Skipped:
+            return None
 
     def _averaged_loss(self, closure: Callable[[], Any]) -> Tensor:
         loss = torch.as_tensor(closure()).detach()

@@ -4,8 +4,9 @@
     thread 0  the step: from its beginning to its end, the wait in it, and a mark where each gradient became ready
     threads   one for each bucket: queue, encode, negotiate, transfer, decode
 
-Each rank writes a file of its own, `trace.rank0.json`. Times are of the wall clock, so files of one host can be merged
-as they are (`merge_timelines`). Without a timeline an exchange calls nothing here.
+Each rank writes a file of its own, `trace.rank0.json`. A member whose rank changes, because others are gone, goes on
+in `trace.rank0.epoch3.json`: the member that had the rank before wrote the other one. Times are of the wall clock, so
+files of one host can be merged as they are (`merge_timelines`). Without a timeline an exchange calls nothing here.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from ropewalk.trace_events import Event
 
 logger = logging.getLogger(__name__)
 
+_END = b"\n]\n"
+
 _FLUSH_EVERY = 1000
 """Number of events that are kept in memory before they are written."""
 
@@ -35,29 +38,34 @@ class ExchangeTimeline(Observer):
     """Writes a trace of an exchange while it runs; if writing fails the trace ends, and training continues.
 
     Args:
-        path: path of the trace, such as "trace.json"; the rank is inserted before the suffix.
+        path: path of the trace, such as "trace.json"; the rank is inserted before the suffix, and the epoch in which
+            this member got the rank, unless it is 0.
     """
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         self._lock = threading.Lock()
         self._events: list[Event] = []
-        self._rank = 0
+        self._rank = self._epoch = 0
         self._step = -1
         self._began = 0.0
-        self._written = False
-        self._closed = False
+        self._sizes: dict[Path, int] = {}
+        """Bytes of the events of each file, without its end."""
+        self._is_bound = self._closed = self._failed = False
         # Phases are timed by `perf_counter`, whose zero differs between processes.
-        self._epoch = time.time() - time.perf_counter()
+        self._zero_s = time.time() - time.perf_counter()
 
     @property
     def path(self) -> Path:
-        """The trace file of this rank."""
-        return self._path.with_suffix(f".rank{self._rank}{self._path.suffix or '.json'}")
+        """The trace file of this member since it got its rank."""
+        epoch = f".epoch{self._epoch}" if self._epoch else ""
+        return self._path.with_suffix(f".rank{self._rank}{epoch}{self._path.suffix or '.json'}")
 
     def bind(self, layouts: Sequence[Layout], group: Group) -> None:
-        self._flush()  # earlier events belong to the earlier rank
-        self._rank = group.rank
+        if self._rank != group.rank or not self._is_bound:
+            self._flush()  # earlier events belong to the earlier rank
+            self._rank, self._epoch = group.rank, group.epoch
+        self._is_bound, self._closed = True, self._failed
         self._add(trace_events.process_name(self._rank, f"rank {group.rank} of {group.size}"))
         for bucket, layout in enumerate(layouts):
             names = layout.names
@@ -87,15 +95,12 @@ class ExchangeTimeline(Observer):
         self._flush()  # a user who debugs a failure may never call close
 
     def close(self) -> None:
-        """Write the remaining events; may be called twice."""
+        """Write the remaining events; may be called twice. A later `bind` goes on with the trace."""
         self._flush()
-        with self._lock:
-            if self._written and not self._closed:
-                self._write(b"\n]\n")
-                self._closed = True
+        self._closed = True
 
     def _wall_s(self, moment: float) -> float:
-        return self._epoch + moment
+        return self._zero_s + moment
 
     def _span(
         self, thread: int, name: str, began: float, ended: float, facts: Mapping[str, object] | None = None
@@ -114,20 +119,25 @@ class ExchangeTimeline(Observer):
 
     def _flush(self) -> None:
         with self._lock:
-            if not self._events or self._closed:
-                return
-            lines = b",\n".join(msgspec.json.encode(event) for event in self._events)
-            self._write((b",\n" if self._written else b"[\n") + lines)
-            self._written = True
-            self._events.clear()
+            if self._events and not self._failed:
+                lines = b",\n".join(msgspec.json.encode(event) for event in self._events)
+                self._events.clear()
+                self._write(lines)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, lines: bytes) -> None:
+        """Append to the file, which is complete after each time."""
+        path = self.path
+        before = self._sizes.get(path, 0)
+        data = (b",\n" if before else b"[\n") + lines
         try:
-            with self.path.open("ab" if self._written else "wb") as file:
-                file.write(data)
+            with path.open("r+b" if before else "wb") as file:
+                file.seek(before)
+                file.write(data + _END)
         except OSError as error:
-            logger.warning("the trace %s ends here, because it cannot be written: %s", self.path, error)
-            self._closed = True
+            logger.warning("the trace %s ends here, because it cannot be written: %s", path, error)
+            self._failed = self._closed = True
+        else:
+            self._sizes[path] = before + len(data)
 
 
 def merge_timelines(paths: Iterable[str | Path], merged: str | Path) -> None:

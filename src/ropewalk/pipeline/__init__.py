@@ -37,6 +37,9 @@ with _lazy:
     from ropewalk.pipeline.schedules.schedule import Schedule as Schedule
     from ropewalk.pipeline.simulation.simulator import simulate as simulate
     from ropewalk.pipeline.simulation.timeline import Timeline as Timeline
+    from ropewalk.pipeline.stages.losses import Loss as Loss
+    from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker as OptimizerMaker
+    from ropewalk.pipeline.stages.training_options import TrainingOptions as TrainingOptions
     from ropewalk.pipeline.topology import DeviceKind as DeviceKind
     from ropewalk.pipeline.topology import Level as Level
     from ropewalk.pipeline.topology import Topology as Topology

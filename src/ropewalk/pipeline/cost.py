@@ -17,7 +17,7 @@ backward of one micro-batch (with a second forward if the stage recomputes), M m
   counted once, whatever the number of stages that read it.
 - links: seconds for the transfer of the values that a stage receives, and of their gradients,
   summed over the boundaries between neighbours.
-- Reduce_s: seconds of a ring all-reduce of the replicas' gradients, once per update. Exposed is
+- Reduce_s: seconds until replicas have the sum of their gradients, once per update. Exposed is
   the part that no backward of an earlier stage hides: all of it at stage 0; at other stages the
   excess over the backwards of all earlier stages, on the fastest kind of device and without
   recomputation.
@@ -53,15 +53,18 @@ Amount = TypeVar("Amount", float, NDArray[np.float64])
 
 
 def reduce_s(weight_bytes: Amount, replicas: int, level: Level) -> Amount:
-    """Return the seconds of a ring all-reduce of the gradients over replicas that this level joins.
+    """Return the seconds until replicas that this level joins have the sum of their gradients.
+
+    They send slices to each other, and then the sums of slices: as many bytes as a ring all-reduce, by two messages one
+    after the other. Two replicas send each other whole gradients, by one (`ropewalk.training.sliced_sum`).
 
     Args:
         weight_bytes: bytes of the stage's weights.
         replicas: number of replicas.
-        level: the level whose links the ring uses.
+        level: the level that joins them.
     """
-    steps = 2 * (replicas - 1)
-    return weight_bytes * (steps / replicas / level.bandwidth) + steps * level.latency_s
+    share, messages = 2 * (replicas - 1) / replicas, min(replicas - 1, 2)
+    return weight_bytes * (share / level.bandwidth) + messages * level.latency_s
 
 
 def activation_bytes(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -34,9 +34,9 @@ from ropewalk.pipeline.stages.evaluation import StageEvaluation
 from ropewalk.pipeline.stages.exchange_sums import ExchangeSums, ReplicaExchange, exchanges_in_one_process
 from ropewalk.pipeline.stages.gradient_sums import Contributor, InMemorySums, Sums
 from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
-from ropewalk.pipeline.stages.losses import Declared, Loss
+from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, split
-from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, StageOptimizer
 from ropewalk.pipeline.stages.running_stage import RunningStage
 from ropewalk.pipeline.stages.saved_training import give_back, taken
 from ropewalk.pipeline.stages.stage_maker import StageMaker
@@ -70,16 +70,15 @@ class LocalExecutor:
     Args:
         model: the model in train mode, or its graph if it was traced already. Submodules may be in evaluation mode,
             and stay so.
-        loss_fn: computes the loss from the model's outputs and the labels of a micro-batch.
+        loss_fn: computes the loss, a mean over the samples, from the model's outputs and the labels of a micro-batch;
+            a `Loss` says that a function returns a sum, or a total with its weight.
         optimizer: makes the optimizer of a stage (and replica) from its parameters or, if the first parameter of
-            `optimizer` is called `named_parameters`, from pairs of name and parameter.
+            `optimizer` is called `named_parameters`, from pairs of name and parameter; an `OptimizerMaker` has a
+            schedule of the learning rate besides.
         plan: stages and devices; here devices only decide which stages share a worker.
         schedule: name of a schedule, or a schedule; None: the plan's.
         example_inputs: inputs for tracing the model; not needed for a graph.
         seed: seed of all random numbers of the run.
-        loss: what `loss_fn` returns: the "mean" over the samples, the "sum", or "weighted" for (total, weight).
-        lr_schedule: makes the learning-rate schedule of a stage, which advances with each update of the stage.
-        lr_scale: "pipedream" multiplies the learning rate of a stage with r replicas by r / r_0; None: no scaling.
         exchange: makes the exchange that averages the gradients of one replica of a stage with those of the others,
             or the name of a compressor; None: gradients are summed uncompressed.
         options: gradient clipping, the NaN policy and autocast; None: none of these.
@@ -90,23 +89,20 @@ class LocalExecutor:
         ScheduleInvalid: the schedule cannot run this plan.
         ValueError: the whole model is in evaluation mode; the optimizer couples parameters of different stages, or
             steps parameters that it was not given.
-        TypeError: `loss_fn` or `lr_schedule` is not callable, or `optimizer` does not make an optimizer.
+        TypeError: `loss_fn` is not callable, or `optimizer` does not make an optimizer.
     """
 
     @user_frames_only
     def __init__(
         self,
         model: nn.Module | ModelGraph,
-        loss_fn: Callable[[Any, Any], Any],
-        optimizer: StageOptimizer,
+        loss_fn: Callable[[Any, Any], Any] | Loss,
+        optimizer: StageOptimizer | OptimizerMaker,
         plan: Plan,
         *,
         schedule: str | Schedule | None = None,
         example_inputs: Any = None,
         seed: int = 0,
-        loss: Declared = "mean",
-        lr_schedule: RateSchedule | None = None,
-        lr_scale: Literal["pipedream"] | None = None,
         exchange: MakesExchange | None = None,
         options: TrainingOptions | None = None,
         slots: int | None = None,
@@ -122,10 +118,10 @@ class LocalExecutor:
                 f"{type(self.graph.model).__name__} is in evaluation mode as a whole, and an executor trains; call "
                 f"model.train() first, and then eval() on those of its modules that should stay in evaluation"
             )
-        make = OptimizerMaker(optimizer, lr_schedule, lr_scale)
+        make = OptimizerMaker.of(optimizer)
         options = TrainingOptions() if options is None else options
         self.schedule: Schedule = options.schedule(plan.schedule if schedule is None else schedule)
-        self._loss = Loss(loss_fn, loss)
+        self._loss = Loss.of(loss_fn)
         check_plan(self.graph, plan)
         programs = [self.graph.stage_program(stage.operators) for stage in plan.stages]
         wiring = wire(plan, [id for id, program in enumerate(programs) if program.is_random])

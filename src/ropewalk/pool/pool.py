@@ -123,9 +123,11 @@ class Pool:
     ) -> None:
         self._state = TERMINATE  # until it runs
         self._control: ControlServer | None = None
-        check_worker_arguments(initializer, maxtasksperchild, max_deaths, task_timeout_s, preload)
+        check_worker_arguments(initializer, maxtasksperchild, max_deaths, task_timeout_s, preload, environment, name)
         if resources is not None:
             parts.check_resources(resources)
+        if session is not None and not hasattr(session, "lease"):
+            raise TypeError(f"session is of type {type(session).__name__}; give ropewalk.Session()")
         size = PoolSize.of(processes, min_processes, max_processes, idle_s)
         if session is None and context is None:
             interpreter_ahead.begin(engine)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, NamedTuple
+
+from ropewalk.argument_kinds import check_kind
 
 if TYPE_CHECKING:
     from ropewalk.pool.scaling import Elasticity
@@ -17,6 +20,8 @@ def check_worker_arguments(
     max_deaths: int,
     task_timeout_s: float | None,
     preload: Sequence[str],
+    environment: Mapping[str, str] | None,
+    name: str | None,
 ) -> None:
     """Check those arguments of `Pool` that need no session, before one is opened.
 
@@ -26,6 +31,11 @@ def check_worker_arguments(
     """
     if isinstance(preload, str):
         raise TypeError(f"preload must be a list of module names, not the string {preload!r}; write [{preload!r}]")
+    check_kind("preload", preload, Iterable, '["torch"]')
+    check_kind("max_deaths", max_deaths, Integral, "a whole number, 1 or more")
+    check_kind("task_timeout_s", task_timeout_s, Real, "a number of seconds above 0, or None")
+    check_kind("environment", environment, Mapping, 'variables by name, {"OMP_NUM_THREADS": "1"}')
+    check_kind("name", name, str, 'a text, "simulate"')
     if maxtasksperchild is not None and (not isinstance(maxtasksperchild, int) or maxtasksperchild <= 0):
         raise ValueError(f"maxtasksperchild must be a positive int or None, not {maxtasksperchild!r}")
     if max_deaths < 1:

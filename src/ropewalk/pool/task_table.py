@@ -223,13 +223,8 @@ class TaskTable:
         Returns:
             The items that end without a result.
         """
-        worker = self._workers.pop(id, None)
-        if worker is None:
-            return []
-        self._idle.pop(worker, None)
-        self._lighter.pop(worker, None)
         given_up: list[GivenUp] = []
-        for seq, span in reversed(self._take(worker, 0, worker.next_seq)):
+        for seq, span in self._remove(id):
             if current is None or not seq <= current < seq + span.stop - span.start:
                 self._again(span)
                 continue
@@ -253,13 +248,8 @@ class TaskTable:
         Returns:
             The items that end without a result.
         """
-        worker = self._workers.pop(id, None)
-        if worker is None:
-            return []
-        self._idle.pop(worker, None)
-        self._lighter.pop(worker, None)
         given_up: list[GivenUp] = []
-        for _, span in reversed(self._take(worker, 0, worker.next_seq)):
+        for _, span in self._remove(id):
             if not self.at_most_once:
                 self._again(span)
                 continue
@@ -530,6 +520,15 @@ class TaskTable:
         if worker.num_items > 1:
             self._deep[worker] = None
         return num_items
+
+    def _remove(self, id: str) -> list[tuple[int, ItemSpan]]:
+        """Remove a worker; return the items that it held with their numbers, the newest first, none if it was gone."""
+        worker = self._workers.pop(id, None)
+        if worker is None:
+            return []
+        self._idle.pop(worker, None)
+        self._lighter.pop(worker, None)
+        return self._take(worker, 0, worker.next_seq)[::-1]
 
     def _take(self, worker: _Worker, first: int, until: int) -> list[tuple[int, ItemSpan]]:
         """Remove the items numbered `first` to `until` from a worker; return them with their numbers."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from numbers import Integral
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast, overload
 
+from ropewalk.argument_kinds import check_kind
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm, serial_map
@@ -151,6 +154,7 @@ def evaluate(
         CheckpointCorrupt: there are checkpoints, and all of them are damaged.
         ValueError: arguments contradict each other, or the checkpoint belongs to another algorithm or problem.
     """
+    _check_kinds(test, checkpoint, log, replay, report, seed)
     method, mode, stop = _method_of(algorithm), mode_of(mode), StopCondition(generations, until)
     policy = FailurePolicy(failures) if isinstance(failures, str) else failures
     _check(method, stop, policy, pool, workers, replays=replay is not None, has_tests=test is not None)
@@ -166,7 +170,7 @@ def evaluate(
         history.pacing,
         history.decisions,
         MissingFitness(policy),
-        test=EvalConfig(test) if isinstance(test, int) else test,
+        test=test if test is None or isinstance(test, EvalConfig) else EvalConfig(int(test)),
         workers=workers,
         end_row=observer.end_row,
         failed=observer.failed,
@@ -196,6 +200,16 @@ def evaluate(
         fitness=name_of(fitness),
         shares_process=executor.shares_process,
     )
+
+
+def _check_kinds(test: object, checkpoint: object, log: object, replay: object, report: object, seed: object) -> None:
+    check_kind("test", test, EvalConfig | Integral, "a number of episodes, or EvalConfig(episodes, every)")
+    check_kind("checkpoint", checkpoint, CheckpointConfig | str | PathLike, "a folder, or CheckpointConfig(folder)")
+    check_kind("log", log, str | PathLike, 'the path of a file, "decisions.jsonl"')
+    check_kind("replay", replay, Decisions | str | PathLike | Iterable, 'the path of a log, "decisions.jsonl"')
+    check_kind("seed", seed, Integral, "a whole number, 0 or more")
+    if report is not None and not callable(report):
+        raise TypeError(f"report is of type {type(report).__name__}; give a function (generation, **row)")
 
 
 def _check(

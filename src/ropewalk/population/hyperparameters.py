@@ -81,7 +81,7 @@ class Uniform:
         return self._stepped(min(round((inside - self.low) / self.step), (self.size or 1) - 1))
 
     def perturb(self, value: float, factor: float) -> float:
-        moved = value * factor
+        moved = _scaled(value, factor)
         if self.step is not None:  # half a step would be rounded back to where it was
             moved = max(moved, value + self.step) if factor > 1 else min(moved, value - self.step)
         return self.nearest(moved if factor != 1 else value)
@@ -184,7 +184,7 @@ class Integers:
         return self.low + self.step * min(index, self.size - 1)
 
     def perturb(self, value: int, factor: float) -> int:
-        moved = round(value * factor)
+        moved = round(_scaled(value, factor))
         if factor > 1:
             moved = max(moved, value + self.step)  # 1 * 1.2 would be rounded to 1 for ever
         elif factor < 1:
@@ -280,6 +280,11 @@ def _draw(each: Any, rng: np.random.Generator) -> Any:
 def _check(low: float, high: float) -> None:
     if not -math.inf < low <= high < math.inf:
         raise ValueError(f"low must be at most high, and both finite, not low={low} and high={high}")
+
+
+def _scaled(value: float, factor: float) -> float:
+    """Return a number above `value` if the factor is above 1, whatever the sign of `value` is."""
+    return value * factor if value >= 0 else value / factor
 
 
 def _index(share: float, size: int) -> int:

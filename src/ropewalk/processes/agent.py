@@ -39,7 +39,7 @@ from ropewalk.processes.blob_exchange import BlobExchange
 from ropewalk.processes.blob_shelf import BlobShelf
 from ropewalk.processes.bounds import Bounds
 from ropewalk.processes.code_shelf import CodeShelf
-from ropewalk.processes.environment import snapshot
+from ropewalk.processes.environment import sendable_variables, snapshot
 from ropewalk.processes.fork_channel import ForkChannel, ForkServer, begin_fork_server
 from ropewalk.processes.hosted_process import HostedProcess
 from ropewalk.processes.launcher_watch import LauncherWatch
@@ -90,7 +90,7 @@ from ropewalk.processes.process_watch import LIMIT_CHECK_S, SAMPLE_S, ProcessWat
 from ropewalk.processes.record_forwarder import RecordForwarder
 from ropewalk.processes.rights import TO_AGENT, may_say
 from ropewalk.processes.service_questions import ServiceQuestions
-from ropewalk.surroundings import DOOR_VARIABLE, sendable
+from ropewalk.surroundings import DOOR_VARIABLE
 from ropewalk.transport import kernel
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
@@ -233,9 +233,7 @@ class HostAgent:
         meeting = self._meeting
         up = AgentUp(os.getpid(), self._host, str(self._listener.address), usable_cpus())
         if self._boot.launcher_pid:
-            up = msgspec.structs.replace(
-                up, environment={sendable(name): sendable(value) for name, value in snapshot().items()}
-            )
+            up = msgspec.structs.replace(up, environment=sendable_variables(snapshot()))
         if meeting:
             meeting.launcher = launcher
             blobs = self._exchange.open(meeting.ip)

@@ -16,12 +16,16 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar, cast
 
 from ropewalk.surroundings import as_sent, sendable
 
 Change = str | None | tuple[str, str]
 """The change of a variable: a new value, None (it is removed), or a list of folders with further ones before and after.
 """
+
+C = TypeVar("C", bound=Change)
+"""A change, or a value only."""
 
 _IDENTITY = frozenset(("ROPEWALK_PROCESS", "ROPEWALK_RUN_ID", "ROPEWALK_JOB"))
 """Variables that identify a process, set by the agent."""
@@ -99,20 +103,21 @@ def changed(environment: Mapping[str, str], changes: Mapping[str, Change]) -> di
     return result
 
 
-def sendable_changes(changes: Mapping[str, Change]) -> dict[str, Change]:
-    """Return changes in a form that messages can carry: see `surroundings.sendable`."""
-    return {sendable(name): _each(sendable, change) for name, change in changes.items()}
+def sendable_variables(variables: Mapping[str, C]) -> dict[str, C]:
+    """Return variables, or changes of them, in a form that messages can carry: see `surroundings.sendable`."""
+    return {sendable(name): _each(sendable, value) for name, value in variables.items()}
 
 
-def changes_as_sent(changes: Mapping[str, Change]) -> dict[str, Change]:
-    """Return the changes from which `sendable_changes` made these."""
-    return {as_sent(name): _each(as_sent, change) for name, change in changes.items()}
+def variables_as_sent(variables: Mapping[str, C]) -> dict[str, C]:
+    """Return the variables, or changes of them, from which `sendable_variables` made these."""
+    return {as_sent(name): _each(as_sent, value) for name, value in variables.items()}
 
 
-def _each(turn: Callable[[str], str], change: Change) -> Change:
-    if change is None or isinstance(change, str):
-        return None if change is None else turn(change)
-    return turn(change[0]), turn(change[1])
+def _each(turn: Callable[[str], str], value: C) -> C:
+    if value is None:
+        return value
+    turned = turn(value) if isinstance(value, str) else (turn(value[0]), turn(value[1]))
+    return cast("C", turned)
 
 
 def become(environment: Mapping[str, str]) -> None:
@@ -130,9 +135,9 @@ __all__ = [
     "at_beginning",
     "become",
     "changed",
-    "changes_as_sent",
     "changes_elsewhere",
     "changes_here",
-    "sendable_changes",
+    "sendable_variables",
     "snapshot",
+    "variables_as_sent",
 ]

@@ -27,12 +27,12 @@ from ropewalk.escaping import escaped
 from ropewalk.processes.agent_bootstrap import AgentBootstrap
 from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.engine_client import EngineClient
+from ropewalk.processes.environment import variables_as_sent
 from ropewalk.processes.messages import AgentUp, Ping, Pong, ShutdownMessage
 from ropewalk.processes.sizing import Share, described, fits, shares, shares_of_places, suits, too_many
 from ropewalk.settings import Settings
 from ropewalk.supervision.liveness import Lease, Liveness
 from ropewalk.supervision.restart import GiveUp, RestartBudget, StartAgain
-from ropewalk.surroundings import as_sent
 from ropewalk.transport.address import TlsAddress, parse_address
 from ropewalk.transport.credentials import AllowList
 from ropewalk.transport.joining import Socket
@@ -375,7 +375,7 @@ class Fleet:
                 return  # an agent reports that once
             agent.pid, agent.host, agent.ip = message.pid, escaped(message.host[:_MAX_HOST_NAME]), message.ip
             if self._here and message.environment is not None:  # another host would be told all variables of this one
-                agent.environment = {as_sent(name): as_sent(value) for name, value in message.environment.items()}
+                agent.environment = variables_as_sent(message.environment)
             agent.blob_address = message.blobs if _is_of(agent, message.blobs) else ""
             agent.idle_since = self._last_news = time.monotonic()
             self._budget.ready(time.monotonic())

@@ -38,6 +38,10 @@ from ropewalk.transport.named_memory import keep_memory_of_others
 _USUAL_ENTRIES = ("ropewalk.pool.worker", "ropewalk.compat.process_main")
 """The modules in which most processes begin; each imports hardly more than the other."""
 _REQUESTS = msgspec.msgpack.Decoder(ForkRequest)
+_NEVER = (1 << 31) - 1
+"""A threshold of the garbage collector that no import reaches. What is imported stays, so the collector looks through
+it in vain: for torch and torch._dynamo that takes 0.57 of 3.0 s of CPU time, and 0.27 s more to find what may be freed
+before the rest is frozen, which are 9,000 of 318,000 objects and less than a megabyte."""
 _AGAIN_S = 0.005
 """Pause before a reply that the kernel did not take is sent again, in seconds."""
 
@@ -59,6 +63,8 @@ def serve(channel: Channel, preload: tuple[str, ...], path: tuple[str, ...]) -> 
     kernel.name_thread("rw-forkserver")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     atexit._clear()  # type: ignore[attr-defined]  # what the agent registered is not ours to run
+    thresholds = gc.get_threshold()
+    gc.set_threshold(_NEVER)
     problem = _import_all(preload, path)
     channel.send(msgspec.msgpack.encode(ForkReply("", 0 if problem else os.getpid(), problem)))
     if problem:
@@ -66,7 +72,9 @@ def serve(channel: Channel, preload: tuple[str, ...], path: tuple[str, ...]) -> 
     entries: set[str] = {*_USUAL_ENTRIES}
     for entry in _USUAL_ENTRIES:  # while nobody waits for them
         _import_entry(entry)
-    _share_memory()
+    gc.freeze()
+    if gc.get_threshold()[0] == _NEVER:  # else a preloaded module has chosen
+        gc.set_threshold(*thresholds)
     while True:
         data, fds = channel.receive()
         if not data:
@@ -89,7 +97,10 @@ def _import_entry(entry: str) -> None:
 
 
 def _share_memory() -> None:
-    """Prevent the collectors of children from touching, and so copying, pages that all children share."""
+    """Prevent the collectors of children from touching, and so copying, pages that all children share.
+
+    Only what was imported since the last time is looked through.
+    """
     gc.collect()
     gc.freeze()
 

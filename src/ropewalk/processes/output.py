@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from ropewalk.escaping import escaped, escaped_line
+from ropewalk.escaping import escaped, escaped_line, last_state
 from ropewalk.trusted_files import make_folder, open_to_append
 from ropewalk.user_frames import stacks_text
 
@@ -101,7 +101,7 @@ class LineAssembler:
 
     def tail(self) -> str:
         """Return the last lines, with the one that has no end yet."""
-        lines = [*self._tail, _last_state(bytes(self._partial))] if self._partial else list(self._tail)
+        lines = [*self._tail, last_state(bytes(self._partial))] if self._partial else list(self._tail)
         return b"\n".join(lines)[-_TAIL_BYTES:].decode(errors="replace")
 
     def _take(self, end: int, *, end_line: bool = False) -> str:
@@ -112,7 +112,7 @@ class LineAssembler:
                 # Whole lines: the other pipe of the process writes to the same file.
                 self._file.write(whole + b"\n" if end_line else whole)
         lines = whole.removesuffix(b"\n").split(b"\n") if whole else []
-        self._tail.extend(_last_state(line)[-_TAIL_BYTES:] for line in lines)
+        self._tail.extend(last_state(line)[-_TAIL_BYTES:] for line in lines)
         return whole.decode(errors="replace")
 
     @contextlib.contextmanager
@@ -125,11 +125,6 @@ class LineAssembler:
                 with contextlib.suppress(OSError):
                     self._file.close()
                 self._file = None
-
-
-def _last_state(line: bytes) -> bytes:
-    """Return what a line shows that is written over, as that of a progress bar is."""
-    return line.removesuffix(b"\r").rpartition(b"\r")[2]
 
 
 class UnbufferedStreams:

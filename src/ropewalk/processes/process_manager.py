@@ -424,7 +424,7 @@ class ProcessManager:
             secret=process.credentials.secret,
             address=str(self._home.address),
             environment={**spec.environment, **injection.environment()},
-            changes=environment.sendable_changes(self._changes(agent, process.environment)),
+            changes=environment.sendable_variables(self._changes(agent, process.environment)),
             limits_threads=spec.limits_threads,
             cpus=spec.resources.cpus,
             preload=spec.preload,

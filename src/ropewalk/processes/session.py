@@ -417,18 +417,21 @@ class Session:
             assert parent
             self._fleet = JoinedAgent(parent, self.loop, messages)
         else:
-            self._fleet = Fleet(engine, home, self.loop, self._members, messages)
-            if self._passport:
-                from ropewalk.processes.relay_routing import RelayRouter
-
-                tell = self.processes.tell_owners
-                self._ways = messages.ways = RelayRouter(
-                    self._fleet, self.loop, self._listener, self._passport.ip, tell
-                )
-                self._passport = msgspec.structs.replace(self._passport, detour=self._ways.reach)
+            self._fleet = self._make_fleet(engine, home, messages)
         if beginning.code:
             self._code_sender = CodeSender(beginning.code, self.blobs)
         self.processes.use(self._fleet, self._code_sender)
+
+    def _make_fleet(self, engine: Engine, home: Home, messages: AgentMessages) -> Fleet:
+        """Return the fleet of agents; those of other hosts, which may not reach each other, get relays."""
+        fleet = Fleet(engine, home, self.loop, self._members, messages)
+        if self._passport:
+            from ropewalk.processes.relay_routing import RelayRouter
+
+            tell = self.processes.tell_owners
+            self._ways = messages.ways = RelayRouter(fleet, self.loop, self._listener, self._passport.ip, tell)
+            self._passport = msgspec.structs.replace(self._passport, detour=self._ways.reach)
+        return fleet
 
     def _prepare_for_hosts(self, engine: Engine) -> tuple[Beginning, Callable[[str], ProcessCertificate] | None]:
         """Prepare to be reached by other hosts, and to send them the project's files."""

@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Protocol, TypeAlias
 
@@ -38,7 +38,8 @@ from ropewalk.rl.variables import Variables
 _PAUSE_S = 0.5
 """Seconds between questions whether a learner that has ended still has: it may die, and go on from before its end."""
 _IN_FLIGHT = 2
-"""Deliveries of a group that it does not wait for, if it gets no weights with the answers."""
+"""Deliveries of a group that it does not wait for, if it gets no weights with the answers: it would let the others of
+its actor wait, too."""
 GROUPS_OF_REMOTE_ACTOR = 4
 """Groups of environments of an actor that asks an inference server for actions.
 
@@ -100,22 +101,6 @@ def drive(groups: Sequence[_Steps], acting: _Acting) -> None:
 _Collecting: TypeAlias = Generator[ActionRequest, tuple[ActionChoice, float], Block]
 
 
-class _BlockStream(Protocol):
-    """The deliveries of one life of a group."""
-
-    def deliver(self, insertion: Insertion, episodes: tuple[EpisodeEnd, ...], seconds: Mapping[str, float]) -> bool:
-        """Send a block; returns False if the learner wants no more.
-
-        Raises:
-            StreamLost: blocks of this life were lost.
-        """
-        ...
-
-    def settle(self) -> None:
-        """Wait for what is under way."""
-        ...
-
-
 class _Acting(Protocol):
     """Where the actions of a group come from."""
 
@@ -123,7 +108,7 @@ class _Acting(Protocol):
         """Return the policy of a new life of a group."""
         ...
 
-    def stream(self, learner: AsyncLearner) -> _BlockStream:
+    def stream(self, learner: AsyncLearner) -> _DeliveryStream:
         """Return how the blocks of a new life are delivered."""
         ...
 
@@ -152,8 +137,10 @@ class _OwnPolicy:
         self._loaded = None
         return self._policy
 
-    def stream(self, learner: AsyncLearner) -> _BlockStream:
-        return _AnsweredStream(learner, self)
+    def stream(self, learner: AsyncLearner) -> _DeliveryStream:
+        # To another host blocks may travel for as long as they take to collect. On the learner's host others use the
+        # core while an actor waits.
+        return _DeliveryStream(learner, 0 if learner.is_on_this_host() else 1, self)
 
     def collect(self, collector: Collector, num_steps: int) -> _Collecting:
         if self._variables is not None and self._loaded is not self._variables:
@@ -169,12 +156,9 @@ class _OwnPolicy:
         """The version of its weights; -1 before it has any."""
         return self._variables.version if self._variables else -1
 
-    def take(self, answer: bool | Variables) -> bool:
-        """Keep the weights that came with the answer to a block, if any; returns whether more blocks are wanted."""
-        if isinstance(answer, bool):
-            return answer
-        self._variables = answer
-        return True
+    def keep(self, variables: Variables) -> None:
+        """Keep the weights that came with the answer to a block, for the next one."""
+        self._variables = variables
 
 
 class _CentralPolicy:
@@ -189,8 +173,8 @@ class _CentralPolicy:
         self._policies[group] = policy
         return policy
 
-    def stream(self, learner: AsyncLearner) -> _BlockStream:
-        return _StreamAhead(learner)
+    def stream(self, learner: AsyncLearner) -> _DeliveryStream:
+        return _DeliveryStream(learner, _IN_FLIGHT)
 
     def collect(self, collector: Collector, num_steps: int) -> _Collecting:
         block = yield from collector.steps(num_steps)
@@ -200,67 +184,55 @@ class _CentralPolicy:
         return RemotePolicy.act_together(requests)
 
 
-class _AnsweredStream:
-    """One call takes each block, and brings the weights for a later one.
+class _DeliveryStream:
+    """The deliveries of one life of a group.
 
-    On the learner's host the actor waits for the answer, which costs less than a future: others use the core meanwhile.
-    To another host blocks may travel for as long as they take to collect, so it collects the next one meanwhile.
+    Args:
+        learner: takes the blocks.
+        ahead: the number of blocks whose answers are not there yet when the next block is collected; 0: each call waits
+            for its answer, which costs less than a future.
+        policy: keeps the weights that answers bring; None: none are asked for.
     """
 
-    def __init__(self, learner: AsyncLearner, policy: _OwnPolicy) -> None:
-        self._learner, self._policy = learner, policy
-        self._waits = learner.is_on_this_host()
-        self._under_way: Future[bool | Variables] | None = None
+    def __init__(self, learner: AsyncLearner, ahead: int, policy: _OwnPolicy | None = None) -> None:
+        self._learner, self._ahead, self._policy = learner, ahead, policy
+        self._under_way: deque[Future[bool | Variables]] = deque()
+        self._acknowledged = 0
         self._waited_s = 0.0
 
     def deliver(self, insertion: Insertion, episodes: tuple[EpisodeEnd, ...], seconds: Mapping[str, float]) -> bool:
-        if not self._take_answer():
-            return False
-        delivery = Delivery(insertion, insertion.sequence, episodes, {**seconds, "wait": self._waited_s})
-        if not self._waits:
-            self._under_way = self._learner.deliver.future(delivery, self._policy.version)  # type: ignore[attr-defined]
-            return True
-        began = time.perf_counter()
-        answer = self._learner.deliver(delivery, self._policy.version)
-        self._waited_s = time.perf_counter() - began
-        return self._policy.take(answer)
+        """Send a block; returns False if the learner wants no more.
 
-    def settle(self) -> None:
-        self._take_answer()
-
-    def _take_answer(self) -> bool:
-        """Wait for the answer that is under way; returns whether more blocks are wanted."""
-        if self._under_way is None:
-            return True
-        began = time.perf_counter()
-        answer = self._under_way.result()
-        self._waited_s = time.perf_counter() - began
-        self._under_way = None
-        return self._policy.take(answer)
-
-
-class _StreamAhead:
-    """Has `_IN_FLIGHT` blocks under way, so that a group does not let the others of its actor wait."""
-
-    def __init__(self, learner: AsyncLearner) -> None:
-        self._learner = learner
-        self._in_flight: deque[Future[bool]] = deque()
-        self._acknowledged = 0
-
-    def deliver(self, insertion: Insertion, episodes: tuple[EpisodeEnd, ...], seconds: Mapping[str, float]) -> bool:
-        began = time.perf_counter()
-        while len(self._in_flight) >= _IN_FLIGHT:
-            if not self._in_flight.popleft().result():
+        Raises:
+            StreamLost: blocks of this life were lost.
+        """
+        while self._under_way and len(self._under_way) >= self._ahead:
+            if not self._take(self._under_way.popleft().result):
                 return False
-            self._acknowledged += 1
-        seconds = {**seconds, "wait": time.perf_counter() - began}
-        delivery = Delivery(insertion, self._acknowledged, episodes, seconds)
-        self._in_flight.append(self._learner.deliver.future(delivery))  # type: ignore[attr-defined]
+        delivery = Delivery(insertion, self._acknowledged, episodes, {**seconds, "wait": self._waited_s})
+        self._waited_s = 0.0
+        have = None if self._policy is None else self._policy.version
+        if not self._ahead:
+            return self._take(lambda: self._learner.deliver(delivery, have))
+        self._under_way.append(self._learner.deliver.future(delivery, have))  # type: ignore[attr-defined]
         return True
 
     def settle(self) -> None:
-        for each in self._in_flight:
-            each.result()
+        """Wait for what is under way."""
+        while self._under_way:
+            self._take(self._under_way.popleft().result)
+
+    def _take(self, wait: Callable[[], bool | Variables]) -> bool:
+        """Wait for an answer, and keep the weights in it; returns whether more blocks are wanted."""
+        began = time.perf_counter()
+        answer = wait()
+        self._waited_s += time.perf_counter() - began
+        self._acknowledged += 1
+        if isinstance(answer, bool):
+            return answer
+        assert self._policy is not None, "weights come only if they are asked for"
+        self._policy.keep(answer)
+        return True
 
 
 def _act(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
+from ropewalk.argument_kinds import check_kind
 from ropewalk.rl.actors.evaluator import MAX_STEPS
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.assembly import Assembly
@@ -140,6 +142,12 @@ class Experiment:
         for name in ("steps", "seed"):
             if not isinstance(number := getattr(self, name), numbers.Integral):
                 raise TypeError(f"{name} is an integer, not {number!r}")
+        for name in ("groups", "max_lag", "digest_every"):
+            check_kind(name, getattr(self, name), numbers.Integral, "a whole number")
+        check_kind("checkpoint_s", self.checkpoint_s, numbers.Real, "a number of seconds")
+        check_kind("evaluation", self.evaluation, Evaluation, "rl.Evaluation(every_steps=10_000)")
+        for name in ("checkpoint", "record"):
+            check_kind(name, getattr(self, name), str | os.PathLike, "a path")
 
     @user_frames_only
     def run(

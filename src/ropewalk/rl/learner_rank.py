@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ropewalk as rw
@@ -24,11 +24,13 @@ from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous import AsyncLearner, Drawn
 from ropewalk.rl.deliveries import ActorFacts
 from ropewalk.rl.learners.data_parallel import LearnerGroup, RankReport
+from ropewalk.rl.replay.batch import Batch
 
 _FOR_EVER_S = 1e8
 """Seconds for which a rank waits for the others: they may have no batch, and a dead one ends this rank as well."""
-_PATIENCE_S = 0.5
-"""Seconds after a request to stop for which a rank waits for the others, so that all end after the same update."""
+_PATIENCE_S = 2.0
+"""Seconds after a request to stop for which a rank waits for the others, so that all end after the same update. An
+update that takes longer is cut off, and nothing is saved. The rest of the 4 s after Ctrl-C is for saving."""
 _FACTS_S = 1.0
 """Seconds between the times at which rank 0 is told of the actors of the others."""
 
@@ -48,6 +50,8 @@ class LearnerRank(AsyncLearner):
         self._inbox = Inbox()
         self._told_episodes = 0
         """Episodes of this rank of which the others know."""
+        self._counters_at_start: dict[str, Any] = {}
+        """The counters before the first reports of this life, which each rank adds itself."""
         self._facts: dict[int, tuple[Mapping[int, ActorFacts], int]] = {}
         """By rank, what the others say of their actors."""
         self._facts_told_at = 0.0
@@ -66,7 +70,6 @@ class LearnerRank(AsyncLearner):
         self._ranks = LearnerGroup(self._links)
         share = assembly.share(node.replica, node.replicas)
         super().__init__(share, hold=hold, rank=node.replica, num_ranks=node.replicas)
-        self._told_episodes = self._arrived.episodes
         self._ranks.join(self._learner)
 
     @rw.method
@@ -80,8 +83,14 @@ class LearnerRank(AsyncLearner):
         """Return what all ranks have in common, for ranks that go on from it; before the first update of this life."""
         return {
             **self._updates.state_dict(),
+            "counters": self._counters_at_start,
             "version": self._restored_version,
         }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `AsyncLearner`."""
+        super().load_state_dict(state)
+        self._told_episodes = self._arrived.episodes  # their scores are among those that all ranks have in common
 
     @rw.concurrent(64)
     @rw.idempotent
@@ -129,13 +138,23 @@ class LearnerRank(AsyncLearner):
 
     def draw(self) -> Drawn | None:
         """See `AsyncLearner`; returns None for all ranks if one of them has to stop."""
-        drawn = super().draw()
-        while drawn is not None and not len(self._learner.usable(drawn.batch)):
-            drawn = super().draw()  # all of it was too old, and an update would have no gradient
-        reports = self._tell(stopping=drawn is None)
-        if drawn is None or any(report.stopping for report in reports):
+        batch = self._usable()
+        reports = self._tell(stopping=batch is None)
+        if batch is None or any(report.stopping for report in reports):
             return None
-        return Drawn(drawn.batch, self.progress)  # the progress that all of them know
+        return Drawn(batch, self.progress)  # the progress that all of them know
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `LearnerNode`."""
+        super().load_state_dict(state)
+        self._told_episodes = self._arrived.episodes  # the counters have the scores of these already
+
+    def _usable(self) -> Batch | None:
+        """Wait for a batch, and return what an update learns from, of which it would count nothing as dropped again."""
+        while (drawn := super().draw()) is not None:
+            if len(batch := self._learner.usable(drawn.batch)):  # otherwise an update would have no gradient
+                return batch
+        return None
 
     def settle(self) -> bool:
         """See `LearnerNode`; rank 0 ends the program, when all ranks are saved."""
@@ -146,6 +165,7 @@ class LearnerRank(AsyncLearner):
 
     def _begin_alike(self) -> None:
         """Take over what the rank with the newest checkpoint has learned, and number versions as all others do."""
+        self._counters_at_start = self._counters.state_dict()
         reports = self._tell(stopping=False)
         # One rank may have a checkpoint and another one none. Actors get the weights of rank 0: a rank of a later epoch
         # would refuse all that they collect, and wait for ever. An earlier epoch would let versions go back.
@@ -156,6 +176,7 @@ class LearnerRank(AsyncLearner):
             if source != self._rank:
                 learned = self._peers[source].learned()
                 self._updates.load_state_dict(learned)
+                self._add_up(reports)
                 self._restored_version = learned["version"]
         self._publish()
         self._tell(stopping=False)  # the source has not gone on before all have its state
@@ -175,14 +196,17 @@ class LearnerRank(AsyncLearner):
                 tuple(scores),
             )
         reports = self._ranks.tell(report)
+        self._add_up(reports)
+        self._tell_facts()
+        return reports
+
+    def _add_up(self, reports: Sequence[RankReport]) -> None:
         with self._counting:
             self._counters.steps = sum(each.steps for each in reports)
             self._counters.episodes = sum(each.episodes for each in reports)
             self._counters.stale_steps = sum(each.stale_steps for each in reports)
             for each in reports:
                 self._counters.recent.extend(each.scores)
-        self._tell_facts()
-        return reports
 
     def _tell_facts(self) -> None:
         if self._rank and time.monotonic() - self._facts_told_at > _FACTS_S:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
+from ropewalk.argument_kinds import check_kind
 from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.errors import SearchInvalid
 from ropewalk.search.book import Mode
@@ -20,6 +22,29 @@ _Part = TypeVar("_Part")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
+def check_kinds(
+    train: Train,
+    space: SearchSpace | Mapping[str, Any] | None,
+    counts: Mapping[str, int | None],
+    seconds: Mapping[str, float | None],
+    texts: Mapping[str, str | None],
+) -> None:
+    """Check the types of the arguments that have no other check.
+
+    Raises:
+        TypeError: one is of the wrong type; says which type is expected.
+    """
+    if not callable(train):
+        raise TypeError(f"train is of type {type(train).__name__}; give a function such as def train(run, lr): ...")
+    check_kind("space", space, SearchSpace | Mapping, '{"lr": LogUniform(1e-5, 1e-1)}, or a SearchSpace')
+    for name, count in counts.items():
+        check_kind(name, count, Integral, "a whole number")
+    for name, limit_s in seconds.items():
+        check_kind(name, limit_s, Real, "a number of seconds")
+    for name, text in texts.items():
+        check_kind(name, text, str, "a text")
+
+
 def sampler_of(wanted: str | Sampler | Any) -> Sampler:
     """Return the sampler of this name, or the given one; one of Optuna's is wrapped."""
     if isinstance(wanted, str):
@@ -28,6 +53,9 @@ def sampler_of(wanted: str | Sampler | Any) -> Sampler:
         return wanted
     from ropewalk.search.samplers.by_optuna import OptunaSampler  # Optuna takes half a second to import
 
+    given: object = wanted
+    if not callable(given) and not hasattr(given, "sample_independent"):
+        raise TypeError(f'sampler is of type {type(given).__name__}; give a name such as "tpe", or a sampler of Optuna')
     return OptunaSampler(wanted)
 
 
@@ -52,7 +80,10 @@ def objectives(metric: str | Sequence[str], mode: Mode | Sequence[Mode]) -> tupl
 
     Raises:
         SearchInvalid: they do not fit together.
+        TypeError: they are not names.
     """
+    check_kind("metric", metric, str | Sequence, '"loss", or names of several metrics')
+    check_kind("mode", mode, str | Sequence, '"max" or "min", or one of these for each metric')
     metrics = (metric,) if isinstance(metric, str) else tuple(metric)
     modes = (mode,) * len(metrics) if isinstance(mode, str) else tuple(mode)
     if not metrics or len(set(metrics)) < len(metrics):

@@ -308,11 +308,7 @@ class SearchBook:
             case ["retry", int(trial)]:
                 self.trials[trial].begin_again(TrialState.WAITING)
             case ["report", int(trial), step, [*values], *told]:
-                facts = self.trials[trial]
-                self._report(facts, float(step), tuple(map(float, values)))
-                if not decides:
-                    facts.is_asked_to_stop = bool(told)
-                verdict = ["stop"] if facts.is_asked_to_stop else []
+                verdict = self._verdict(trial, float(step), tuple(map(float, values)), None if decides else bool(told))
                 if told != verdict and is_repeated:
                     raise ValueError(f"the scheduler {'stops' if verdict else 'does not stop'} trial {trial} now")
                 line = ["report", trial, step, values, *verdict]
@@ -324,10 +320,7 @@ class SearchBook:
             case ["pause", int(trial), step]:
                 self._pause(self.trials[trial], float(step))
             case ["end", int(trial)]:
-                facts = self.trials[trial]
-                most = self.scheduler.max_steps
-                is_whole = not facts.is_asked_to_stop or (most is not None and facts.step >= most)
-                self._finish(facts, TrialState.DONE if is_whole else TrialState.STOPPED)
+                self._finish(self.trials[trial], self._end_of(self.trials[trial]))
                 self.scheduler.ended(trial)
             case ["drop", int(trial), str(why)]:
                 self.trials[trial].why = why
@@ -352,6 +345,20 @@ class SearchBook:
         self._log(line)
 
     # --- smaller steps ------------------------------------------------------------------------------------------------
+
+    def _verdict(self, trial: int, step: float, values: tuple[float, ...], told: bool | None) -> list[str]:
+        """Note a report, and return ["stop"] if the trial is to stop, by the scheduler or, if not None, by `told`."""
+        facts = self.trials[trial]
+        self._report(facts, step, values)
+        if told is not None:
+            facts.is_asked_to_stop = told
+        return ["stop"] if facts.is_asked_to_stop else []
+
+    def _end_of(self, facts: TrialFacts) -> TrialState:
+        """Return how a trial that has ended by itself ends: it is done unless it was stopped before its last step."""
+        most = self.scheduler.max_steps
+        is_whole = not facts.is_asked_to_stop or (most is not None and facts.step >= most)
+        return TrialState.DONE if is_whole else TrialState.STOPPED
 
     def _report(self, facts: TrialFacts, step: float, values: tuple[float, ...]) -> None:
         facts.step, facts.values = step, values

@@ -19,9 +19,10 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ropewalk.quantities import wants_log_axis
 from ropewalk.search.importance import importances
 from ropewalk.search.trial_result import TrialResult
-from ropewalk.search.value_scales import LOG_FROM, is_logarithmic, shown_range, with_margin
+from ropewalk.search.value_scales import is_logarithmic, shown_range, with_margin
 
 if TYPE_CHECKING:  # `results.py` imports this module, in the method that draws
     from ropewalk.search.results import SearchResults
@@ -100,7 +101,7 @@ def _draw_steps(axes: Any, results: SearchResults, trials: Sequence[TrialResult]
     axes.add_collection(lines)
     axes.plot([curve[-1][0] for curve in curves], [curve[-1][1] for curve in curves], "k.", markersize=3)
     steps = [step for curve in curves for step, _ in curve]
-    if max(steps) > LOG_FROM * min(steps):
+    if wants_log_axis(steps):
         axes.set_xscale("log")
     axes.autoscale_view()
     _leave_out_far(axes, results, [point for curve in curves for point in curve])

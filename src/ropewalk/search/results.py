@@ -190,8 +190,10 @@ class SearchResults(Sequence[TrialResult]):
         return draw_search(self, path)
 
     def _score(self, trial: TrialResult) -> tuple[float, ...]:
+        """Return the values as numbers to maximise; NaN, beside which nothing is larger or smaller, as the worst."""
         values = (trial.values[name] for name in self.metrics)
-        return tuple(value if mode == "max" else -value for value, mode in zip(values, self.modes, strict=True))
+        signed = (value if mode == "max" else -value for value, mode in zip(values, self.modes, strict=True))
+        return tuple(-math.inf if math.isnan(value) else value for value in signed)
 
     def _rows(self, trials: Sequence[TrialResult]) -> list[tuple[str, ...]]:
         names = list(dict.fromkeys(name for trial in trials for name in trial.hyperparameters))

@@ -30,7 +30,7 @@ from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased
 from ropewalk.quantities import counted
-from ropewalk.search.arguments import objectives, places_here, sampler_of
+from ropewalk.search.arguments import check_kinds, objectives, places_here, sampler_of
 from ropewalk.search.book import Mode, SearchBook
 from ropewalk.search.claimed_search import ClaimedSearch, begun_book, claimed_search
 from ropewalk.search.endings import state_after, words_at_the_end
@@ -157,6 +157,13 @@ class Search:
         progress: bool | None = None,
     ) -> None:
         check_resources(resources)
+        check_kinds(
+            train,
+            space,
+            {"trials": trials, "max_concurrent": max_concurrent, "seed": seed, "max_restarts": max_restarts},
+            {"time_limit_s": time_limit_s, "silent_s": silent_s},
+            {"name": name, "project": project, "engine": engine},
+        )
         names, modes = objectives(metric, mode)
         made = make_scheduler(scheduler)
         own_space = space if isinstance(space, SearchSpace) else SearchSpace(space or {})

@@ -6,10 +6,11 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-LOG_FROM = 20.0
-"""Positive values whose range exceeds this factor get a logarithmic axis."""
+from ropewalk.quantities import wants_log_axis
+
 _LOW = 0.25
-"""If half of them are in this lowest part of the range besides: a uniform distribution down to almost 0 is none."""
+"""The lowest part of the range in which half of the values of a hyperparameter must be for a logarithmic axis: a
+uniform distribution down to almost 0 is none."""
 _FAR_OUT = 3.0
 """Interquartile ranges from the worse quartile beyond which a value is far out (Tukey, Exploratory Data Analysis)."""
 _SQUEEZED = 0.25
@@ -20,8 +21,7 @@ _MARGIN = 0.05
 
 def is_logarithmic(values: Sequence[float]) -> bool:
     """Return whether the values of a hyperparameter are drawn on a logarithmic axis."""
-    least, most = min(values, default=0.0), max(values, default=0.0)
-    return 0 < least < most / LOG_FROM and statistics.median(values) < least + _LOW * (most - least)
+    return wants_log_axis(values) and statistics.median(values) < (1 - _LOW) * min(values) + _LOW * max(values)
 
 
 def shown_range(values: Iterable[float], mode: str) -> tuple[float, float]:
@@ -58,4 +58,4 @@ def with_margin(low: float, high: float) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-__all__ = ["LOG_FROM", "is_logarithmic", "shown_range", "with_margin"]
+__all__ = ["is_logarithmic", "shown_range", "with_margin"]

@@ -214,13 +214,6 @@ def joined(parts: Sequence[Lists]) -> Lists:
     return {worker: [action for part in parts for action in part[worker]] for worker in parts[0]}
 
 
-def without_receives(lists: Lists) -> Lists:
-    """Return the lists without receives, whose place depends on when their pieces were admitted."""
-    return {
-        worker: [action for action in row if action.kind is not ActionKind.RECEIVE] for worker, row in lists.items()
-    }
-
-
 def without_transfers(row: Sequence[Action]) -> list[Action]:
     """Return a list without sends and receives."""
     return [action for action in row if action.kind not in (ActionKind.SEND, ActionKind.RECEIVE)]

@@ -20,7 +20,7 @@ import logging
 import math
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,8 +58,11 @@ class RecordJournal:
         self._file = -1
         try:
             make_private_folder(folder)
-            self._file = os.open(self._path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+            # Locked before it has its name: whoever recovers would take one without a lock for that of a killed writer.
+            unnamed = folder / f"new-{self._path.name}"
+            self._file = os.open(unnamed, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(unnamed, self._path)
         except OSError as error:
             self._give_up(error)
 
@@ -156,31 +159,52 @@ def _recover_one(path: Path, store: RunStore) -> int:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:  # its writer is alive, or another process recovers it
             return 0
-        with open(os.dup(file), "rb") as content:
-            records = [record for batch in _batches(content.read()) for record in batch]
+        with open(os.dup(file), "rb") as opened:
+            content = opened.read()
+        records, end = _decoded(content)
         records = records[_num_stored(records, store) :]
         for begin in range(0, len(records), _AT_ONCE):
             store.apply(records[begin : begin + _AT_ONCE])
-        os.unlink(path)
+        if end is None:
+            os.unlink(path)
+        else:
+            kept = path.with_name(f"unreadable-{path.name}")
+            os.rename(path, kept)
+            _log.warning(
+                "%s of the %s bytes that a killed writer left for the store cannot be read, and are kept in %s: they "
+                "are damaged, or of another version of Ropewalk, which reads them if the file gets its name %s again",
+                f"{len(content) - end:,}",
+                f"{len(content):,}",
+                kept,
+                path.name,
+            )
         return num_records(records)
     finally:
         os.close(file)
 
 
-def _batches(content: bytes) -> Iterator[list[RunRecord]]:
-    """Decode what was appended; the writer may have been killed within the last one."""
+def _decoded(content: bytes) -> tuple[list[RunRecord], int | None]:
+    """Decode what was appended, up to the first batch that cannot be read.
+
+    Returns:
+        The records, and where that batch begins; None if there is none, or if the writer was killed within it.
+    """
+    records: list[RunRecord] = []
     at = 0
     while at + _LENGTH.size <= len(content):
         (length,) = _LENGTH.unpack_from(content, at)
-        at += _LENGTH.size
+        begin = at + _LENGTH.size
+        if not 0 < length <= len(content) - begin:
+            break
         try:
-            records = _decoder.decode(content[at : at + length])
+            batch = _decoder.decode(content[begin : begin + length])
         except msgspec.MsgspecError:
-            return
-        if not all(one.record.is_even for one in records if isinstance(one.record, MetricColumns)):
-            return
-        yield records
-        at += length
+            return records, at
+        if not all(one.record.is_even for one in batch if isinstance(one.record, MetricColumns)):
+            return records, at
+        records += batch
+        at = begin + length
+    return records, None
 
 
 def _num_stored(records: Sequence[RunRecord], store: RunStore) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ropewalk.argument_kinds import check_kind
 from ropewalk.control.view import Observable
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.tracking.interruptions import PAUSE, STOP, RunPaused, RunStopped, outcome_of
@@ -149,6 +150,7 @@ def observed(
         StoreError: the store cannot be opened.
         ModuleNotFoundError: a package that stores need is not installed.
     """
+    check_kind("track", track, Track, "True, or the name of a project")
     if not track:
         return UNOBSERVED
     if isinstance(track, ObservedRun):

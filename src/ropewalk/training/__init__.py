@@ -24,4 +24,6 @@ with _lazy:
     from ropewalk.training.timeouts import TrainerTimeouts as TrainerTimeouts
     from ropewalk.training.trainer import Trainer as Trainer
     from ropewalk.training.trainer_options import ProcessOptions as ProcessOptions
+    from ropewalk.training.trainer_options import Progress as Progress
     from ropewalk.training.trainer_options import Snapshots as Snapshots
+    from ropewalk.training.trainer_options import Sources as Sources

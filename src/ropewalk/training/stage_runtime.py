@@ -116,10 +116,7 @@ class StageRuntime:
         self._performing: StageWorker | EvalWorker = self._worker
         self._graph, self._loss = graph, training.loss
         self._needs = needs_of(self.plan, graph)
-        self._data: OwnData | None = None
-        if training.data is not None and any(self._needs[stage].of_piece for stage in self.stages):
-            shard = DataShard(worker.replica, plan.stages[next(iter(self.stages))].replicas, plan.micro_batches)
-            self._data = OwnData(training.data, graph, shard)
+        self._data = self._own_data(training)
         self._stream = self.schedule.stream(self.plan, start=assignment.start, only=worker)
         self._taker = None
         if assignment.takes_snapshots:
@@ -138,6 +135,14 @@ class StageRuntime:
         """
         self._num_snapshots = 0
         self._snapshot_s = 0.0
+
+    def _own_data(self, training: TrainingConfig) -> OwnData | None:
+        """Return the mini-batches that this worker reads by itself; None if it gets them, or needs none."""
+        if training.data is None or not any(self._needs[stage].of_piece for stage in self.stages):
+            return None
+        plan, replica = self.assignment.plan, self.assignment.worker.replica
+        shard = DataShard(replica, plan.stages[next(iter(self.stages))].replicas, plan.micro_batches)
+        return OwnData(training.data, self._graph, shard)
 
     @property
     def is_idle(self) -> bool:

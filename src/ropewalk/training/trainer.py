@@ -14,28 +14,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
-import torch
 from torch import nn
 
+from ropewalk.argument_kinds import check_kind
 from ropewalk.control.view import View
 from ropewalk.errors import LocalExecutorFailed, PlanInvalid, TrainerFailed
 from ropewalk.exchange.exchange_maker import MakesExchange
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
-from ropewalk.pipeline.stages.losses import Declared, Loss
-from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
-from ropewalk.pipeline.stages.training_options import NanPolicy, TrainingOptions
+from ropewalk.pipeline.stages.losses import Loss
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, StageOptimizer
+from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.tracing.filling import filled
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.tracking.observed_run import Track
 from ropewalk.training.checkpoint_future import CheckpointFuture
 from ropewalk.training.measured import MeasuredTimeline, measured_timeline
 from ropewalk.training.observing import TrainingObserver
-from ropewalk.training.own_data import MakesData
 from ropewalk.training.planned_and_measured import (
     ideal_timeline,
     planned_and_measured_svg,
@@ -47,19 +47,15 @@ from ropewalk.training.recorder import WorkerRecord
 from ropewalk.training.replica_groups import check_exchange, keeps_state
 from ropewalk.training.report import TrainingReport
 from ropewalk.training.run import TrainingRun
-from ropewalk.training.stage_device import kind_of_device
 from ropewalk.training.step_handle import StepHandle
 from ropewalk.training.step_watch import StepWatch
 from ropewalk.training.target import TrainerTarget
-from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer_html import trainer_html
-from ropewalk.training.trainer_options import ProcessOptions, Snapshots, check_kind
+from ropewalk.training.trainer_options import ProcessOptions, Progress, Sources
 from ropewalk.training.training_setup import TrainingSetup
 from ropewalk.user_frames import user_frames_only
 
 logger = logging.getLogger(__name__)
-
-_DEFAULT_SNAPSHOTS = Snapshots()
 
 
 class Trainer:
@@ -89,13 +85,16 @@ class Trainer:
     Args:
         model: a module in train mode; or its graph, from `ropewalk.pipeline.trace`; or a function without arguments
             that builds the module: then no process, this one included, ever holds more of it than its own stages.
-        loss_fn: called with the model's outputs and the labels of a micro-batch; runs in the last stage.
+        loss_fn: called with the model's outputs and the labels of a micro-batch; runs in the last stage, and returns
+            the mean over the samples; `ropewalk.pipeline.Loss` is for a function that returns the sum, or a total and
+            its weight.
         optimizer: builds the optimizer of a stage from its parameters, `lambda params: torch.optim.Adam(params, 1e-3)`;
-            a function with an argument called `named_parameters` gets pairs of name and parameter, for groups.
+            a function with an argument called `named_parameters` gets pairs of name and parameter, for groups. A
+            `ropewalk.pipeline.OptimizerMaker` has a schedule of the learning rate besides.
         plan: a plan from `ropewalk.pipeline.plan`; or the number of devices: the model is then profiled with the first
             micro-batch, and planned for that many processes of this kind, as stages, replicas or both, whichever is
-            fastest and fits into the memory given in `resources`, or else into each process's share of this machine's
-            memory. None: one process.
+            fastest and fits into the memory given in `ProcessOptions(resources=)`, or else into each process's share of
+            this machine's memory. None: one process.
         schedule: a name or an object; None: the plan's. With a number of devices, there are as many stages as the
             schedule makes for them.
         micro_batches: the number per step; None: the plan's.
@@ -104,31 +103,13 @@ class Trainer:
             replica, as in `functools.partial(AllGather, GDSEC(c=100))`, a compressor, or its name ("none", "gd_sec").
             None: every replica sends its sums to the others, and all add them in the same order; with more than two
             replicas "none" sends less, round a ring.
+        options: clipping of gradients, NaN, autocast and accumulation; see `ropewalk.pipeline.TrainingOptions`.
         inline: train in this thread, without processes, for debugging. The numbers are the same.
         seed: determines all random numbers of the run.
-        loss: what `loss_fn` returns: the mean over the samples, the sum, or "weighted" (total, weight).
-        lr_schedule: makes the learning rate schedule of a stage's optimizer; counted in the stage's updates.
-        lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
-        clip_norm: gradients are scaled so that the norm of all of them together is at most this.
-        nan: what happens to an update whose gradients have NaN or infinity: "pass" (a warning reports the first loss
-            that is not finite), "raise" or "skip".
-        accumulate: the number of steps per update; an update averages over all their samples.
-        autocast: the dtype in which forwards compute where that is safe, such as `torch.bfloat16`.
-        data: gives mini-batches to the processes that need inputs or labels, so that they do not pass through this
-            process: called there as `data(first_step)`, it yields pairs (x, y) from that step on, the same everywhere;
-            with an argument `shard`, only the samples of that replica. `step` is then called without arguments, and
-            `example_inputs` must be given.
-        weights: a safetensors file, or a folder or index of such files, with the initial parameters and buffers.
-        device: what stages compute on: "cpu", "cuda" (the GPUs that each process sees, one for each worker while there
-            are enough), or one GPU for all such as "cuda:1". None: "cuda" for a model that is on a GPU, else "cpu".
-        processes: where the processes run, with which resources, and their names; see `ProcessOptions`.
-        snapshots: how often snapshots for recovery are taken, and where a further copy of them is kept; see
-            `Snapshots`. None: no snapshots are taken, and the death of a process ends the training.
-        timeouts: the timeouts of the training, and how many deaths end it; see `TrainerTimeouts`.
-        progress: print a line each second: step, loss, rates.
-        total_steps: the number of steps that you mean to train for, those of a loaded state included: the page,
-            `ropewalk top` and the line of `progress` then show the share that is done, and the time left. It limits
-            nothing.
+        sources: mini-batches and initial weights that processes read by themselves; see `Sources`. None: both come from
+            this process.
+        processes: where the processes run, their devices, resources, snapshots and timeouts; see `ProcessOptions`.
+        progress: True prints a line each second: step, loss, rates; `Progress` also says how many steps there will be.
         track: True, or the name of a project: the plan, losses, deaths, checkpoints, the last report and the end are
             kept as a run: the current run of this process, or a new one; see `ropewalk.tracking`.
     """
@@ -137,36 +118,31 @@ class Trainer:
     def __init__(
         self,
         model: Model,
-        loss_fn: Callable[[Any, Any], Any],
-        optimizer: StageOptimizer,
+        loss_fn: Callable[[Any, Any], Any] | Loss,
+        optimizer: StageOptimizer | OptimizerMaker,
         plan: Plan | int | None = None,
         *,
         schedule: str | Schedule | None = None,
         micro_batches: int | None = None,
         example_inputs: Any = None,
         exchange: MakesExchange | None = None,
+        options: TrainingOptions | None = None,
         inline: bool = False,
         seed: int = 0,
-        loss: Declared = "mean",
-        lr_schedule: RateSchedule | None = None,
-        lr_scale: Literal["pipedream"] | None = None,
-        clip_norm: float | None = None,
-        nan: NanPolicy = "pass",
-        autocast: torch.dtype | None = None,
-        accumulate: int = 1,
-        data: MakesData | None = None,
-        weights: str | Path | None = None,
-        device: str | torch.device | None = None,
+        sources: Sources | None = None,
         processes: ProcessOptions | None = None,
-        snapshots: Snapshots | None = _DEFAULT_SNAPSHOTS,
-        timeouts: TrainerTimeouts | None = None,
-        progress: bool = False,
-        total_steps: int | None = None,
+        progress: bool | Progress = False,
         track: Track = False,
     ) -> None:
-        _check_arguments(plan, micro_batches, weights, processes, snapshots, timeouts)
-        if total_steps is not None and (isinstance(total_steps, bool) or total_steps < 1):
-            raise ValueError(f"total_steps is the number of steps of the whole training, 1 or more, not {total_steps}")
+        if not isinstance(model, ModelGraph) and not callable(model):
+            raise TypeError(f"model is of type {type(model).__name__}; give a module, its graph, or what builds it")
+        check_kind("schedule", schedule, str | Schedule, '"one_f_one_b", or ropewalk.pipeline.make_schedule(...)')
+        check_kind("micro_batches", micro_batches, Integral, "a whole number, 1 or more")
+        check_kind("seed", seed, Integral, "a whole number")
+        _check_plan(plan, micro_batches)
+        check_kind("options", options, TrainingOptions, "ropewalk.pipeline.TrainingOptions(clip_norm=1.0)")
+        check_kind("sources", sources, Sources, "ropewalk.training.Sources(data=...)")
+        check_kind("processes", processes, ProcessOptions, 'ropewalk.training.ProcessOptions(engine="slurm")')
         check_exchange(exchange)
         self._setup = TrainingSetup(
             model=model,
@@ -174,25 +150,22 @@ class Trainer:
             schedule=schedule,
             micro_batches=micro_batches,
             example=example_inputs,
-            loss=Loss(loss_fn, loss),
-            optimizers=OptimizerMaker(optimizer, lr_schedule, lr_scale),
-            options=TrainingOptions(clip_norm, nan, autocast, accumulate),
+            loss=Loss.of(loss_fn),
+            optimizers=OptimizerMaker.of(optimizer),
+            options=options or TrainingOptions(),
             exchange=exchange,
             inline=inline,
             seed=seed,
-            data=data,
-            weights=weights,
-            device="" if device is None else kind_of_device(device),
+            sources=sources or Sources(),
             processes=processes or ProcessOptions(),
-            snapshots=snapshots,
-            timeouts=timeouts or TrainerTimeouts(),
         )
+        shown = Progress.of(progress)
         self._run: TrainingRun | None = None
         self._graph: ModelGraph | None = None
         self._observer = TrainingObserver(track)
-        line = ProgressLine(total_steps=total_steps) if progress else None
+        line = ProgressLine(total_steps=shown.total_steps) if shown.line else None
         self._steps = StepWatch(self._setup.options, line, self._observer)
-        self._target = TrainerTarget(self._setup.processes.name, self._steps.losses, total_steps)
+        self._target = TrainerTarget(self._setup.processes.name, self._steps.losses, shown.total_steps)
         self._has_ended = False
 
     @user_frames_only
@@ -261,7 +234,7 @@ class Trainer:
 
         Args:
             x: the model's input: one tensor, a tuple of arguments, or a dictionary of keyword arguments. Omitted if the
-                trainer was given `data`.
+                trainer was given `Sources(data=...)`.
             y: labels, any tree of tensors; cut into micro-batches like the inputs.
 
         Returns:
@@ -272,19 +245,19 @@ class Trainer:
             StageLost: a process is lost and cannot be replaced, and training cannot go on.
             TrainerFailed: the trainer had failed before.
             ValueError: the mini-batch cannot be cut, the labels do not fit it, or a mini-batch was given although the
-                trainer has `data`.
-            TypeError: no mini-batch was given, and the trainer has no `data`.
+                trainer has data of its own.
+            TypeError: no mini-batch was given, and the trainer has no data of its own.
             RuntimeError: the trainer was closed.
         """
         self._check_open()
         self._observer.interrupt(self.num_steps)
-        if self._setup.data is not None:
+        if self._setup.sources.data is not None:
             if x is not None or y is not None:
-                raise ValueError("this trainer reads its mini-batches by data=; call step() without x and y")
+                raise ValueError("this trainer has data in its sources; call step() without x and y")
             run = self._under_way
             number, begun = run.num_steps, run.step_of_own_data()
         elif x is None:
-            raise TypeError("step needs a mini-batch: step(x, y); or give the trainer data=, which makes mini-batches")
+            raise TypeError("step needs a mini-batch: step(x, y); or give the trainer Sources(data=...)")
         else:
             run = self._run or self._begin(x)
             number, begun = run.num_steps, run.step(x, y)
@@ -333,7 +306,7 @@ class Trainer:
             batches: pairs (x, y), each as `step` takes them.
 
         Returns:
-            The mean over all samples, weighted if the losses are; with `loss="sum"` the sum.
+            The mean over all samples, weighted if the losses are; with `Loss(loss_fn, "sum")` the sum.
 
         Raises:
             ValueError: there are no mini-batches.
@@ -541,24 +514,9 @@ class Trainer:
         return self._run
 
 
-def _check_arguments(
-    plan: Plan | int | None,
-    micro_batches: int | None,
-    weights: str | Path | None,
-    processes: ProcessOptions | None,
-    snapshots: Snapshots | None,
-    timeouts: TrainerTimeouts | None,
-) -> None:
+def _check_plan(plan: Plan | int | None, micro_batches: int | None) -> None:
     if micro_batches is not None and (isinstance(micro_batches, bool) or micro_batches < 1):
         raise PlanInvalid(f"a step has 1 micro-batch or more, not {micro_batches}")
     if isinstance(plan, int) and (isinstance(plan, bool) or plan < 1):
         raise PlanInvalid(f"plan is a Plan, or a number of devices that is 1 or more, not {plan!r}")
     check_kind("plan", plan, Plan | int, "a number of devices, or a Plan from ropewalk.pipeline.plan")
-    check_kind("timeouts", timeouts, TrainerTimeouts, "ropewalk.training.TrainerTimeouts(silent_s=10.0)")
-    check_kind("processes", processes, ProcessOptions, 'ropewalk.training.ProcessOptions(engine="slurm")')
-    check_kind("snapshots", snapshots, Snapshots, "ropewalk.training.Snapshots(every=100), or None")
-    if weights is not None and Path(weights).suffix in (".pt", ".pth", ".bin"):
-        raise ValueError(
-            f"weights are read from safetensors files, and {weights} is none by its name; convert it with "
-            f"safetensors.torch.save_file(torch.load(...), 'model.safetensors'), or load it into the model"
-        )

@@ -1,17 +1,22 @@
-"""Options of a `Trainer`, grouped: snapshots for recovery, and the processes that it runs on."""
+"""Options of a `Trainer`, grouped: its processes and their snapshots, what it reads by itself, its progress."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import UnionType
 from typing import Literal
 
+import torch
+
+from ropewalk.argument_kinds import check_kind
 from ropewalk.engines.resources import Resources
 from ropewalk.processes.session import Session
 from ropewalk.training.further_copies import Where
+from ropewalk.training.own_data import MakesData
 from ropewalk.training.snapshot_pace import SnapshotPace
+from ropewalk.training.stage_device import kind_of_device
+from ropewalk.training.timeouts import TrainerTimeouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class Snapshots:
 
 @dataclass(frozen=True, slots=True)
 class ProcessOptions:
-    """Where the processes of a trainer run, and with which resources.
+    """Where the processes of a trainer run, with which resources and devices, and what happens when they die.
 
     Example:
         >>> ProcessOptions(engine="slurm", resources=Resources(cpus=4), name="unet").name
@@ -67,9 +72,16 @@ class ProcessOptions:
         resources: the resources that each process requests; None: the setting.
         environment: environment variables of the processes, by name; None: no extra ones.
         name: the name of the program; shown in `ropewalk ps`.
+        device: what stages compute on, with `inline` too: "cpu", "cuda" (the GPUs that each process sees, one for each
+            worker while there are enough), or one GPU for all such as "cuda:1". None: "cuda" for a model that is on a
+            GPU, else "cpu".
+        snapshots: how often snapshots for recovery are taken, and where a further copy of them is kept. None: no
+            snapshots are taken, and the death of a process ends the training.
+        timeouts: how long the trainer waits for each event, and how many deaths end it.
 
     Raises:
         TypeError: an option is of the wrong type.
+        PlanInvalid: `device` names no device, or one of a kind that stages cannot compute on.
     """
 
     engine: str | None = None
@@ -77,25 +89,83 @@ class ProcessOptions:
     resources: Resources | None = None
     environment: Mapping[str, str] | None = None
     name: str = "trainer"
+    device: str | torch.device | None = None
+    snapshots: Snapshots | None = field(default_factory=Snapshots)
+    timeouts: TrainerTimeouts = field(default_factory=TrainerTimeouts)
 
     def __post_init__(self) -> None:
         check_kind("engine", self.engine, str, 'its name, "local"')
         check_kind("session", self.session, Session, "ropewalk.Session()")
         check_kind("resources", self.resources, Resources, "ropewalk.Resources(cpus=2)")
         check_kind("environment", self.environment, Mapping, 'variables by name, {"OMP_NUM_THREADS": "1"}')
+        check_kind("snapshots", self.snapshots, Snapshots, "ropewalk.training.Snapshots(every=100), or None")
+        check_kind("timeouts", self.timeouts, TrainerTimeouts, "ropewalk.training.TrainerTimeouts(silent_s=10.0)")
+        if self.device is not None:
+            kind_of_device(self.device)
 
 
-def check_kind(name: str, given: object, kind: type | UnionType, example: str) -> None:
-    """Raise unless a value is None or of the expected type.
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What processes read by themselves, so that it does not pass through the process of the trainer.
+
+    Example:
+        >>> Sources(weights="llama/model.safetensors.index.json").data is None
+        True
 
     Args:
-        name: the name of the option.
-        given: its value.
-        kind: the expected type.
-        example: an example for the message.
+        data: gives mini-batches to the processes that need inputs or labels: called there as `data(first_step)`, it
+            yields pairs (x, y) from that step on, the same everywhere; with an argument `shard`, only the samples of
+            that replica. `step` is then called without arguments, and `example_inputs` must be given.
+        weights: a safetensors file, or a folder or index of such files, with the initial parameters and buffers.
 
     Raises:
-        TypeError: the value is of another type.
+        ValueError: `weights` is a file that was written by `torch.save`.
+        TypeError: an option is of the wrong type.
     """
-    if given is not None and not isinstance(given, kind):
-        raise TypeError(f"{name} is of type {type(given).__name__}; give {example}")
+
+    data: MakesData | None = None
+    weights: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.data is not None and not callable(self.data):
+            raise TypeError(
+                f"data is of type {type(self.data).__name__}; give a function of a step that yields pairs (x, y)"
+            )
+        check_kind("weights", self.weights, str | Path, "the path of safetensors files")
+        if self.weights is not None and Path(self.weights).suffix in (".pt", ".pth", ".bin"):
+            raise ValueError(
+                f"weights are read from safetensors files, and {self.weights} is none by its name; convert it with "
+                f"safetensors.torch.save_file(torch.load(...), 'model.safetensors'), or load it into the model"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a trainer says how far it is.
+
+    Example:
+        >>> Progress(total_steps=1000)
+        Progress(total_steps=1000, line=True)
+
+    Args:
+        total_steps: the number of steps that you mean to train for, those of a loaded state included: the page,
+            `ropewalk top` and the line then show the share that is done, and the time left. It limits nothing.
+        line: print a line each second: step, loss, rates.
+
+    Raises:
+        ValueError: `total_steps` is less than 1.
+    """
+
+    total_steps: int | None = None
+    line: bool = True
+
+    def __post_init__(self) -> None:
+        total = self.total_steps
+        if total is not None and (isinstance(total, bool) or total < 1):
+            raise ValueError(f"total_steps is the number of steps of the whole training, 1 or more, not {total}")
+
+    @classmethod
+    def of(cls, given: bool | Progress) -> Progress:
+        """Return progress as it is, and True or False as one with or without the line."""
+        check_kind("progress", given, bool | Progress, "True, or ropewalk.training.Progress(total_steps=1000)")
+        return given if isinstance(given, Progress) else cls(line=given)

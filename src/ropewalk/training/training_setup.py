@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,14 +28,12 @@ from ropewalk.training.blueprint import Blueprint
 from ropewalk.training.controller import Controller
 from ropewalk.training.further_copies import FurtherCopies
 from ropewalk.training.inline_run import InlineRun
-from ropewalk.training.own_data import MakesData
 from ropewalk.training.preparing import Model, beside, plan_for, see
 from ropewalk.training.process_run import ProcessRun
 from ropewalk.training.run import TrainingRun
 from ropewalk.training.stage_device import kind_of_device, on_cpu
 from ropewalk.training.stage_fleet import StageFleet
-from ropewalk.training.timeouts import TrainerTimeouts
-from ropewalk.training.trainer_options import ProcessOptions, Snapshots
+from ropewalk.training.trainer_options import ProcessOptions, Sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +69,13 @@ class TrainingSetup:
     exchange: MakesExchange | None
     inline: bool
     seed: int
-    data: MakesData | None
-    weights: str | Path | None
-    device: str
-    """Empty: that of the model."""
+    sources: Sources
     processes: ProcessOptions
-    snapshots: Snapshots | None
-    timeouts: TrainerTimeouts
 
     def __post_init__(self) -> None:
-        if self.data is not None and not self.needs_no_step:
+        if self.sources.data is not None and not self.needs_no_step:
             raise ValueError(
-                "with data, give example_inputs too: the model must be seen before the first mini-batch is"
+                "with data in sources, give example_inputs too: the model must be seen before the first mini-batch is"
             )
 
     @property
@@ -98,10 +90,12 @@ class TrainingSetup:
             PlanInvalid: the plan does not fit the model.
             ScheduleInvalid: the schedule cannot run the plan.
         """
+        wanted = self.processes.device
+        device = "" if wanted is None else kind_of_device(wanted)
         graph, source = see(
-            self.model, x, seed=self.seed, device=self.device if self.inline else "", weights=self.weights
+            self.model, x, seed=self.seed, device=device if self.inline else "", weights=self.sources.weights
         )
-        device = self.device or kind_of_device(None, [*graph.buffers.values(), *graph.parameters.values()])
+        device = device or kind_of_device(None, [*graph.buffers.values(), *graph.parameters.values()])
         plan = self._planned(graph, x, device)
         check_plan(graph, plan)
         schedule = self.options.schedule(plan.schedule if self.schedule is None else self.schedule)
@@ -142,12 +136,13 @@ class TrainingSetup:
         )
 
     def _process_run(self, prepared: PreparedModel, track: Track, shown_as: ControlTarget) -> ProcessRun:
-        num, snapshots = len(prepared.plan.workers), self.snapshots
+        num, processes = len(prepared.plan.workers), self.processes
+        snapshots = processes.snapshots
         fleet = StageFleet(
-            self.processes,
+            processes,
             self._config(prepared),
             num if snapshots is None else max(2, num),
-            timeouts=self.timeouts,
+            timeouts=processes.timeouts,
             track=track,
             shown_as=shown_as,
         )
@@ -159,7 +154,7 @@ class TrainingSetup:
             prepared.schedule,
             origin,
             seed=self.seed,
-            timeouts=self.timeouts,
+            timeouts=processes.timeouts,
             pace=None if snapshots is None else snapshots.pace(),
             copies=FurtherCopies(None if snapshots is None else snapshots.where),
         )
@@ -179,7 +174,7 @@ class TrainingSetup:
             self.optimizers,
             self.options,
             self.exchange,
-            self.data,
+            self.sources.data,
             prepared.source,
             prepared.device,
         )
@@ -187,15 +182,12 @@ class TrainingSetup:
     def _inline_run(self, prepared: PreparedModel) -> InlineRun:
         executor = LocalExecutor(
             prepared.graph,
-            self.loss.function,
-            self.optimizers.make_optimizer,
+            self.loss,
+            self.optimizers,
             prepared.plan,
             schedule=prepared.schedule,
             seed=self.seed,
-            loss=self.loss.declared,
-            lr_schedule=self.optimizers.lr_schedule,
-            lr_scale=self.optimizers.lr_scale,
             options=self.options,
             exchange=self.exchange,
         )
-        return InlineRun(executor, self.data, lambda batch: beside(prepared.graph.model, batch))
+        return InlineRun(executor, self.sources.data, lambda batch: beside(prepared.graph.model, batch))

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ropewalk.errors import FrameError
-from ropewalk.transport.streams.stream import TURN_BYTES, Stream
+from ropewalk.errors import FrameError, LinkClosed
+from ropewalk.transport.streams.stream import TURN_BYTES, Reception, Stream
 
 MAGIC = b"rw"
 PROTOCOL = 2
@@ -139,6 +139,8 @@ class FrameReader:
         self._fds: list[int] = []
         self._large: _LargeFrame | None = None
         self._filled: bool = False
+        self._room_bytes = 0
+        """Size of the room that `next_alone` had."""
         self._expects_large = False
         """Whether the last frame was large: then only the head of the next one is read into the buffer."""
         self.may_hold_more: bool = not stream.carries_fds
@@ -154,6 +156,8 @@ class FrameReader:
             FrameError: the bytes are not a frame, exceed a limit, or were cut off in the middle.
             LinkClosed: the connection broke.
         """
+        if self._stream.arrived_fds:  # of bytes that were put back
+            self._claim_fds()
         frame = self._parse() if self._start != self._end or self._large else None
         taken = 0
         while frame is None:
@@ -171,9 +175,7 @@ class FrameReader:
                     raise FrameError("the peer closed in the middle of a frame")
                 return None
             if self._stream.arrived_fds:
-                self._fds += self._stream.take_fds()
-                if len(self._fds) > 2 * self.limits.num_fds:  # those of this frame and of the one after it
-                    raise FrameError(f"{len(self._fds)} file descriptors came that no frame has announced")
+                self._claim_fds()
             self._filled = count == len(target)
             if large and direct:
                 large.advance(count)
@@ -191,9 +193,50 @@ class FrameReader:
                     # Other links must get their turn; the rest is in the kernel, which announces it again.
                     raise BlockingIOError
         self.may_hold_more = self._start != self._end or self._filled or not self._stream.carries_fds
-        if self._start == self._end:
-            self._buffer[0] = 0  # no frame begins with it; see `has_begun`
         return frame
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether `next_alone` may be called: nothing is left of what was received before."""
+        return not (self._end != self._start or self._large or self._fds)
+
+    def next_alone(self, noted: list[Reception]) -> Frame | None:
+        """Wait for bytes, and return the frame that they are if they are a single small one, as most answers are.
+
+        An interrupt at any moment loses nothing: until the caller clears `noted`, that has what was received, and
+        `put_back` has it received again, whether the frame was returned or not. After None it has to be called.
+
+        Args:
+            noted: empty.
+
+        Raises:
+            LinkClosed: the peer has closed, or the connection broke.
+        """
+        self.may_hold_more = False  # as in `next`
+        target = self._room() if self._filled or self._expects_large else self._view
+        self._room_bytes = len(target)
+        count = self._stream.receive_noted(target, noted)
+        if not count:
+            raise LinkClosed("the peer closed the link")
+        frame = None if noted[0][1] or count == self._room_bytes else self._parse_alone(count)
+        if frame:
+            self._filled = False
+            self.num_bytes += count
+        return frame
+
+    def put_back(self, noted: list[Reception]) -> None:
+        """Let `next` go on with what `next_alone` has noted; must not be interrupted."""
+        reception = noted.pop()
+        self._stream.keep_fds(reception)
+        self._start, self._end = 0, reception[0]
+        self.num_bytes += self._end
+        self._filled = self._end == self._room_bytes
+        self.may_hold_more = True
+
+    def _claim_fds(self) -> None:
+        self._fds += self._stream.take_fds()
+        if len(self._fds) > 2 * self.limits.num_fds:  # those of this frame and of the one after it
+            raise FrameError(f"{len(self._fds)} file descriptors came that no frame has announced")
 
     def _parse_alone(self, count: int) -> Frame | None:
         """Parse the bytes if they are a single frame with at most two small parts, as most calls and answers are.
@@ -224,11 +267,6 @@ class FrameReader:
             return None
         self._start = self._end = 0
         return Frame(self._view[body : body + header_size], parts, [])
-
-    @property
-    def has_begun(self) -> bool:
-        """Return whether bytes have arrived since the last frame, also into a call of `next` that was interrupted."""
-        return self._start != self._end or self._large is not None or self._buffer[0] != 0
 
     def take_fds(self) -> list[int]:
         """Return the descriptors that no frame has claimed (to be closed when the link ends)."""
@@ -303,8 +341,8 @@ class FrameReader:
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._buffer) > _BUFFER_BYTES or (self._filled and len(self._buffer) < _BUFFER_BYTES):
-                self._buffer = bytearray(_BUFFER_BYTES)
-                self._view = memoryview(self._buffer)
+                buffer = bytearray(_BUFFER_BYTES)
+                self._buffer, self._view = buffer, memoryview(buffer)  # no interrupt comes between these
             if self._expects_large:
                 self._expects_large = False
                 return self._view[:_HEAD_BYTES]

@@ -34,7 +34,7 @@ from ropewalk.transport.frames import (
     encode_with_two,
 )
 from ropewalk.transport.looking import Looking
-from ropewalk.transport.streams.stream import TURN_BYTES, Stream
+from ropewalk.transport.streams.stream import TURN_BYTES, Reception, Stream
 
 HIGH_WATER_BYTES = 16 << 20
 """Above this much unsent data, `send(..., patient=True)` waits for the peer to read."""
@@ -233,6 +233,42 @@ class Link:
             self.want_write()
             return True
 
+    def send_alone(self, message: Any, parts: Sequence[Part], noted: list[int]) -> bool:
+        """Send one small message if it goes at once; False: nothing was sent, and `send` may do it.
+
+        An interrupt at any moment leaves `noted`, which is empty before, true: with an entry the message was sent. For
+        streams that carry descriptors.
+
+        Raises:
+            LinkClosed: the peer is gone.
+        """
+        if injection.visit or not self.want_write:
+            return False
+        head, rest = self._frame(message, parts)
+        if rest:
+            return False
+        with self._sending:
+            if self._unsent or self.closed or self.held:
+                return False
+            try:
+                sent = self.stream.send_noted(head, noted)
+                if sent < len(head):
+                    self._keep_noted(head, noted)
+            except BaseException:
+                self._keep_noted(head, noted)  # again if it was interrupted
+                raise
+        return sent > 0
+
+    def _keep_noted(self, head: bytes, noted: list[int]) -> None:
+        """Let the loop send the rest of a frame of which a part was sent; once more, if that was interrupted."""
+        if noted and noted[0] < len(head):
+            rest = memoryview(head)[noted[0] :]
+            if not self._unsent:
+                self._unsent.append((rest, ()))
+            self._unsent_bytes = rest.nbytes
+            assert self.want_write
+            self.want_write()
+
     def receive(self, *, wait: bool = True) -> Received | None:
         """Wait for the next message; None when the peer has closed. For a thread that is the only one to read.
 
@@ -254,6 +290,28 @@ class Link:
         except (ValueError, RecursionError) as error:  # not of this protocol, or nested too deep
             raise FrameError(f"{self.peer} sent a header that is not a message of this link: {error}") from error
         return Received(message, frame.parts, fds)
+
+    def receive_alone(self, noted: list[Reception]) -> Received | None:
+        """Wait for the next message, with a reader that is idle; an interrupt at any moment loses nothing.
+
+        What was received is in `noted` until the caller clears it, and `reader.put_back` has it received again. After
+        None it has to: more or less than one small message has arrived.
+
+        Raises:
+            LinkClosed: the peer has closed, or the connection broke.
+        """
+        if self.look():
+            frame = self.reader.next_alone(noted)
+        else:
+            slept_from = time.monotonic()
+            frame = self.reader.next_alone(noted)
+            self._looking.slept(time.monotonic() - slept_from)
+        if frame is None:
+            return None
+        try:
+            return Received(self.codec.decode(frame.header), frame.parts)
+        except (ValueError, RecursionError):
+            return None  # `receive` says what is wrong
 
     def read_ready(self) -> Received | None:
         """Return the next message that has arrived; None when the peer has closed.
@@ -291,11 +349,6 @@ class Link:
         with contextlib.suppress(ValueError):  # it was closed here at this moment
             poller.register(self.stream.fileno(), events)
         return poller
-
-    @property
-    def has_begun(self) -> bool:
-        """Return whether an interrupted `receive` may have taken bytes that are lost to the next one."""
-        return self.reader.has_begun
 
     def write_ready(self) -> bool:
         """Send waiting bytes until the kernel takes no more or other links must get their turn.

@@ -111,6 +111,8 @@ class Loop:
         self.thread: threading.Thread | None = None
         self.ended: threading.Event = threading.Event()
         self._owner: int = 0
+        self._handler: int = 0
+        """Identity of the thread that handles a turn, and looks for calls before it waits; 0 while it may wait."""
         self._tenure: int = 0
         """Changes when another thread takes over."""
         self._reading: Link | None = None
@@ -123,7 +125,8 @@ class Loop:
     def call_soon(self, call: Callable[[], object]) -> None:
         """Have the loop make a call; from any thread."""
         self._calls.append(call)
-        if not self._awake and (pipe := self._wake_pipe):
+        # First the call, then the look at the handler: whoever takes the loop over afterwards finds the call.
+        if not self._awake and self._handler != threading.get_ident() and (pipe := self._wake_pipe):
             try:
                 self._awake = True
                 pipe.write()
@@ -272,8 +275,12 @@ class Loop:
                 self._close()
 
     def _turn(self, tenure: int) -> None:
+        here = threading.get_ident()
         while self._running and self._tenure == tenure:
-            self._handle(self._wait(self._timeout()), tenure)
+            self._handler = 0  # before the calls are looked at: those that come from now on wake the loop
+            ready = self._wait(self._timeout())
+            self._handler = here
+            self._handle(ready, tenure)
 
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         """Wait until descriptors are ready, and for at most `timeout_s` seconds; return their events."""

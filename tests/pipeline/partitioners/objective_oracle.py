@@ -166,14 +166,16 @@ def least_objective_s(request: PlanRequest) -> float:
             ports[after][1] += sent
         link_s = max(max(ports[number]) / levels[number].bandwidth for number in range(len(levels))) / num
         joined = levels[own]
-        ring_s = 2 * (num - 1) * (weights / num / joined.bandwidth + joined.latency_s)
+        # Slices of all to all, then the sums of slices; two send each other everything at once.
+        latencies = {1: 0, 2: 1}.get(num, 2)
+        summed_s = 2 * (num - 1) * (weights / num / joined.bandwidth) + latencies * joined.latency_s
         if not flushes:
-            return batches * max((compute_s + ring_s) / num, link_s), 0.0
+            return batches * max((compute_s + summed_s) / num, link_s), 0.0
         under_way_s = 0.0
         if before >= 0 and received:
             under_way_s = 2 * (received / levels[before].bandwidth + levels[before].latency_s)
         slowest = max((math.ceil(batches / num) - 1) * compute_s, (batches - 1) * link_s)
-        return slowest, compute_s + under_way_s + max(0.0, ring_s - earlier_s)
+        return slowest, compute_s + under_way_s + max(0.0, summed_s - earlier_s)
 
     @cache
     def along(places: tuple[tuple[int, int], ...]) -> list[tuple[int, int, int, int, int]]:

@@ -24,6 +24,7 @@ from ropewalk.pipeline.down_sets import BitGraph
 from ropewalk.pipeline.partitioners import exact
 from ropewalk.pipeline.partitioners.exact import Exact
 from ropewalk.pipeline.partitioners.exact_search.family_search import Found, search
+from ropewalk.pipeline.partitioners.exact_search.simple_plans import simple_plans
 from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 from ropewalk.pipeline.plans import assemble
 from ropewalk.pipeline.profiles import Operator, Profile
@@ -164,11 +165,15 @@ def check_in_pieces(request: PlanRequest, max_sets: int) -> None:
         best = Exact().partition(request)
     except NoPlanFits:
         return
+    simple = simple_plans(request)
     try:
         found = Exact(max_sets=max_sets).partition(request)
     except NoPlanFits:  # of a coarse family none may fit
+        assert not simple
         return
+    assert objective_s(request, found.stages) == found.objective_s
     assert found.objective_s >= best.objective_s * (1 - 1e-9)
+    assert not simple or found.objective_s <= simple[0].objective_s * (1 + 1e-9)
     assert found.lower_bound_s is not None
     assert found.lower_bound_s <= best.objective_s * (1 + 1e-9)
 
@@ -348,6 +353,59 @@ def test_many_operators_in_ten_branches_are_planned_in_few_searches(length: int)
     assert objective_s(request, found.stages) == found.objective_s
     assert found.gap is not None
     assert found.gap <= 0.02
+
+
+# The objective of a plan, and its lower bound, in multiples of the best plan's objective, for 12, 24, 48 and 96 sets.
+FEW_SETS = [
+    (3, 4, (Level(4, 1e9),), 0.989, (1.0236, 1.0204, 1.0204, 1.0)),
+    (3, 4, (Level(2, 4e9), Level(2, 1e9)), 0.989, (1.0236, 1.0204, 1.0204, 1.0)),
+    (4, 3, (Level(4, 1e9),), 0.996, (1.0199, 1.0740, 1.0577, 1.0535)),
+    (4, 3, (Level(2, 4e9), Level(2, 1e9)), 0.996, (1.0199, 1.0221, 1.0294, 1.0147)),
+    (5, 2, (Level(4, 1e9),), 0.994, (1.0342, 1.0448, 1.0391, 1.0262)),
+    (5, 2, (Level(2, 4e9), Level(2, 1e9)), 0.994, (1.0235, 1.0267, 1.0240, 1.0016)),
+]
+
+
+@pytest.mark.parametrize(("num", "length", "levels", "bound", "objectives"), FEW_SETS)
+def test_where_few_sets_are_searched_plans_are_as_good_as_they_were(
+    num: int, length: int, levels: tuple[Level, ...], bound: float, objectives: tuple[float, ...]
+) -> None:
+    """A change of the search that makes a plan worse shows here. One that makes all better may lower these figures."""
+    request = PlanRequest(branches(num, length), Topology(levels), make_schedule("pipedream"), 8)
+    best_s = Exact(max_sets=1000).partition(request).objective_s
+    for max_sets, objective in zip((12, 24, 48, 96), objectives, strict=True):
+        found = Exact(max_sets=max_sets).partition(request)
+        assert best_s * (1 - 1e-9) <= found.objective_s <= best_s * max(objective, 1 + 1e-9)
+        assert found.lower_bound_s is not None
+        assert bound * best_s <= found.lower_bound_s <= best_s * (1 + 1e-9)
+
+
+def apart(num: int, devices: int, **options: Any) -> PlanRequest:
+    """Operators without edges, with gradients that cost more to sum than replicas save."""
+    operators = tuple(Operator(f"op{i}", "", 1.0, 2.0, parameters={f"op{i}": 10**6}) for i in range(num))
+    schedule = PretendSchedule(flushes=True)
+    return PlanRequest(
+        Profile(operators, ()), Topology((Level(devices, 1e5),)), schedule, 8, recompute=False, **options
+    )
+
+
+def test_where_few_sets_are_searched_a_better_simple_plan_is_taken() -> None:
+    request = apart(6, 3)
+    assert [simple.objective_s for simple in simple_plans(request)] == [60.0, 134.0, 144.0]
+    found = Exact(max_sets=3).partition(request)
+    assert [len(stage.operators) for stage in found.stages] == [2, 2, 2]
+    assert objective_s(request, found.stages) == found.objective_s == 60.0
+    assert found.lower_bound_s is not None and 0 < found.lower_bound_s <= 60.0
+
+
+def test_where_no_plan_of_few_sets_fits_a_simple_one_is_taken() -> None:
+    of_two = 2 * 10**6 * 4  # weights, gradients and two slots of the optimizer
+    found = Exact(max_sets=3).partition(apart(6, 3, memory_bytes=of_two))
+    assert [len(stage.operators) for stage in found.stages] == [2, 2, 2]
+    assert found.objective_s == 60.0
+    assert found.lower_bound_s is not None and 0 < found.lower_bound_s <= 60.0
+    with pytest.raises(NoPlanFits):
+        Exact(max_sets=3).partition(apart(6, 3, memory_bytes=of_two - 1))
 
 
 # --- which plan, and which form ---------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from ropewalk.pipeline.grid import draw_grid
 from ropewalk.pipeline.plans import Plan, PlanWorker, Tie
 from ropewalk.pipeline.schedules import SCHEDULES, ActionStream, Schedule, make_schedule
 from ropewalk.pipeline.verifier import verify
-from ropewalk.testing.schedule_conformance import Lists, joined, sample_plan, without_receives
+from ropewalk.testing.schedule_conformance import Lists, joined, sample_plan
 
 _EQUAL = (1.0, 1.0, 1.0)
 #: Seconds of a forward, an input gradient and a weight gradient at all stages of a worker together.
@@ -221,6 +221,13 @@ def test_a_partial_round_updates_all_replicas_also_those_without_a_piece() -> No
     lists = joined([stream.admit(2), stream.drain()])
     computing = {w: [a.micro_batch for a in row if a.kind is ActionKind.FORWARD] for w, row in lists.items()}
     assert computing == {PlanWorker(0, 0): [4, 5], PlanWorker(1, 0): [], PlanWorker(1, 1): [4], PlanWorker(1, 2): [5]}
+
+
+def without_receives(lists: Lists) -> Lists:
+    """Return the lists without receives, whose place depends on when their pieces were admitted."""
+    return {
+        worker: [action for action in row if action.kind is not ActionKind.RECEIVE] for worker, row in lists.items()
+    }
 
 
 def _check_portions(name: str, replicas: tuple[int, ...], portions: list[int], micro_batches: int = 12) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ropewalk.errors import PlanInvalid, ScheduleInvalid
 from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.cost import reduce_s
 from ropewalk.pipeline.plans import Plan, PlanWorker, Stage, assemble
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.simulation.simulator import simulate
@@ -176,8 +177,8 @@ def test_levels_have_ports_of_their_own() -> None:
 def test_replicas_sum_their_gradients_when_all_have_come() -> None:
     profile, plan = chain([(1, 3)], replicas=[3], micro_batches=4)
     timeline = simulate(plan, profile, flat(3, 4 * MB, 0.5), one_f_one_b(plan))
-    # worker 0 has two micro-batches and comes at 8; then 2 (2/3) 8 MB at 4 MB/s and 4 latencies
-    assert timeline.length_s == pytest.approx(8 + 2 * 2 / 3 * 2 + 4 * 0.5)
+    # worker 0 has two micro-batches and comes at 8; then 2 (2/3) 8 MB at 4 MB/s and 2 latencies
+    assert timeline.length_s == pytest.approx(8 + 2 * 2 / 3 * 2 + 2 * 0.5)
     assert timeline.idle_s[PlanWorker(0, 2)] == pytest.approx(4)
     assert timeline.bytes_of_level == (4 * 8 * MB,)
 
@@ -200,15 +201,24 @@ def test_tied_weights_are_summed_among_their_holders_and_a_norm_among_all() -> N
     )
     timeline = simulate(plan, profile, flat(3, 2 * MB, 0.25), actions, update_s={1: 7})
     tied, norm = timeline.sums
-    assert (tied.start_s, tied.end_s) == pytest.approx((2, 2 + 3 + 0.5))  # 6 MB at 2 MB/s, two latencies
-    assert (norm.start_s, norm.end_s) == pytest.approx((5.5, 6.5))  # two turns up and two down
-    assert timeline.length_s == pytest.approx(13.5)
+    assert (tied.start_s, tied.end_s) == pytest.approx((2, 2 + 3 + 0.25))  # 6 MB at 2 MB/s, one message
+    assert (norm.start_s, norm.end_s) == pytest.approx((5.25, 5.5))
+    assert timeline.length_s == pytest.approx(12.5)
 
 
-def test_a_norm_goes_up_a_tree_and_down() -> None:
+@pytest.mark.parametrize(("replicas", "seconds"), [(2, 6 + 0.5), (3, 8 + 2 * 0.5), (6, 10 + 2 * 0.5)])
+def test_replicas_sum_in_slices_by_two_messages_and_two_of_them_by_one(replicas: int, seconds: float) -> None:
+    profile, plan = chain([(1, 1)], replicas=[replicas], micro_batches=replicas, weights=6 * MB)
+    actions = lists({f"0.{replica}": "A0v1/replicas" for replica in range(replicas)})
+    timeline = simulate(plan, profile, flat(replicas, MB, 0.5), actions)
+    assert timeline.length_s == pytest.approx(seconds)
+    assert timeline.length_s == reduce_s(6.0 * MB, replicas, Level(replicas, MB, 0.5))
+
+
+def test_a_norm_goes_from_all_to_all() -> None:
     profile, plan = chain([(1, 1)], replicas=[5], micro_batches=5)
     actions = lists({f"0.{replica}": "A0v1/norm" for replica in range(5)})
-    assert simulate(plan, profile, flat(5, MB, 0.5), actions).length_s == 3 * 2 * 0.5
+    assert simulate(plan, profile, flat(5, MB, 0.5), actions).length_s == 0.5
 
 
 def test_replicas_do_not_sum_again_what_is_tied_to_other_stages() -> None:
@@ -220,8 +230,10 @@ def test_replicas_do_not_sum_again_what_is_tied_to_other_stages() -> None:
     plan = assemble(profile, [Stage(0, ("a",), (0, 1)), Stage(1, ("b",), (2,))], schedule="", micro_batches=2)
     codes = "A0v1/tied A0v1/replicas U0v1"
     actions = lists({"0.0": codes, "0.1": codes, "1.0": "A1v1/tied U1v1"})
-    tied, replicas = simulate(plan, profile, flat(3, 2 * MB), actions).sums
-    assert (tied.size_bytes, tied.end_s) == (6 * MB, pytest.approx(2 * 2 / 3 * 3))
+    timeline = simulate(plan, profile, flat(3, 2 * MB), actions)
+    tied, replicas = timeline.sums
+    assert (tied.size_bytes, tied.end_s) == (6 * MB, pytest.approx(2 * 3)), "each sends all of it to two"
+    assert timeline.bytes_of_level == ((3 * 2 * 6 + 2 * 2) * MB,)
     assert (replicas.size_bytes, replicas.end_s - replicas.start_s) == (2 * MB, pytest.approx(1))
 
 

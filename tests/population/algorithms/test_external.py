@@ -377,9 +377,12 @@ def test_nevergrad_is_told_one_at_a_time_in_any_order() -> None:
     assert (algorithm.optimiser.num_tell, algorithm.generation) == (300, 75)
     algorithm.drop(under_way[:1])
     assert cost(algorithm.incumbent()) < 0.5
-    while not algorithm.finished:  # its budget is 1000
-        algorithm.ask(100)
-    assert (algorithm.optimiser.num_ask, algorithm.ask(3)) == (1000, [])
+    under_way = under_way[1:]
+    while asked := algorithm.ask(100):  # its budget is 1000
+        under_way += asked
+    assert (algorithm.optimiser.num_ask, algorithm.finished) == (1000, False)
+    algorithm.tell(under_way, evaluated(algorithm, under_way))
+    assert (algorithm.optimiser.num_tell, algorithm.finished) == (999, True), "one was dropped"
 
 
 def test_solutions_of_any_kind_reach_the_fitness_function() -> None:

@@ -60,6 +60,17 @@ def test_nevergrad_runs_in_both_modes(mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["generation", "steady"])
+def test_a_budget_of_nevergrad_is_used_up_and_all_of_it_is_told(mode: Any) -> None:
+    """The run ended once the last candidates were asked for: the last generation was never evaluated."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nevergrad = pytest.importorskip("nevergrad", reason="runs nevergrad's optimisers; pip install nevergrad")
+    optimiser = nevergrad.optimizers.TwoPointsDE(nevergrad.p.Array(shape=(3,)), budget=18, num_workers=4)
+    run = evaluate(optimiser, bowl, mode=mode)
+    assert (optimiser.num_ask, optimiser.num_tell, run.table[-1]["evaluations"]) == (18, 18, 18)
+
+
+@pytest.mark.parametrize("mode", ["generation", "steady"])
 def test_a_whole_population_is_collected_in_both_modes(mode: Any) -> None:
     run = evaluate(cma(), bowl, generations=10, mode=mode)
     assert run.algorithm.generation == 10

@@ -295,6 +295,18 @@ def test_a_batch_of_blocks_that_are_all_too_old_changes_no_weights() -> None:
     assert (bits(learner.variables()), learner.num_updates) == (before, 0)
 
 
+@each_agent
+def test_a_batch_whose_only_steps_began_episodes_changes_no_weights(agent: OnPolicyAgent) -> None:
+    """Of one environment and blocks of one step, each block after the end of an episode is like that."""
+    batch = random_batch(DISCRETE, 0, blocks=2, steps=1, envs=1)
+    batch = with_columns(batch, mask=np.zeros((2, 1, 1), np.bool_))
+    learner = dataclasses.replace(agent, normalise_observations=True).make_learner(DISCRETE, None, seed=1)
+    before = bits(learner.variables())
+    assert "loss" not in learner.update(batch, 0.0).metrics
+    assert (bits(learner.variables()), learner.num_updates) == (before, 0)
+    assert len(learner.usable(batch)) == 0, "so that one of several learners draws again"
+
+
 # --- NaN --------------------------------------------------------------------------------------------------------------
 
 

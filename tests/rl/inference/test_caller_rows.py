@@ -17,6 +17,8 @@ def test_calls_whose_rows_were_joined_are_told_apart() -> None:
     assert [call.rows for call in calls] == [slice(0, 3), slice(3, 4), slice(4, 6)]
     for call, rng in zip(calls, generators, strict=True):
         assert call.words == words_of(rng)
+        (alone,) = unpacked(joined[call.rows])
+        assert alone == call._replace(start=0, stop=call.num_envs)
 
 
 def test_a_generator_goes_on_where_its_words_were_taken() -> None:

@@ -37,6 +37,20 @@ def test_what_would_have_to_wait_is_an_error_that_says_why() -> None:
         inserter.flush()
 
 
+def test_what_had_to_wait_is_done_by_the_next_call_after_a_sample() -> None:
+    tables = ReplayTables([queue(1)])
+    sampler, inserter = Sampler(tables, "queue", 1), Inserter(tables)
+    inserter.insert(insertion(0))
+    inserter.insert(insertion(1))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="has to wait"):
+            inserter.flush()
+    assert next(sampler).columns["value"].tolist() == [[0.0]]
+    inserter.flush()
+    assert inserter.num_waiting == 0
+    assert next(sampler).columns["value"].tolist() == [[1000.0]]
+
+
 def test_a_batch_may_consist_of_several_draws() -> None:
     tables = ReplayTables([queue(2)])
     sampler, inserter = Sampler(tables, "queue", 3), Inserter(tables)

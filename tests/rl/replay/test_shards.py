@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -58,7 +59,11 @@ def test_each_run_id_has_its_shard_and_all_shards_are_used() -> None:
 
 @pytest.mark.parametrize(
     ("table", "priorities", "shares"),
-    [(uniform(), (None, None), (0.25, 0.75)), (prioritized(), (9.0, 1.0), (0.5, 0.5))],
+    [
+        (uniform(), (None, None), (0.25, 0.75)),
+        (prioritized(), (9.0, 1.0), (0.5, 0.5)),
+        (prioritized(), (0.0, 0.0), (0.25, 0.75)),
+    ],
 )
 def test_shards_are_sampled_in_proportion_to_their_weights(
     table: ReplayTable, priorities: tuple[float | None, float | None], shares: tuple[float, float]
@@ -131,6 +136,53 @@ def test_when_a_shard_is_lost_for_good_the_others_go_on_and_its_streams_begin_an
                 seen.append(next(sampler).info.run_ids[0])
         assert {run_id for run_id in seen if run_id.endswith("~1")} == {f"{run_id}~1" for run_id in lost}
         assert list(replay.lost) == [1] and "replay1" in replay.lost[1]
+
+
+def test_streams_of_other_shards_stay_where_they_are_when_one_is_lost() -> None:
+    replay = ShardedReplay(servers(4, uniform()))
+    run_ids = [f"{group}#0" for group in range(200)]
+    for gone in (2, 0):
+        before = {run_id: replay.shard_of(run_id) for run_id in run_ids}
+        replay.give_up(gone, ServiceLost("was killed"))
+        after = {run_id: replay.shard_of(run_id) for run_id in run_ids}
+        assert all(after[run_id] == before[run_id] for run_id in run_ids if before[run_id] != gone)
+        moved = Counter(after[run_id] for run_id in run_ids if before[run_id] == gone)
+        assert set(moved) == set(range(4)) - set(replay.lost) and min(moved.values()) >= 10
+
+
+def test_every_call_goes_on_with_the_others_when_it_finds_a_shard_lost_for_good() -> None:
+    program = rw.Program("shards")
+    for number in range(2):
+        program.add(Replay([uniform()]), name=f"replay{number}", essential=False)
+    with program.launch() as running:
+        running.wait_ready()
+        clients = [running.client(f"replay{number}") for number in range(2)]
+        fill(clients[0], 5, "0#0")
+        keys = np.unique(clients[0].sample("t", 50).info.keys)
+        of_lost = next(f"{group}#0" for group in range(99) if ShardedReplay(clients).shard_of(f"{group}#0") == 1)
+        ahead = Inserter(ShardedReplay(clients))
+        ahead.insert(insertion(0, run_id=of_lost, tables=["t"]))
+        ahead.flush()
+        running.kill("replay1", 0)
+        wait_until(lambda: status_of(running, "replay1").state != "running")
+        both = np.concatenate([keys * 2, keys * 2 + 1])
+        calls: list[tuple[Callable[[ShardedReplay], object], object]] = [
+            (lambda replay: replay.update_priorities("t", both, np.ones(len(both))), len(keys)),
+            (lambda replay: replay.delete("t", both[[0, -1]]), 1),
+            (lambda replay: replay.set_limiter("t", MinSize(2)), None),
+            (lambda replay: replay.info()["t"].size, len(keys) - 1),
+            (lambda replay: len(replay.tables()), 1),
+            (lambda replay: replay.end_stream(of_lost), None),
+            (lambda replay: replay.reset("t"), None),
+        ]
+        for call, expected in calls:
+            assert call(ShardedReplay(clients)) == expected
+        ahead.insert(insertion(0, run_id="another#0", tables=["t"]))  # ends the stream in the lost shard
+        ahead.flush()
+        behind = Inserter(ShardedReplay(clients))
+        behind.insert(insertion(0, run_id=of_lost, tables=["t"]))
+        behind.flush()
+        assert clients[0].info()["t"].size == 2
 
 
 def test_without_any_shard_left_the_error_says_what_became_of_them() -> None:

@@ -33,6 +33,34 @@ def test_items_name_single_cells_lists_and_slices_of_columns_that_differ_in_leng
     assert batch.info.priority.tolist() == [3, 4, 5, 6, 7]
 
 
+def test_nothing_is_lost_when_what_was_written_had_to_wait() -> None:
+    tables = ReplayTables([queue(1)])
+    writer, seen, num_waits = TrajectoryWriter(tables, keep=1, num_items=1, ahead=1), list[float](), 0
+    for step in range(6):
+        cells = writer.append({"x": float(step)})
+        while True:
+            try:
+                writer.create_item("queue", cells)
+                break
+            except RuntimeError:
+                num_waits += 1
+                seen += tables.sample("queue", 1).columns["x"].tolist()
+    while len(seen) < 6:
+        seen += tables.sample("queue", 1).columns["x"].tolist()
+        writer.flush()
+    assert seen == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0] and num_waits == 4
+
+
+def test_items_with_a_priority_and_items_without_one_take_turns() -> None:
+    tables = ReplayTables([queue(100)])
+    with TrajectoryWriter(tables, keep=1, num_items=4) as writer:
+        for step, priority in enumerate([None, 2.0, 3.0, None, 1.0, None]):
+            writer.create_item("queue", writer.append({"x": float(step)}), priority)
+    batch = tables.sample("queue", 6)
+    assert batch.columns["x"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert batch.info.priority.tolist() == [1.0, 2.0, 3.0, 3.0, 1.0, 3.0]
+
+
 def test_a_stack_of_frames_takes_the_memory_of_single_frames() -> None:
     tables = ReplayTables([fifo()])
     with TrajectoryWriter(tables, keep=8) as writer:

@@ -16,13 +16,12 @@ from typing import Any
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures.bands import rows_of_grids
 from ropewalk.page.style import Option, Style
+from ropewalk.quantities import wants_log_axis
 
 _SPACE, _GAP, _MOST_ROWS = 440, 34, 4
 """Pixels of all rows with the gaps between them, and of a gap."""
 _MOST_INTERVALS = 1200
 """Intervals that are drawn; of more, one of a fixed number of each member is, and the way of the best state whole."""
-_LOG_FROM = 20.0
-"""Positive values whose range exceeds this factor get a logarithmic axis."""
 Span = Mapping[str, Any]
 """An interval of the panel."""
 
@@ -140,7 +139,7 @@ def _values(row: int, name: str, spans: Sequence[Span], style: Style) -> Option:
     if any(isinstance(value, str) for value in values):
         kinds = sorted({str(value) for value in values})
         return {**axis, "type": "category", "data": kinds}
-    if name != "score" and values and min(values) > 0 and max(values) > _LOG_FROM * min(values):
+    if name != "score" and wants_log_axis(values):
         return {**axis, "type": "log"}
     return axis
 

@@ -11,9 +11,7 @@ from typing import Any
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures.far_out import without_far_out
 from ropewalk.page.style import Option, Style, state_color
-
-_LOG_FROM = 20.0
-"""Steps whose range exceeds this factor get a logarithmic axis."""
+from ropewalk.quantities import wants_log_axis
 
 
 def trials(data: Mapping[str, Any], style: Style) -> Option:
@@ -25,8 +23,7 @@ def trials(data: Mapping[str, Any], style: Style) -> Option:
     sign = 1 if data["mode"] == "max" else -1
     scored = [row for row in rows if row["best"] is not None]
     best = max(scored, key=lambda row: sign * row["best"])["number"] if scored else None
-    steps = [step for row in shown for step, _ in row["curve"]]
-    is_log = min(steps) > 0 and max(steps) > _LOG_FROM * min(steps)
+    is_log = wants_log_axis(step for row in shown for step, _ in row["curve"])
     series = [_curve(row, best, style) for row in shown]
     series[0]["markLine"] = _rungs(data["rungs"], style)
     points = [(step, value, f"trial {row['number']}") for row in shown for step, value in row["curve"]]

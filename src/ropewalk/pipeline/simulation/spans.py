@@ -61,6 +61,12 @@ class Summing(NamedTuple):
     workers: tuple[PlanWorker, ...]
     level: int
     size_bytes: int
-    """Bytes of the reduced tensors; 2 (n - 1) times as many pass over the links, with n workers."""
+    """Bytes of the reduced tensors."""
     start_s: float
     end_s: float
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that all workers together send: replicas send slices, others all that they have to each other."""
+        num = len(self.workers)
+        return (2 if self.group is ReduceGroup.REPLICAS else num) * (num - 1) * self.size_bytes

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
+from ropewalk.pipeline.cost import reduce_s
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.simulation.stage_load import StageLoad
@@ -214,7 +215,7 @@ class StreamProgram:
         return number
 
     def _weigh(self, reduction: Reduction) -> None:
-        """A ring: each of n sends 2 (n - 1) / n of the bytes, in 2 (n - 1) rounds. A norm goes up and down a tree."""
+        """Replicas sum in slices, as the cost model says; copies of tied parameters, and norms, go whole to all."""
         devices = tuple(self.devices[member] for member in reduction.members)
         num = len(devices)
         if num < 2:
@@ -223,8 +224,10 @@ class StreamProgram:
             reduction.size_bytes = self._summed_bytes(reduction)
         reduction.level = level_index(self.topology, min(devices), max(devices))
         level = self.topology.levels[reduction.level]
-        turns = 2 * (num - 1).bit_length() if reduction.group is ReduceGroup.NORM else 2 * (num - 1)
-        reduction.seconds = 2 * (num - 1) / num * reduction.size_bytes / level.bandwidth + turns * level.latency_s
+        if reduction.group is ReduceGroup.REPLICAS:
+            reduction.seconds = reduce_s(float(reduction.size_bytes), num, level)
+        else:
+            reduction.seconds = (num - 1) * reduction.size_bytes / level.bandwidth + level.latency_s
 
     def _summed_bytes(self, reduction: Reduction) -> int:
         """Replicas reduce the parameters that are not tied to other stages; all holders of a tied one reduce it."""

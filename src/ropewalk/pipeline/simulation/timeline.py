@@ -199,7 +199,7 @@ class Timeline:
                 total[transfer.level] += transfer.size_bytes
         for summing in self.sums:
             if summing.level >= 0:
-                total[summing.level] += 2 * (len(summing.workers) - 1) * summing.size_bytes
+                total[summing.level] += summing.sent_bytes
         return tuple(total)
 
     @cached_property

@@ -40,6 +40,10 @@ class LossOfPiece:
 class Loss:
     """A function of outputs and labels, with the kind of its value.
 
+    Example:
+        >>> Loss(lambda outputs, labels: (outputs - labels).abs().sum(), "sum").declared
+        'sum'
+
     Args:
         function: called with outputs and labels; returns a tensor with one element, or for "weighted" such a total and
             its weight (a number or a tensor with one element).
@@ -60,11 +64,16 @@ class Loss:
             raise TypeError(f"loss_fn must be a function of outputs and labels, but it is {function!r}")
         if self.declared == "mean" and isinstance(function, nn.Module) and getattr(function, "reduction", "") == "sum":
             raise ValueError(
-                f"{type(function).__name__} has reduction='sum', and the loss is declared as the mean; say loss='sum', "
-                f"or leave out the reduction"
+                f"{type(function).__name__} has reduction='sum', and the loss is declared as the mean; give "
+                f"Loss(loss_fn, 'sum'), or leave out the reduction"
             )
         if isinstance(function, type):
             raise TypeError(f"loss_fn is the class {function.__name__}; give an object of it: {function.__name__}()")
+
+    @classmethod
+    def of(cls, given: Callable[[Any, Any], Any] | Loss) -> Loss:
+        """Return a loss as it is, and a function as one that returns the mean."""
+        return given if isinstance(given, Loss) else cls(given)
 
     def __call__(self, outputs: Any, labels: Any, num_samples: int) -> LossOfPiece:
         """Return the loss of one micro-batch.

@@ -51,10 +51,16 @@ libraries."""
 class OptimizerMaker:
     """How the optimizers of stages are made.
 
+    Example:
+        >>> halving = lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 30, gamma=0.5)
+        >>> OptimizerMaker(torch.optim.Adam, lr_schedule=halving).lr_scale is None
+        True
+
     Args:
         make_optimizer: makes an optimizer from a list of a stage's parameters, or from pairs of name and parameter if
             its first parameter is called `named_parameters`.
-        lr_schedule: makes an optimizer's schedule of the learning rate; None for a constant rate.
+        lr_schedule: makes an optimizer's schedule of the learning rate, which advances with each update of the stage;
+            None for a constant rate.
         lr_scale: "pipedream" multiplies the learning rate of a stage with r replicas by r / r_0, where r_0 are the
             replicas of the first stage.
 
@@ -74,6 +80,11 @@ class OptimizerMaker:
             raise ValueError(f"lr_scale is 'pipedream' or None, not {self.lr_scale!r}")
         if self.lr_schedule is not None:
             _check_function("lr_schedule", self.lr_schedule, _A_SCHEDULE)
+
+    @classmethod
+    def of(cls, given: StageOptimizer | OptimizerMaker) -> OptimizerMaker:
+        """Return a maker as it is, and a function as one whose optimizers keep their learning rate."""
+        return given if isinstance(given, OptimizerMaker) else cls(given)
 
     def optimizer(self, parameters: Mapping[str, nn.Parameter], replicas: int, of_first: int) -> torch.optim.Optimizer:
         """Return the optimizer of a stage with `replicas` replicas, when the first stage has `of_first`.

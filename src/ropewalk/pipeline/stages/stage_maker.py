@@ -48,46 +48,18 @@ class StageMaker:
         Raises:
             PlanInvalid: the source's tensors do not match the model's.
         """
-        plan, graph = self.wiring.plan, self.graph
-        source = self.tensors or own_tensors(graph)
-        like = {**graph.buffers, **graph.parameters}
-        tensors = taken_like(source, [*program.parameters, *program.buffers], like)
-        if self.device is not None:
-            tensors = {name: tensor.to(self.device) for name, tensor in tensors.items()}
+        graph, stage = self.graph, self.wiring.plan.stages[id]
+        tensors = self._tensors(program)
         # The source gives its tensors away: a second copy would make a peak of twice the stage's size.
         parameters = {
             name: nn.Parameter(tensors[name], graph.parameters[name].requires_grad) for name in program.parameters
         }
-        trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
-        stage = plan.stages[id]
-        extra = self.schedule.extra_versions(plan.workers_after(id), stage.replicas, len(plan.stages))
-        versions = WeightVersions(
-            parameters,
-            lambda given: self.optimizers.optimizer(
-                dict(zip(trained, given, strict=True)), stage.replicas, plan.stages[0].replicas
-            ),
-            slots=extra + 1,
-            lag=self.schedule.lag(plan, id),
-            owns=True,
-        )
+        versions = self._versions(id, parameters)
         rates = None
         if self.optimizers.lr_schedule is not None and versions.optimizer is not None:
             rates = self.optimizers.lr_schedule(versions.optimizer)
-        setup = StageSetup(
-            id,
-            replica,
-            stage.recompute,
-            self.schedule.splits_backward,
-            plan.outputs_of(id),
-            plan.inputs_of(id),
-            self.wiring.state_comes_on.get(id),
-            self.wiring.state_goes_on.get(id),
-            self.seed,
-            self.options,
-            {name: position for position, name in enumerate(graph.parameters)},
-        )
         running = RunningStage(
-            setup,
+            self._setup(id, replica),
             program,
             versions,
             {name: tensors[name] for name in program.buffers},
@@ -100,3 +72,43 @@ class StageMaker:
         if rates is not None:
             self.rates[running] = rates
         return running
+
+    def _tensors(self, program: StageProgram) -> dict[str, Tensor]:
+        """Take the initial parameters and buffers of a stage from the source, to the device."""
+        graph = self.graph
+        source = self.tensors or own_tensors(graph)
+        tensors = taken_like(source, [*program.parameters, *program.buffers], {**graph.buffers, **graph.parameters})
+        if self.device is None:
+            return tensors
+        return {name: tensor.to(self.device) for name, tensor in tensors.items()}
+
+    def _versions(self, id: int, parameters: dict[str, nn.Parameter]) -> WeightVersions:
+        """Return the weights of a stage, in as many versions as the schedule needs, with their optimizer."""
+        plan, stage = self.wiring.plan, self.wiring.plan.stages[id]
+        trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
+        extra = self.schedule.extra_versions(plan.workers_after(id), stage.replicas, len(plan.stages))
+        return WeightVersions(
+            parameters,
+            lambda given: self.optimizers.optimizer(
+                dict(zip(trained, given, strict=True)), stage.replicas, plan.stages[0].replicas
+            ),
+            slots=extra + 1,
+            lag=self.schedule.lag(plan, id),
+            owns=True,
+        )
+
+    def _setup(self, id: int, replica: int) -> StageSetup:
+        plan = self.wiring.plan
+        return StageSetup(
+            id,
+            replica,
+            plan.stages[id].recompute,
+            self.schedule.splits_backward,
+            plan.outputs_of(id),
+            plan.inputs_of(id),
+            self.wiring.state_comes_on.get(id),
+            self.wiring.state_goes_on.get(id),
+            self.seed,
+            self.options,
+            {name: position for position, name in enumerate(self.graph.parameters)},
+        )

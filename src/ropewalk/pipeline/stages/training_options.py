@@ -18,12 +18,17 @@ NanPolicy = Literal["pass", "raise", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """The options that apply to all stages alike.
+    """How updates are computed, for all stages alike.
+
+    Example:
+        >>> TrainingOptions(clip_norm=1.0, accumulate=4).nan
+        'pass'
 
     Args:
         clip_norm: gradients are scaled so that the norm of all of them together is at most this, as
             `torch.nn.utils.clip_grad_norm_` does; None for no clipping.
-        nan: what happens to an update if any gradient is NaN or infinite: "pass", "raise" or "skip".
+        nan: what happens to an update if any gradient is NaN or infinite: "pass" (a trainer warns at the first loss
+            that is not finite), "raise" or "skip".
         accumulate: number of steps in an update, which averages over all their samples, as if their mini-batches were
             one; a drain ends it early. Memory is that of one step.
         autocast: torch.bfloat16 lets forwards and the loss compute in it where that is safe, as `torch.autocast` does;

@@ -198,8 +198,9 @@ class Outside(Algorithm[Numbered]):
 
     @property
     def finished(self) -> bool:
-        """Whether the optimiser's stopping criterion is met."""
-        return self._dialect.finished
+        """Whether the optimiser's stopping criterion is met, and all that it asked for was told or dropped."""
+        # A budget counts what was asked for; the last candidates are to be evaluated too.
+        return self._dialect.finished and (self._dialect.whole or not self._asked)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a pickle of the optimiser and of the candidates under way, which are its own objects."""

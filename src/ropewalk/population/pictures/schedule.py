@@ -18,10 +18,10 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from ropewalk.population.algorithms.pbt_history import History, PBTSchedule, TrainedInterval
+from ropewalk.quantities import wants_log_axis
 
 _ALL: dict[str, Any] = {"color": "0.6", "linewidth": 0.8, "alpha": 0.6}
 _BEST: dict[str, Any] = {"color": "tab:red", "linewidth": 2.0}
-_LOG_FROM = 20.0  # positive values whose range exceeds this factor get a logarithmic axis
 
 
 def draw_schedule(
@@ -89,7 +89,7 @@ def _draw_values(axes: Any, name: str, every: list[TrainedInterval], best: list[
     if any(isinstance(value, bool | str) or value is None for value in values):  # not numbers: one line per value
         height = {value: at for at, value in enumerate(sorted(set(values), key=str))}
         axes.set_yticks(range(len(height)), [str(value) for value in sorted(set(values), key=str)])
-    elif min(values) > 0 and max(values) > _LOG_FROM * min(values):
+    elif wants_log_axis(values):
         axes.set_yscale("log")
     _draw_lines(axes, [_level(each, height[each.hyperparameters[name]]) for each in every], _ALL)
     joined = [point for each in best for point in _level(each, height[each.hyperparameters[name]])]

@@ -222,19 +222,22 @@ class InferenceServer:
             generators[0] if len(calls) == 1 else JoinedGenerator(list(zip(generators, sizes, strict=True)))
         )  # which draws whatever a policy asks for
         policy = self._policy.joined([(self._group_part(call.group), call.num_envs) for call in calls])
-        facts = np.empty((len(first), 8), np.int64)
-        facts[:, 0] = self._version
+        forgot: Sequence[bool] = [False] * len(calls)
         if self._memory.is_needed:
             known = [self._memory.before(call.group, call.run, call.step, call.num_envs) for call in calls]
             before = {name: np.concatenate([state[name] for state, _ in known]) for name in known[0][0]}
             choice = policy.act(observation, first, before, rng, greedy=greedy)
             self._keep(calls, [state for state, _ in known], choice)
-            facts[:, 1] = np.array([not is_known for _, is_known in known]).repeat(sizes) & ~first
+            forgot = [not is_known for _, is_known in known]
         else:
             choice = policy.act(observation, first, {}, rng, greedy=greedy)
-            facts[:, 1] = 0
-        words = np.array([words_of(generator) for generator in generators], np.uint64)
-        facts[:, 2:] = words.view(np.int64).repeat(sizes, axis=0)
+        of_calls = [
+            (self._version, has_forgotten, *words_of(generator))
+            for has_forgotten, generator in zip(forgot, generators, strict=True)
+        ]
+        facts = np.array(of_calls, np.uint64).view(np.int64).repeat(sizes, axis=0)
+        if any(forgot):
+            facts[first, 1] = 0  # a new episode begins there anyway
         return InferenceAnswer(choice.action, dict(choice.extras), facts)
 
     def _keep(self, calls: Sequence[CallerRows], before: Sequence[StateArrays], choice: ActionChoice) -> None:

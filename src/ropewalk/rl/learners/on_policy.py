@@ -113,9 +113,8 @@ class OnPolicyLearner(Learner):
 
     def update(self, batch: Batch, progress: float) -> Update:
         """See `Learner`."""
-        lags = version_lags(self.version, batch.info.version)
         metrics = lag_metrics(self.version, batch.info.version)
-        batch = self._fresh(batch, lags)
+        batch = self.usable(batch)
         metrics["num_dropped"] = float(self.num_dropped)
         if len(batch) == 0:
             return Update(metrics)
@@ -130,8 +129,10 @@ class OnPolicyLearner(Learner):
         return Update(metrics)
 
     def usable(self, batch: Batch) -> Batch:
-        """Return the batch without the blocks that are too old; see `Learner`."""
-        return self._fresh(batch, version_lags(self.version, batch.info.version))
+        """Return the batch without the blocks that are too old; no block if none of them has a step that counts."""
+        fresh = self._fresh(batch, version_lags(self.version, batch.info.version))
+        # A block of one step in one environment may have only begun an episode, and there is no mean of no step.
+        return fresh if fresh.columns["mask"].any() else fresh.take(slice(0))
 
     def gradient_steps(self) -> Sequence[GradientStep]:
         """See `Learner`."""

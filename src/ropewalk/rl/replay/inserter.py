@@ -15,7 +15,7 @@ from typing import Any
 
 from ropewalk.errors import CallError, DeadlineExceeded, ServiceLost, StreamLost
 from ropewalk.rl.replay.checking import check_signature
-from ropewalk.rl.replay.here import callable_replay
+from ropewalk.rl.replay.here import TablesHere, callable_replay
 from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.sent_rows import SentStream
 from ropewalk.rl.replay.shards import ShardedReplay
@@ -61,17 +61,21 @@ class Inserter:
     def tables(self) -> tuple[ReplayTable, ...]:
         """Return the settings of replay's tables, for which it is asked once."""
         if not self._tables:
-            self._tables = self._target.tables()
+            self._tables = self._replay.tables()
         return self._tables
 
     def insert(self, insertion: Insertion) -> None:
         """Insert, waiting while `ahead` insertions are without an answer.
+
+        Errors of earlier insertions are raised here: then this one was not taken, and the earlier ones are sent again
+        by the next call.
 
         Raises:
             ValueError: the insertion does not fit the signature of a table; it was not sent. Or replay refused an
                 earlier one.
             LimiterDeadlock: neither inserting nor sampling can go on.
             ProgramStopped: the program is being stopped.
+            RuntimeError: replay is in this process, and nothing can be inserted before something is sampled.
         """
         if self._stream is None or self._stream.run_id != insertion.run_id:
             self._begin(insertion.run_id)
@@ -96,9 +100,7 @@ class Inserter:
 
         Replay is told so, and can tell samplers when no stream is left.
         """
-        for future, _ in self._calls:
-            future.cancel()
-        self._calls.clear()
+        self._drop_calls()
         stream, self._stream = self._stream, None
         if stream is not None:
             with contextlib.suppress(CallError):  # replay is gone, and its streams with it
@@ -107,7 +109,10 @@ class Inserter:
     def _begin(self, run_id: str) -> None:
         if self._stream:
             self.flush()
-            self._target.end_stream(self._stream.name)
+            try:
+                self._target.end_stream(self._stream.name)
+            except ServiceLost as error:
+                self._give_up_shard(error)
         self._stream = SentStream(run_id)
         self._choose_target()
 
@@ -130,20 +135,24 @@ class Inserter:
 
     def _settle(self, at_most: int, due: float | None) -> None:
         """Take the answers that have come, and wait until at most this number of insertions is without one."""
-        while self._stream and self._calls:
+        if isinstance(self._target, TablesHere) and any(future.exception() for future, _ in self._calls):
+            self._drop_calls()  # whether they have to wait is decided now
+        while self._stream and self._stream.waiting:
+            if not self._calls:  # replay did not do them when they were sent
+                self._send([self._stream.as_sent(insertion) for insertion in self._stream.waiting])
             future, num = self._calls[0]
             if not future.done() and self.num_waiting <= at_most:
                 return
             try:
                 future.result(None if due is None else max(0.0, due - time.monotonic()))
             except StreamLost as error:
-                self._target.end_stream(self._stream.name)
+                try:
+                    self._target.end_stream(self._stream.name)
+                except ServiceLost as lost:
+                    self._give_up_shard(lost)
                 self._begin_anew(error)
             except ServiceLost as error:
-                if not isinstance(self._replay, ShardedReplay):
-                    raise
-                self._replay.give_up(self._shard, error)
-                self._choose_target()
+                self._give_up_shard(error)
                 self._begin_anew(error)
             except (TimeoutError, CancelledError) as error:
                 if future.done():
@@ -152,17 +161,30 @@ class Inserter:
                     f"{self.num_waiting} insertions of stream {self._stream.name} are not done yet and stay under way",
                     call="insert",
                 ) from error
+            except Exception:
+                self._drop_calls()  # they are sent again by the next call here
+                raise
             else:
                 self._calls.popleft()
                 self._stream.acknowledge(num)
+
+    def _drop_calls(self) -> None:
+        for future, _ in self._calls:
+            future.cancel()
+        self._calls.clear()
+
+    def _give_up_shard(self, error: ServiceLost) -> None:
+        """Go on with another shard. Raises `error` where replay has no shards."""
+        if not isinstance(self._replay, ShardedReplay):
+            raise error
+        self._replay.give_up(self._shard, error)
+        self._choose_target()
 
     def _begin_anew(self, error: StreamLost | ServiceLost) -> None:
         """Send everything without an answer in a new stream; the calls under way fail or are given up first."""
         assert self._stream
         before = self._stream.name
-        for future, _ in self._calls:
-            future.cancel()
-        self._calls.clear()
+        self._drop_calls()
         insertions = self._stream.begin_anew()
         logger.warning("%s; stream %s follows %s", error, self._stream.name, before)
         self._send(insertions)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,11 @@ from ropewalk.rl.replay.limiters.limiter import Limiter
 from ropewalk.rl.replay.sample_calls import Answer, Drawn, SampleCalls
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.replay.table_info import TableInfo
+
+Result = TypeVar("Result")
+
+_LEAST = 1e-300
+"""Weight of an item of a shard in which all priorities are 0; far below that of any priority above 0."""
 
 _PATIENCE_S = 0.5
 """Seconds for which a shard that was drawn may take to answer before another one, which has, is taken in its place."""
@@ -51,11 +56,14 @@ class ShardedReplay:
         """Shards that are gone and will not come back, with what became of them."""
 
     def shard_of(self, run_id: str) -> int:
-        """Number of the shard of a run id; of those that are not lost for good."""
-        left = [number for number in range(len(self.shards)) if number not in self.lost]
-        if not left:
-            raise ServiceLost(f"all {len(self.shards)} shards of replay are lost: {'; '.join(self.lost.values())}")
-        return left[zlib.crc32(run_id.encode()) % len(left)]
+        """Number of the shard of a run id. When it is lost for good, others take its run ids, and keep their own."""
+        left, rest = list(range(len(self.shards))), zlib.crc32(run_id.encode())
+        while left:
+            rest, place = divmod(rest, len(left))
+            shard = left.pop(place)
+            if shard not in self.lost:
+                return shard
+        raise ServiceLost(f"all {len(self.shards)} shards of replay are lost: {'; '.join(self.lost.values())}")
 
     def give_up(self, shard: int, why: Exception) -> None:
         """Note that a shard is gone for good."""
@@ -66,12 +74,21 @@ class ShardedReplay:
         return self.shards[self.shard_of(insertion.run_id)].insert(insertion)
 
     def end_stream(self, run_id: str) -> None:
-        """Drop the rows that only a stream's later insertions could name."""
-        self.shards[self.shard_of(run_id)].end_stream(run_id)
+        """Drop the rows that only a stream's later insertions could name; a shard that is lost has none."""
+        shard = self.shard_of(run_id)
+        try:
+            self.shards[shard].end_stream(run_id)
+        except ServiceLost as error:
+            self.give_up(shard, error)
 
     def tables(self) -> tuple[ReplayTable, ...]:
         """Return the settings of the tables, which are equal in all shards."""
-        return self._left()[0][1].tables()
+        while True:
+            shard = self.shard_of("")
+            try:
+                return self.shards[shard].tables()
+            except ServiceLost as error:
+                self.give_up(shard, error)
 
     def sample_calls(self, table: str, batch_size: int, num_calls: int) -> SampleCalls:
         """Return calls for samples of all shards, for a `Sampler`; `num_calls` of each shard."""
@@ -79,43 +96,56 @@ class ShardedReplay:
 
     def update_priorities(self, table: str, keys: NDArray[np.int64], priorities: NDArray[np.float64]) -> int:
         """Change priorities; see `ReplayServer.update_priorities`."""
-        num = len(self.shards)
-        futures: list[Future[int]] = []
-        for shard, client in self._left():
-            of_shard = keys % num == shard
-            if of_shard.any():
-                futures.append(client.update_priorities.future(table, keys[of_shard] // num, priorities[of_shard]))
-        return sum(future.result() for future in futures)
+        return sum(self._of_keys(lambda client: client.update_priorities, table, keys, priorities))
 
     def delete(self, table: str, keys: NDArray[np.int64]) -> int:
         """Delete items; see `ReplayServer.delete`."""
-        num = len(self.shards)
-        return sum(
-            client.delete(table, keys[keys % num == shard] // num)
-            for shard, client in self._left()
-            if (keys % num == shard).any()
-        )
+        return sum(self._of_keys(lambda client: client.delete, table, keys))
 
     def reset(self, table: str) -> None:
         """Delete all items of a table in all shards."""
-        for _, client in self._left():
-            client.reset(table)
+        self._of_all(lambda client, _: client.reset.future(table))
 
     def set_limiter(self, table: str, limiter: Limiter) -> None:
         """Give the table another limiter in each shard."""
-        for _, client in self._left():
-            client.set_limiter(table, limiter)
+        self._of_all(lambda client, _: client.set_limiter.future(table, limiter))
 
     def info(self) -> dict[str, TableInfo]:
         """Return facts about each table, summed over the shards."""
-        infos = [client.info() for _, client in self._left()]
+        infos = self._of_all(lambda client, _: client.info.future())
         return {name: _summed([info[name] for info in infos]) for name in infos[0]}
 
-    def _left(self) -> list[tuple[int, Any]]:
-        left = [each for each in enumerate(self.shards) if each[0] not in self.lost]
-        if not left:
-            self.shard_of("")  # raises
-        return left
+    def _of_keys(
+        self, call: Callable[[Any], Any], table: str, keys: NDArray[np.int64], *more: NDArray[np.float64]
+    ) -> list[int]:
+        """Call the shards of the keys, each with its own keys and what belongs to them."""
+        num = len(self.shards)
+
+        def begin(client: Any, shard: int) -> Future[int] | None:
+            own = keys % num == shard
+            return call(client).future(table, keys[own] // num, *(each[own] for each in more)) if own.any() else None
+
+        return self._of_all(begin)
+
+    def _of_all(self, begin: Callable[[Any, int], Future[Result] | None]) -> list[Result]:
+        """Call all shards that are left side by side; one that turns out to be lost has no result.
+
+        Raises:
+            ServiceLost: none is left.
+        """
+        futures: list[tuple[int, Future[Result]]] = []
+        for shard, client in enumerate(self.shards):
+            future = None if shard in self.lost else begin(client, shard)
+            if future:
+                futures.append((shard, future))
+        results: list[Result] = []
+        for shard, future in futures:
+            try:
+                results.append(future.result())
+            except ServiceLost as error:
+                self.give_up(shard, error)
+        self.shard_of("")  # raises if none is left
+        return results
 
 
 class ShardSampleCalls(SampleCalls):
@@ -163,7 +193,7 @@ class ShardSampleCalls(SampleCalls):
     def _begin_calls(self) -> None:
         self._check_open()
         self._replay.shard_of("")  # raises if none is left
-        for shard in self._replay.lost:  # an inserter may have found out as well
+        for shard in tuple(self._replay.lost):  # an inserter may have found out as well
             self._weights[shard] = self._sizes[shard] = 0
         if self._exponent is None:
             settings = {table.name: table for table in self._replay.tables()}[self._table]
@@ -194,7 +224,7 @@ class ShardSampleCalls(SampleCalls):
         info = batch.info
         # Of priority ** exponent / total.
         total = info.priority[0] ** self._exponent / info.probability[0] if self._exponent else info.table_size
-        self._weights[shard], self._sizes[shard] = total, info.table_size
+        self._weights[shard], self._sizes[shard] = total or _LEAST * info.table_size, info.table_size
         share = self._weights[shard] / self._weights.sum()
         keys = info.keys * len(self._weights) + shard
         return Batch(

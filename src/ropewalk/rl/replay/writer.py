@@ -64,6 +64,10 @@ class _Item:
         """The stored column and the number of rows by column; items of one message have equal ones."""
         return {name: (of, -1 if isinstance(rows, int) else len(rows)) for name, (of, rows) in self.columns.items()}
 
+    def goes_with(self, other: _Item) -> bool:
+        """Whether both can be in one message, where all items of a table have priorities or none has."""
+        return self.form == other.form and (self.priority is None) == (other.priority is None)
+
 
 class TrajectoryWriter:
     """Writes to replay; for one thread.
@@ -151,14 +155,20 @@ class TrajectoryWriter:
         Raises:
             ValueError: a cell is too old, of another episode, or not there; or the columns do not fit the signature of
                 the table.
+            RuntimeError, LimiterDeadlock: earlier items could not be inserted, and are sent again by the next call;
+                this one was not taken.
         """
         item = _Item(table, {name: self._resolved(name, cells) for name, cells in columns.items()}, priority)
         self._check_signature(item)
-        if any(each.table == table and each.form != item.form for each in self._items):
-            self._send()  # items of one message have rows of equal numbers
+        if any(each.table == table and not each.goes_with(item) for each in self._items):
+            self._send()
         self._items.append(item)
         if len(self._items) >= self._num_items:
-            self._send()
+            try:
+                self._send()
+            except Exception:
+                self._items.pop()
+                raise
 
     def end_episode(self) -> None:
         """Begin another episode; items made so far are sent, and later ones cannot refer to this episode's cells."""
@@ -266,13 +276,12 @@ class TrajectoryWriter:
         rows = {name: np.stack(values) for name, values in self._rows.items() if values}
         tables = dict.fromkeys(item.table for item in self._items)
         items = {table: _joined([item for item in self._items if item.table == table]) for table in tables}
-        self._items = []
         keep = {name: max(0, num - self._keep) for name, num in self._num_rows.items()}
         insertion = Insertion(
             self.run_id, self._sequence, rows, items, keep, version=self.version, steps=self._num_steps
         )
-        self._inserter.insert(insertion)
-        self._rows = {}
+        self._inserter.insert(insertion)  # if it raises, rows and items are sent by the next call
+        self._rows, self._items = {}, []
         self._num_steps = 0
         self._sequence += 1
 
@@ -282,12 +291,8 @@ def _joined(items: Sequence[_Item]) -> NewItems:
     columns: dict[str, RowsOf] = {}
     for name, (column, _) in items[0].columns.items():
         columns[name] = RowsOf(column, np.array([item.columns[name][1] for item in items], np.int64))
-    if all(item.priority is None for item in items):
+    if items[0].priority is None:
         return NewItems(columns)
-    if any(item.priority is None for item in items):
-        raise ValueError(
-            "some items have priorities and others have none; give all items of a table one, or none of them"
-        )
     return NewItems(columns, np.array([item.priority for item in items], np.float64))
 
 

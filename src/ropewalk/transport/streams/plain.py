@@ -3,6 +3,9 @@
 The kernel names the peer (`SO_PEERCRED`), so nothing here is encrypted. File
 descriptors travel as ancillary data; they must be read with `recvmsg`, or the
 kernel drops them, so every read is a `recvmsg`.
+
+A call and the note of its result are one step where an interrupt must not lose the result: Python looks for signals
+between a call of C and the assignment of what it returned, but not inside of `list.extend(map(call, ...))`.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import socket
 from collections.abc import Sequence
 
 from ropewalk.errors import LinkClosed
-from ropewalk.transport.streams.stream import TURN_BYTES, Stream
+from ropewalk.transport.streams.stream import TURN_BYTES, Reception, Stream
 
 MAX_BUFFERS = 1024
 """`sendmsg` refuses more buffers than this (IOV_MAX on Linux)."""
@@ -23,6 +26,7 @@ _FD_SPACE = socket.CMSG_SPACE(253 * array.array("i").itemsize)
 _SEND_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _WAIT = int(socket.MSG_CMSG_CLOEXEC)
 _DO_NOT_WAIT = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+_ONE_SEND_FLAGS, _ONE_WAIT, _ONE_FD_SPACE = (_SEND_FLAGS,), (_WAIT,), (_FD_SPACE,)
 _GONE = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
 
 
@@ -68,6 +72,15 @@ class PlainStream(Stream):
         except OSError as error:
             raise LinkClosed(f"the peer is gone: {error}") from error
 
+    def send_noted(self, data: bytes, noted: list[int]) -> int:
+        try:
+            noted.extend(map(self._sock.send, (data,), _ONE_SEND_FLAGS))
+            return noted[0]
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise LinkClosed(f"the peer is gone: {error}") from error
+
     def flush(self) -> bool:
         return True
 
@@ -81,14 +94,28 @@ class PlainStream(Stream):
             return 0
         except OSError as error:
             raise LinkClosed(f"the link was closed here: {error}") from error
-        if not ancillary:
-            return count
+        if ancillary:
+            self._keep(ancillary)
+        return count
+
+    def receive_noted(self, buffer: memoryview, noted: list[Reception]) -> int:
+        try:
+            noted.extend(map(self._sock.recvmsg_into, ((buffer,),), _ONE_FD_SPACE, _ONE_WAIT))
+            return noted[0][0]
+        except _GONE:
+            return 0
+        except OSError as error:
+            raise LinkClosed(f"the link was closed here: {error}") from error
+
+    def keep_fds(self, reception: Reception) -> None:
+        self._keep(reception[1])
+
+    def _keep(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds = array.array("i")
                 fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
                 self.arrived_fds = [*self.arrived_fds, *fds]
-        return count
 
     def take_fds(self) -> list[int]:
         fds, self.arrived_fds = list(self.arrived_fds), ()

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from typing import Any
 
 TURN_BYTES = 1 << 20
 """Bytes that are read from or written to one peer before the others get their turn. A frame may have any size, and
 where the peer is as fast as we are (TLS: 0.65 GB/s on both sides), it would occupy the loop until it is complete."""
+
+Reception = tuple[int, list[tuple[int, int, bytes]], int, Any]
+"""What `socket.recvmsg_into` returns: the number of bytes, the ancillary data, flags, and an address."""
 
 
 class Stream(abc.ABC):
@@ -46,6 +50,13 @@ class Stream(abc.ABC):
         """Send as `send` does, one buffer without descriptors."""
         return self.send((memoryview(data),))
 
+    def send_noted(self, data: bytes, noted: list[int]) -> int:
+        """Send as `send_bytes` does, and append the number of bytes to `noted` in the same step of the interpreter.
+
+        An interrupt in the middle of this leaves `noted` true; where it is empty, nothing was sent.
+        """
+        raise NotImplementedError("only streams that carry descriptors note what they send")
+
     @abc.abstractmethod
     def flush(self) -> bool:
         """Send accepted bytes that still wait in the stream; True when none are left. Never blocks."""
@@ -61,6 +72,18 @@ class Stream(abc.ABC):
             BlockingIOError: nothing has arrived and `wait` is false.
             LinkClosed: the connection broke, or the stream was closed here.
         """
+
+    def receive_noted(self, buffer: memoryview, noted: list[Reception]) -> int:
+        """Wait for bytes as `receive_into` does, and append what came to `noted` in the same step of the interpreter.
+
+        An interrupt in the middle of this leaves `noted` true; where it is empty, nothing was taken. Descriptors stay
+        there until `keep_fds`.
+        """
+        raise NotImplementedError("only streams that carry descriptors note what they receive")
+
+    def keep_fds(self, reception: Reception) -> None:
+        """Add the descriptors that `receive_noted` noted to `arrived_fds`."""
+        raise NotImplementedError("only streams that carry descriptors note what they receive")
 
     def take_fds(self) -> list[int]:
         """Return `arrived_fds`, which the caller owns from now on."""

@@ -83,13 +83,6 @@ def candidates(costs: OperatorCosts, graph: BitGraph, sets: Sequence[int]) -> Ca
                 several += amount * (count[None, :] > count[:, None])
         return between(single) + several[before, after]
 
-    splits_tie = np.zeros((len(sets), len(sets)), dtype=np.bool_)
-    for numbers, _ in costs.weight_bytes:
-        if len(numbers) > 1:
-            count = inside[:, list(numbers)].sum(axis=1)
-            more = count[None, :] - count[:, None]
-            splits_tie |= (more > 0) & (more < len(numbers))
-
     readers = [list(members(ends)) for ends in graph.targets]
     counts = np.stack([inside[:, ends].sum(axis=1) for ends in readers], axis=1)
     crosses = inside * (counts < np.array([len(ends) for ends in readers]))  # whether a value is read outside a set
@@ -116,8 +109,19 @@ def candidates(costs: OperatorCosts, graph: BitGraph, sets: Sequence[int]) -> Ca
         held_bytes=between(costs.held_bytes),
         earlier_s=(inside * np.array(costs.backward_s)).sum(axis=1)[before],
         computes=between(1.0 - is_input) > 0,
-        splits_tie=splits_tie[before, after],
+        splits_tie=_split_ties(costs, inside)[before, after],
     )
+
+
+def _split_ties(costs: OperatorCosts, inside: Floats) -> Flags:
+    """For each pair of sets, whether some but not all operators that share a parameter lie between them."""
+    splits = np.zeros((len(inside), len(inside)), dtype=np.bool_)
+    for numbers, _ in costs.weight_bytes:
+        if len(numbers) > 1:
+            count = inside[:, list(numbers)].sum(axis=1)
+            more = count[None, :] - count[:, None]
+            splits |= (more > 0) & (more < len(numbers))
+    return splits
 
 
 def membership(sets: Sequence[int], num: int) -> Floats:
