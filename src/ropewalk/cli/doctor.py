@@ -40,10 +40,10 @@ def doctor(as_json: bool, engine: str | None, option: tuple[str, ...], leftovers
     try:
         options = words_to_options(option)
     except SettingsError as error:
-        raise refusal("doctor", str(error)) from None
+        raise failure(str(error)) from None
     if leftovers:
         if options and engine is None:
-            raise refusal("doctor", "-o with --leftovers needs --engine, which says whose options these are")
+            raise failure("-o with --leftovers needs --engine, which says whose options these are")
         _report_leftovers(engine, options, remove=remove, as_json=as_json)
         return
     probes = PROBES
