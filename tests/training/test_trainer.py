@@ -299,11 +299,15 @@ class Locked:
         return (output - labels).square().mean()
 
 
+def unsendable_schedule() -> Any:
+    return functools.partial(print, threading.Lock())
+
+
 @pytest.mark.parametrize(
     ("option", "make", "path"),
     [
         ("loss_fn", Locked, "loss_fn.lock"),
-        ("optimizer", lambda: OptimizerMaker(sgd, functools.partial(print, threading.Lock())), "lr_schedule.args[0]"),
+        ("optimizer", lambda: OptimizerMaker(sgd, unsendable_schedule()), "lr_schedule.args[0]"),
     ],
 )
 def test_an_argument_that_cannot_be_sent_is_named_as_the_user_knows_it(

@@ -87,11 +87,6 @@ class LearnerRank(AsyncLearner):
             "version": self._restored_version,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `AsyncLearner`."""
-        super().load_state_dict(state)
-        self._told_episodes = self._arrived.episodes  # their scores are among those that all ranks have in common
-
     @rw.concurrent(64)
     @rw.idempotent
     def hear(self, rank: int, actors: Mapping[int, ActorFacts], lost_blocks: int) -> None:
