@@ -69,6 +69,14 @@ def test_nothing_is_left_on_hosts_whose_launcher_is_killed(lab: Lab, tmp_path: P
         for host in cluster.hosts:
             wait_until_empty(host)
             assert not folders_on(host)
+        script.end()
+        cluster.spool.deaf.clear()
+        # No agent on its own host removes the launcher's folder, and nothing else did so either: it stayed for ever.
+        (left,) = folders_on(cluster.head)
+        script = cluster.launch("with session(hosts=1) as here, rw.Pool(1, session=here) as pool: pool.map(len, ['a'])")
+        code, _, errors = script.end()
+        assert code == 0, errors
+        assert not folders_on(cluster.head), left
 
 
 def test_nothing_is_left_on_hosts_whose_launcher_lost_its_power(lab: Lab, tmp_path: Path) -> None:

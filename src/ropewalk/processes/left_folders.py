@@ -1,9 +1,10 @@
 """Removes folders that were left by processes that were killed.
 
-A launcher's folder is removed by its agent, which outlives it. A program of threads has no agent, and an agent on
-another host makes its own folder there; when one of them is killed, its folder stays. So it holds a lock on a file in
-its folder, which the kernel releases however the process ends. Folders whose file is not locked are removed by the next
-program of threads, by the next agent of this user on that host, and by `ropewalk ps`.
+A launcher's folder is removed by its agent on the same host, which outlives it. A program of threads has no agent, a
+launcher on a cluster has none on its own host, and an agent on another host makes its own folder there; when one of
+them is killed, its folder stays. So it holds a lock on a file in its folder, which the kernel releases however the
+process ends. Folders whose file is not locked are removed by the next of these processes of this user on that host, and
+by `ropewalk ps`.
 
 A lock and not a process ID: IDs are reused, and mean something else in each container, while `/tmp` may be shared.
 Locks are only tested on the kernel on which they were taken, as some network drives do not show the locks of other

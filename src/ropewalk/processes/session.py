@@ -46,6 +46,7 @@ from ropewalk.processes.host_services import HostServices, find_through_agent
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.joined import JoinedAgent
 from ropewalk.processes.launcher_record import LauncherRecord
+from ropewalk.processes.left_folders import FolderClaim, sweep
 from ropewalk.processes.messages import CONTROL, Retired
 from ropewalk.processes.output import output_file_name
 from ropewalk.processes.output_relay import OutputRelay
@@ -125,6 +126,7 @@ class Session:
         self._passport: Passport | None = None
         self._ways: RelayRouter | None = None
         self._record: LauncherRecord | None = None
+        self._claim: FolderClaim | None = None
         self._code_sender: CodeSender | None = None
         self._when_closed: list[Callable[[], object]] = []
         self._run_key = new_key()
@@ -335,6 +337,8 @@ class Session:
                 self._ways.forget()
             if self._record:
                 self._record.forget()
+            if self._claim:
+                self._claim.close()
             self.loop.forget()
 
     # Opening
@@ -355,6 +359,9 @@ class Session:
             self._opened = True
             if self._passport:
                 self._record = LauncherRecord(self.run_id, self.settings.engine)
+                if self._parent is None:  # no agent on this host removes the folder if this process is killed
+                    self._claim = FolderClaim(self.folder)
+                    sweep([self.folder.parent])
             self.loop.call_soon(self._listener.open)
             self.loop.start("ropewalk-session")
             self.output.open()
@@ -505,6 +512,8 @@ class Session:
     def _remove_folder(self) -> None:
         if self._parent is None and self.folder != Path():
             shutil.rmtree(self.folder, ignore_errors=True)
+            if self._claim:
+                self._claim.close()
 
 
 _session_numbers = itertools.count(1)
