@@ -29,6 +29,7 @@ from tests.exchange.elastic.society import (
     make_optimizer,
     weights_of,
 )
+from tests.patience import PATIENCE_S
 
 PLACES = st.sampled_from(["loss", "packet", "vote", "voted", "commit"])
 
@@ -111,6 +112,25 @@ def test_a_step_that_was_refused_for_nan_can_be_done_again() -> None:
     society.models = models
     assert len(models) == 2
     check(society, plain_training()[0])
+
+
+def test_a_refused_gradient_is_told_by_the_rank_whose_gradient_it_is() -> None:
+    """All ranks raise the error, and that of rank 0 was shown under rank 1, if that was the quicker one."""
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        model = make_model()
+        trainer = worker.trainer(model, make_optimizer(model))
+        try:
+            factor = float("nan") if worker.rank == 0 else 1.0
+            trainer.step(torch.arange(BATCH), lambda part: factor * society.data.loss(model, part))
+        except GradientNotFinite:
+            if worker.rank == 0:
+                society.lives[1].end.result(PATIENCE_S)
+            raise
+
+    with pytest.raises(GradientNotFinite, match="rank 0 in ") as caught:
+        Society(2, exchange=partial(AllReduce, nan="raise"), train=train).wait()
+    assert "raised in workers.0#0" in " ".join(caught.value.__notes__)
 
 
 def test_rank_0_may_die_as_well() -> None:
