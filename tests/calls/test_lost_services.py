@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,24 @@ def test_the_error_of_a_lost_call_does_not_hold_its_arguments(tmp_path: Path) ->
             error = future.exception(PATIENCE_S)
             assert isinstance(error, ServiceLost)
             until(lambda: num_memory_files() == before, "the error keeps the arguments")
+        finally:
+            gc.enable()
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_connection_keeps_no_call_that_is_over(tmp_path: Path, is_lost: bool) -> None:
+    """The call for which a thread had read last stayed with its connection, with its result."""
+    with far(tmp_path) as (process, end, client):
+        gc.disable()  # the connection alone must have let it go
+        try:
+            future = client.sleep.future(60 if is_lost else 0.01)
+            if is_lost:
+                end.places.put("far", KILLED)
+                process.kill()
+            assert isinstance(future.exception(PATIENCE_S), ServiceLost) == is_lost
+            is_there = weakref.ref(future)
+            del future
+            until(lambda: is_there() is None, "a call that is over is kept")
         finally:
             gc.enable()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -238,6 +239,21 @@ class Monitor:
             pass
 
     def get(self) -> None: ...
+
+
+def test_an_interrupt_while_a_script_waits_for_its_programs_prints_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It printed "Exception ignored in atexit callback"; the end of the session kills what is left."""
+
+    def interrupted() -> None:
+        asked.append("to end")
+        raise KeyboardInterrupt
+
+    asked: list[str] = []
+    monkeypatch.setattr(running_module, "_running", [SimpleNamespace(end_with_script=interrupted)])
+    running_module._stop_all()
+    assert asked == ["to end"]
 
 
 def test_a_program_ends_when_its_workers_have_though_a_monitor_looks_on() -> None:

@@ -20,6 +20,33 @@ def test_a_process_of_many_pages_copies_more() -> None:
     assert costs.copies(10 * MB) and not costs.copies(30 * MB)
 
 
+def test_one_slow_fork_does_not_decide_for_good() -> None:
+    """A fork that was held up for 2 s, once, was the last: nothing measured another, and all states were copied."""
+    costs = SnapshotCosts(may_fork=True)
+    costs.forked(2.0)
+    num_copies = 0
+    while costs.copies(200 * MB):
+        costs.copied(200 * MB, 0.1)
+        num_copies += 1
+        assert num_copies < 100
+    costs.forked(0.001)
+    assert num_copies > 50 and not costs.copies(200 * MB)
+    assert costs.copies(1 * MB)
+    costs.copied(1 * MB, 0.001)
+    assert not costs.copies(10 * MB), "a fork faster than is assumed keeps its measured time"
+
+
+def test_one_slow_copy_does_not_decide_for_good() -> None:
+    costs = SnapshotCosts(may_fork=True)
+    costs.copied(1 * MB, 1.0)
+    num_forks = 0
+    while not costs.copies(1 * MB):
+        costs.forked(0.002)
+        num_forks += 1
+        assert num_forks < 200
+    assert num_forks > 50 and not costs.copies(200 * MB)
+
+
 def test_without_a_child_everything_is_copied() -> None:
     costs = SnapshotCosts(may_fork=False)
     costs.pickled(10.0)

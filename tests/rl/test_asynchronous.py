@@ -43,6 +43,36 @@ def test_a_delivery_that_fails_beside_its_repetition_takes_no_scores_away(monkey
     assert not learner._episodes
 
 
+def test_a_delivery_after_one_that_was_refused_ends_with_the_next_life_of_its_actor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its weights were newer than those of the block before it, which were lost; it waited until the program ended."""
+    monkeypatch.setattr(rw, "current_node", lambda: SimpleNamespace(generation=1, label="learner"))
+    learner = AsyncLearner(Assembly(EXPERIMENT, 1), hold=True)
+    newest = learner.view.variables.version
+    outcomes: list[object] = []
+
+    def deliver(number: int, run_id: str, version: int) -> object:
+        block = insertion(number, run_id=run_id, tables=[EXPERIMENT.agent.table])
+        return learner.deliver(Delivery(dataclasses.replace(block, version=version), 0, (), {}))
+
+    def deliver_later() -> None:
+        try:
+            outcomes.append(deliver(1, "0#0", newest))
+        except StreamLost as lost:
+            outcomes.append((lost.run_id, lost.expected, lost.sequence))
+
+    later = threading.Thread(target=deliver_later, daemon=True)
+    later.start()
+    wait_until(lambda: bool(learner._replay._in_order), what="the later delivery")
+    with pytest.raises(StreamLost, match="weights 0, which were lost when the learner died"):
+        deliver(0, "0#0", 0)
+    assert not outcomes
+    assert deliver(0, "0#1", newest) is True
+    later.join(60)
+    assert outcomes == [("0#0", 0, 1)]
+
+
 def test_the_answer_to_a_block_brings_weights_that_are_newer_than_the_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rw, "current_node", lambda: SimpleNamespace(generation=0, label="learner"))
     learner = AsyncLearner(Assembly(EXPERIMENT, 1), hold=True)

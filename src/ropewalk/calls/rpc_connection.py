@@ -62,6 +62,9 @@ _MOST_HELD = 16
 """Maximum number of small calls sent together: the server can begin with these while the next ones are made."""
 _NOBODY = -1
 """A target that no server serves, so that it answers at once."""
+_OVER = PendingCall("")
+"""Stands for the call for which a thread has read, while that thread lays down the role."""
+_OVER.answered = True
 
 
 class RpcConnection:
@@ -349,6 +352,7 @@ class RpcConnection:
                     try:
                         in_time = self._read_for(pending, due)
                     finally:
+                        self._read_for_it = _OVER  # a closed connection would keep the call, and its result, for good
                         self._release()
                 else:
                     if self._armed and not self._watched:

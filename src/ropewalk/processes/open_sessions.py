@@ -80,11 +80,16 @@ def before_closing(call: Callable[[], object]) -> None:
 
 
 def _end() -> None:
+    sessions = all_sessions()  # one whose end was interrupted is not registered any more
     try:
-        for call in _last_calls:
-            call()
-    finally:
-        close_all()
+        try:
+            for call in _last_calls:
+                call()
+        finally:
+            close_all()
+    except KeyboardInterrupt:  # a user who interrupts the end, too, does not want to wait, nor to see where it was
+        for session in sessions:
+            session.kill()
 
 
 def _forget_all() -> None:

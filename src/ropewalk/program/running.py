@@ -592,6 +592,7 @@ def _in_state(status: ReplicaStatus) -> str:
 
 
 def _stop_all() -> None:
-    for running in list(_running):
-        running.end_with_script()
+    with contextlib.suppress(KeyboardInterrupt):  # the session, which ends next, kills what this would wait for
+        for running in list(_running):
+            running.end_with_script()
     UntoldFailure.tell_all()

@@ -1,7 +1,8 @@
 """Chooses the way to preserve a state that delays calls least: a copy, or a forked child with all memory. Pure.
 
 The time of a copy grows with the size of the state, that of a fork with the number of pages of the whole process. Both
-are learned from the last time.
+are learned from the last time. A time that is longer than is assumed counts less with every snapshot that is made the
+other way: otherwise one slow fork, or copy, would decide for good, because it is not measured again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import enum
 _COPY_BYTES_PER_S = 2e9
 """Copy speed that is assumed before the first measurement."""
 _FORK_S = 0.002
+_FADING = 0.95
+"""Factor of a measured time with every snapshot made the other way. A fork that always takes twice the time of a copy
+is so tried again after 14 copies, and one that took 20 times as long, as in a moment of paging, after 59."""
 _LONG_S = 0.005
 """A state that takes longer than this (seconds) to pickle is pickled by a child the next time."""
 _LONG_FORK_S = 0.004
@@ -61,10 +65,14 @@ class SnapshotCosts:
         """Note the time of a copy into memory that was in use before."""
         if seconds > 0 and size_bytes:
             self._copy_bytes_per_s = size_bytes / seconds
+        if self._fork_s > _FORK_S:
+            self._fork_s = max(_FORK_S, _FADING * self._fork_s)
 
     def forked(self, seconds: float) -> None:
         """Note the time of a fork."""
         self._fork_s = seconds
+        if self._copy_bytes_per_s < _COPY_BYTES_PER_S:
+            self._copy_bytes_per_s = min(_COPY_BYTES_PER_S, self._copy_bytes_per_s / _FADING)
 
     def failed(self, how: How) -> None:
         """The child failed: the state holds objects, or memory, that cannot be used in a child (a GPU, a lock)."""

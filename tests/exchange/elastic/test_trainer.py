@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ropewalk.errors import ExchangeStalled, MemberLost
+from ropewalk.errors import ExchangeStalled, GradientNotFinite, MemberLost
+from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.elastic.shares import batches
 from ropewalk.exchange.elastic.worker import ElasticWorker
 from ropewalk.exchange.exchange import StepRecord
@@ -27,6 +29,7 @@ from tests.exchange.elastic.society import (
     make_optimizer,
     weights_of,
 )
+from tests.patience import PATIENCE_S
 
 PLACES = st.sampled_from(["loss", "packet", "vote", "voted", "commit"])
 
@@ -87,6 +90,47 @@ def test_whoever_dies_wherever_the_steps_are_those_of_one_process(
     society = Society(size, deaths=deaths, on_step=on_step, redo=redo).wait()
     assert "workers.0#0" in society.models
     check(society, plain_training()[0])
+
+
+def test_a_step_that_was_refused_for_nan_can_be_done_again() -> None:
+    """The exchange's step stayed open, and the next one raised RuntimeError."""
+    models: dict[str, torch.nn.Module] = {}
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        model = make_model()
+        trainer = worker.trainer(model, make_optimizer(model))
+        for batch in worker.batches(SAMPLES, BATCH, epochs=STEPS * BATCH // SAMPLES, seed=5):
+            if trainer.num_steps == 2:
+                factor = float("nan") if worker.rank == 0 else 1.0
+                with pytest.raises(GradientNotFinite, match=r"step 2 .* rank 0 in "):
+                    trainer.step(batch, lambda part, factor=factor: factor * society.data.loss(model, part))
+                assert trainer.num_steps == 2
+            trainer.step(batch, lambda part: society.data.loss(model, part))
+        models[worker.name] = model
+
+    society = Society(2, exchange=partial(AllReduce, nan="raise"), train=train).wait()
+    society.models = models
+    assert len(models) == 2
+    check(society, plain_training()[0])
+
+
+def test_a_refused_gradient_is_told_by_the_rank_whose_gradient_it_is() -> None:
+    """All ranks raise the error, and that of rank 0 was shown under rank 1, if that was the quicker one."""
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        model = make_model()
+        trainer = worker.trainer(model, make_optimizer(model))
+        try:
+            factor = float("nan") if worker.rank == 0 else 1.0
+            trainer.step(torch.arange(BATCH), lambda part: factor * society.data.loss(model, part))
+        except GradientNotFinite:
+            if worker.rank == 0:
+                society.lives[1].end.result(PATIENCE_S)
+            raise
+
+    with pytest.raises(GradientNotFinite, match="rank 0 in ") as caught:
+        Society(2, exchange=partial(AllReduce, nan="raise"), train=train).wait()
+    assert "raised in workers.0#0" in " ".join(caught.value.__notes__)
 
 
 def test_rank_0_may_die_as_well() -> None:

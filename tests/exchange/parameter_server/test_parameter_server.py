@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -488,6 +489,45 @@ def test_a_state_goes_on_the_same_with_other_pieces_and_other_servers() -> None:
         for at in range(2):
             # The sum of the memories is made anew, and so rounds a little differently.
             assert_close(results[2][rank][at], results[0][rank][3 + at], 1e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compressor": GDSEC(c=4.0, beta=0.1), "sparse_answers": True},
+        {"compressor": GDSEC(c=4.0, beta=0.1), "sparse_answers": False},
+        {"compressor": ErrorFeedback(TopK(0.25))},
+    ],
+)
+def test_a_state_from_before_the_first_step_leads_back_to_it(options: dict[str, Any]) -> None:
+    """The last applied update stayed at the workers, and the sum of their memories at the servers."""
+    members = groups(SIZE)
+
+    def steps(exchange: ParameterServer, rank: int, first: int) -> list[dict[str, Tensor]]:
+        means: list[dict[str, Tensor]] = []
+        for step in range(3):
+            found = gradients(rank, step)
+            exchange.begin(StepRecord(first + step))
+            for name in reversed(found):
+                exchange.ready(name, found[name])
+            exchange.finish()
+            means.append(found)
+        return means
+
+    def body(rank: int) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]]:
+        with member(client, members[rank], **options) as exchange:
+            saved = copy.deepcopy(exchange.state_dict())
+            first = steps(exchange, rank, 0)
+            barrier.wait(PATIENCE_S)  # the servers have one epoch: all go back together
+            exchange.load_state_dict(saved)
+            return first, steps(exchange, rank, 3)
+
+    barrier = threading.Barrier(SIZE)
+    with servers() as running:
+        client = running.client("servers")
+        for first, again in by_members(body, SIZE):
+            for one, other in zip(first, again, strict=True):
+                assert_same(one, other)
 
 
 def test_who_leaves_is_not_waited_for_and_nothing_of_it_is_lost() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,13 @@ def test_masked_steps_count_nowhere() -> None:
     action = np.where(mask, batch.columns["action"], 1 - numbers(batch, "action") % 2)
     assert outcome(changed(batch, reward=reward, action=action)) == outcome(batch)
     assert outcome(changed(batch, reward=numbers(batch, "reward") + np.float32(1))) != outcome(batch)
+
+
+def test_sequences_without_a_recurrent_state_begin_with_that_of_an_episode() -> None:
+    batch = sequences(1)
+    zeros = {name: np.zeros_like(batch.columns[name]) for name in ("state.hidden", "state.cell")}
+    recorded = replace(batch, columns={name: batch.columns[name] for name in batch.columns if name not in zeros})
+    assert outcome(recorded) == outcome(changed(batch, **zeros)) != outcome(batch)
 
 
 def test_the_burn_in_has_no_loss() -> None:

@@ -12,13 +12,16 @@ from ropewalk.rl.agents.agent import Agent
 from ropewalk.rl.agents.bc import BC
 from ropewalk.rl.agents.dqn import DQN
 from ropewalk.rl.agents.ppo import PPO
+from ropewalk.rl.agents.r2d2 import R2D2
 from ropewalk.rl.agents.sac import SAC
 from ropewalk.rl.agents.td3 import TD3
 from ropewalk.rl.environments.spec import Array, ArraySpec, ContinuousAction, DiscreteAction, EnvironmentSpec
 from ropewalk.rl.learners.learner import Learner, Update
 from ropewalk.rl.learners.optimizers import TorchAdam
+from ropewalk.rl.learners.targets import TargetCopy
+from ropewalk.rl.networks.lstm import LSTM
 from ropewalk.rl.networks.mlp import MLP
-from ropewalk.rl.offline.dataset import OfflineDataset
+from ropewalk.rl.offline.dataset import OfflineDataset, RecordedEpisode
 from ropewalk.rl.offline.training import offline_tables, train_offline
 from ropewalk.rl.policies.policy import Policy
 from ropewalk.rl.replay.batch import Batch
@@ -101,6 +104,32 @@ def test_dqn_finds_the_best_choice_in_random_data() -> None:
     result = train_offline(DQN(optimizer=FAST, learning_starts=1), bandit(DISCRETE), NETWORK, updates=300, seed=1)
     observation, action = greedy(result.policy())
     assert (action == best_choice(observation)).mean() > 0.9
+
+
+def remembering(steps: int = 3_000) -> OfflineDataset:
+    """Episodes of two steps with random actions; the reward is 1 if the second action is what the first step showed."""
+    rng = np.random.default_rng(0)
+    shown, action = rng.integers(3, size=steps), rng.integers(3, size=(steps, 2))
+    episodes = (
+        RecordedEpisode(
+            np.array([[seen, 1], [0, 0], [0, 0]], np.float32), actions, np.array([0, seen == actions[1]]), True
+        )
+        for seen, actions in zip(shown.tolist(), action, strict=True)
+    )
+    return OfflineDataset.from_episodes(DISCRETE, episodes)
+
+
+def test_r2d2_learns_to_remember_from_data_without_recurrent_states() -> None:
+    """Its sequences lacked the columns of the LSTM's state, and the first update raised KeyError: 'hidden'."""
+    agent = R2D2(
+        unroll=4, burn_in=4, trace=8, period=4, n_step=1, batch_size=32, learning_starts=1, hidden=0,
+        optimizer=FAST, target=TargetCopy(20), rescaling=None,
+    )  # fmt: skip
+    policy = train_offline(agent, remembering(), LSTM(MLP((16,)), 16), updates=300, seed=1).policy()
+    shown, nothing = np.array([[0, 1], [1, 1], [2, 1]], np.float32), np.zeros((3, 2), np.float32)
+    rng = np.random.default_rng(0)
+    saw = policy.act(shown, np.ones(3, bool), policy.initial_state(3), rng, greedy=True)
+    assert policy.act(nothing, np.zeros(3, bool), saw.state, rng, greedy=True).action.tolist() == [0, 1, 2]
 
 
 def test_cloning_gives_the_recorded_continuous_action() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ropewalk.calls.client import Client
-from ropewalk.errors import ExchangeInvalid, MemberLost, ProgramStopped, ServiceLost
+from ropewalk.errors import ExchangeInvalid, GradientNotFinite, MemberLost, ProgramStopped, ServiceLost
 from ropewalk.exchange.elastic.coordinator import ExchangeTimeouts
 from ropewalk.exchange.elastic.mailbox import Mailbox
 from ropewalk.exchange.elastic.membership import Commit, Expel, Finish, MembershipView
@@ -33,6 +33,8 @@ from ropewalk.transport.failures import failure_of
 _LAST_STEP_S = 0.5
 """Seconds that a stopping worker has for its last step, which it then abandons. One second after the request to stop,
 the program refuses its calls."""
+_NAMED_FIRST_S = 2.0
+"""Seconds for which a member leaves it to others to tell of their gradients that are not finite; they may go on."""
 _LAST_WORDS_S = 0.3
 
 
@@ -170,6 +172,10 @@ class ElasticMember(GroupMember, WatchedWorker):
             if self._is_expelled:
                 raise  # the node is restarted, and joins as a new member
             if self._is_of_the_end(error):
+                return
+            # All members raise this error. The ranks that it names tell first: their code made the gradient.
+            is_of_others = isinstance(error, GradientNotFinite) and error.ranks and worker.rank not in error.ranks
+            if is_of_others and node_context.wait_for_stop(_NAMED_FIRST_S):
                 return
             self.coordinator.failed(self.name, failure_of(error, __name__))
             node_context.wait_for_stop()  # the program ends with the error, and this worker must not be restarted

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ropewalk.errors import ExchangeAborted, MemberLost
+from ropewalk.errors import ExchangeAborted, GradientNotFinite, MemberLost
 from ropewalk.exchange.elastic.membership import Commit, MembershipView
 from ropewalk.exchange.elastic.shares import pass_on, seed_of, share_out
 from ropewalk.exchange.exchange import Exchange, ExchangeReport, StepRecord
@@ -109,7 +109,9 @@ class ElasticTrainer:
         Raises:
             RuntimeError: this worker has left.
             ExchangeStalled: a member that is alive does not come to the exchange.
-            GradientNotFinite: the exchange refuses a gradient.
+            GradientNotFinite: the exchange refuses a gradient. The step does not count: do it again, on every member
+                that got the error, with the same batch and another loss. To leave such a batch out, which has to count
+                as a step so that workers that join later draw the same batches, give the exchange nan="skip".
         """
         if self.left:
             raise RuntimeError(f"{self._member.name} has left after step {self.num_steps - 1}, and does no more steps")
@@ -154,6 +156,9 @@ class ElasticTrainer:
                 return None
             if isinstance(error, MemberLost) and error.ranks:
                 return None
+            if isinstance(error, GradientNotFinite):  # every member of this exchange has it, or nothing was sent
+                self._exchange.abort(self.epoch)
+                self._restore(attempt.buffers)
             raise
         if self._is_interrupted:
             return None

@@ -51,6 +51,8 @@ class Enrolment:
         self._model = model
         self._timeout_s = timeout_s
         self._memories: list[dict[int, bytes]] = [{} for _ in model.keys]
+        self._has_loaded = False
+        """Whether a state was loaded, so that memories count even if all of them are zero."""
         self._ticket = ""
         self._is_interrupted = False
         self._first_weights: list[dict[int, bytes]] = [{} for _ in model.keys]
@@ -81,6 +83,11 @@ class Enrolment:
             self._begin(at, outcome)
         if self._settings.sparse_answers:
             self._take_over(with_memory=True)
+
+    def loaded(self) -> None:
+        """A state was loaded: with the next step the servers must be given the sum of all members' loaded memories."""
+        self._has_loaded = self._settings.compressor.keeps_memory
+        self.step = None
 
     def enrol_again(self, at: int) -> None:
         """Enrol at a restarted server that does not know this epoch, or not that this worker is a member."""
@@ -118,7 +125,9 @@ class Enrolment:
 
     def _words(self, at: int) -> tuple[Any, ...]:
         group = self.group
-        words = self.worker, group.epoch, group.members, self.step, self._memories[at] or None, self._ticket
+        # A worker that comes back without a state leaves the servers theirs, so the others need not enrol again.
+        memories = self._memories[at] or ({} if self._has_loaded else None)
+        words = self.worker, group.epoch, group.members, self.step, memories, self._ticket
         return (*self._introduction(at), *words)
 
     def _introduction(self, at: int) -> tuple[Any, ...]:

@@ -459,7 +459,7 @@ class ParameterServer(Exchange):
         enrolment = self._bound()
         self._model.load_state_dict(state)
         self._weighting.last = state.get("weighting")
-        enrolment.step = None  # the servers must be given the sum of the loaded memories
+        enrolment.loaded()
 
     def close(self) -> None:
         if self._enrolment is None:

@@ -91,10 +91,8 @@ class PieceRounds:
             for worker in members:
                 self.clocks.setdefault(worker, step)
             return None
-        if self._open and self._open.step < step:
-            self._settle()
-        else:
-            self._reopen()
+        self.settle_before(step)
+        self._reopen()
         if self.settled >= 0 and self.settled + 1 < step and settings.optimizer is not None:
             return Behind(self.settled + 1)  # the weights of these rounds are lost here
         self.settled = step - 1
@@ -109,11 +107,17 @@ class PieceRounds:
         """Let one more member take part, if rounds are not synchronous."""
         self.clocks.setdefault(worker, step)
 
+    def settle_before(self, step: int) -> None:
+        """Settle the open round if it is of an earlier step than a member's next one: that member has its result."""
+        if self._open and self._open.step < step:
+            self._settle()
+
     def remember(self, worker: str, memory: Tensor | None) -> None:
         """Take a member's memory; after the last member's, the decoder's memory is their sum. None counts as zero."""
         if not self._settings.synchronous:
-            if memory is not None:
-                self._decoder_of(worker).remember(memory)
+            if memory is None:
+                memory = torch.zeros(self.layout.numel, dtype=state_dtype(self.layout))
+            self._decoder_of(worker).remember(memory)
             return
         memories = self._memories = {} if self._memories is None else self._memories
         memories[worker] = memory

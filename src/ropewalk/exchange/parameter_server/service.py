@@ -151,5 +151,7 @@ class ParameterShard:
         self._shard.introduce(settings, layouts)
         self._layouts = dict(layouts)
 
-    def _states(self, data: Mapping[int, bytes] | None) -> dict[int, Tensor]:
-        return {key: tensor_of(found, state_dtype(self._layouts[key])) for key, found in (data or {}).items()}
+    def _states(self, data: Mapping[int, bytes] | None) -> dict[int, Tensor] | None:
+        if data is None:
+            return None
+        return {key: tensor_of(found, state_dtype(self._layouts[key])) for key, found in data.items()}

@@ -120,7 +120,8 @@ class Shard:
         self._enrolled.add(worker)
         if not ticket or self._tickets.get(worker) != ticket:  # else its memories are in, and rounds have gone on
             for key, piece in self._pieces.items():
-                if piece.awaits_memory or memories:
+                if piece.awaits_memory or memories is not None:
+                    piece.settle_before(step)
                     piece.remember(worker, (memories or {}).get(key))
         self._tickets[worker] = ticket
         return Enrolled(self.lacking, min((piece.clocks[worker] for piece in self._pieces.values()), default=step))

@@ -137,8 +137,10 @@ class WorkerPiece:
         return state
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Load this piece's part of a state by whole parameters."""
+        """Load this piece's part of a state by whole parameters; what it lacks begins anew."""
         mine = state_of_piece(self.piece, state)
+        self.encoder = self._settings.compressor.encoder(self.piece.layout)
+        self._applied = None
         self.encoder.load_state_dict(
             {kind.removeprefix("encoder."): named for kind, named in mine.items() if kind.startswith("encoder.")}
         )

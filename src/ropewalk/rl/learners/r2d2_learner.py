@@ -1,5 +1,8 @@
 """`R2D2Learner`: one update of R2D2, on sequences with the recurrent state that the actor had at their first step.
 
+Recorded data has no such state: its sequences begin with that of an episode's first step, the zero start state of the
+paper's section 3, and the burn-in brings it up to date.
+
 rows of a sequence     0 . . . . burn_in . . . . . . . . . . . . last
 online network         [no gradient][        with gradient         ]
 target network         [           no gradient                     ]
@@ -97,7 +100,8 @@ class R2D2Learner(ValueLearner):
         """Values [S, B, A] of the online and of the target network after the burn-in; S rows are left."""
         observation = self.observation(columns)
         first = self._time_major(columns["first"])
-        start = {name.removeprefix(_STATE): self.tensor(columns[name]) for name in columns if name.startswith(_STATE)}
+        stored = {name.removeprefix(_STATE): self.tensor(columns[name]) for name in columns if name.startswith(_STATE)}
+        start = stored or self.network.initial_state(first.shape[1])
         burnt = slice(0, self._burn_in), slice(self._burn_in, None)
         early, late = (_rows(observation, rows) for rows in burnt)
         states: list[State] = [start, start]

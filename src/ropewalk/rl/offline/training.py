@@ -78,7 +78,7 @@ def offline_tables(agent: Agent, dataset: OfflineDataset, *, seed: int) -> Repla
     if agent.synchronous or agent.table not in {table.name for table in settings}:
         raise ValueError(
             f"{type(agent).__name__} learns from experience of its own weights, which recorded data is not; use BC, "
-            "SAC, TD3 or DQN"
+            "SAC, TD3, DQN or R2D2"
         )
     tables, adder = ReplayTables(settings), agent.make_adder(dataset.spec)
     for block in dataset.blocks(BLOCK_STEPS):
@@ -102,8 +102,9 @@ def train_offline(
     Batches are drawn from the agent's replay table, with priorities if it has them.
 
     Args:
-        agent: such as `rl.BC()`, `rl.SAC()`, `rl.TD3()` or `rl.DQN()`. Agents that value actions tend to overrate those
-            that the data does not have.
+        agent: such as `rl.BC()`, `rl.SAC()`, `rl.TD3()`, `rl.DQN()` or `rl.R2D2()`. Agents that value actions tend to
+            overrate those that the data does not have. Recorded data has no recurrent states: the sequences of R2D2
+            begin with that of an episode's first step, which `burn_in` rows bring up to date.
         dataset: what is learned from.
         network: makes the networks, such as `rl.MLP((64, 64))`; None: the agent's own.
         updates: number of updates.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import sys
 import threading
 import time
 import uuid
@@ -176,7 +177,7 @@ class ReplayServer:
         return self._tables.next_sequence(run_id) <= sequence
 
     def _begin_life(self, run_id: str) -> None:
-        """End the stream of the life before, whose actor is gone."""
+        """End the stream of the life before, whose actor is gone, and what waits for an insertion of such a life."""
         group, separator, _ = run_id.partition("#")
         before = self._lives.get(group)
         if separator and before != run_id:
@@ -184,6 +185,10 @@ class ReplayServer:
             if before is not None:
                 self._tables.end_stream(before)
                 self._acknowledged.pop(before, None)
+        for other, waiting in list(self._in_order.items()):
+            if separator and other != run_id and other.partition(separator)[0] == group:
+                self._acknowledged[other] = sys.maxsize  # the insertion before it was refused, and never comes
+                waiting.notify_all()
 
     # Sampling
 
