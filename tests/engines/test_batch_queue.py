@@ -123,6 +123,21 @@ def test_the_workers_of_a_pool_are_in_jobs(name: str, variable: str, shared: Pat
     assert list(shared.glob("*")) == []
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"setup": "exit 3"}, "the option setup of the engine pbs ended with exit code 3 at: exit 3"),
+    ],
+)
+def test_a_job_whose_like_would_fail_too_ends_the_run(options: dict[str, str], said: str, shared: Path) -> None:
+    """Six jobs in turn failed likewise before the run ended."""
+    options = {"folder": str(shared), **options}
+    with rw.Session(engine="pbs", engine_options=options, hosts=1) as session, rw.Pool(1, session=session) as pool:
+        with pytest.raises(rw.StartFailed, match="no agent could join this run") as failed:
+            pool.apply(os.getpid)
+    assert said in str(failed.value)
+
+
 @pytest.mark.parametrize(("name", "first"), [("pbs", "qsub"), ("lsf", "bsub")])
 def test_missing_commands_are_named_by_the_check(
     name: str, first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

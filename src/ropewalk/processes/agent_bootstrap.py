@@ -18,6 +18,7 @@ from typing import Protocol
 import msgspec
 
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.job_script import SETUP_FAILED
 from ropewalk.errors import EngineError, TransportError, TransportRefused
 from ropewalk.interpreters import import_environment, module_command
 from ropewalk.processes.agent_record import AgentRecord, Home
@@ -52,9 +53,9 @@ LISTENS = re.compile(r"^ropewalk-agent listens at ([0-9a-fA-F.:\[\]]+):(\d+)(?:;
 """The line that an agent prints if it could not reach the launcher and waits to be dialled."""
 
 
-_FATAL = (REFUSED_EXIT_CODE, 126, 127)
-"""Exit codes of an agent that was refused, or whose Python is missing or cannot be run: another agent would end
-likewise."""
+_FATAL = (REFUSED_EXIT_CODE, SETUP_FAILED, 126, 127)
+"""Exit codes of an agent that was refused, whose setup failed, or whose Python is missing or cannot be run: another
+agent would end likewise."""
 _NO_SUCH_OPTION = "Unknown option: -P"
 """What a Python says that is older than 3.11."""
 
