@@ -20,7 +20,7 @@ import msgspec
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.job_script import SETUP_FAILED
 from ropewalk.errors import EngineError, TransportError, TransportRefused
-from ropewalk.interpreters import import_environment, module_command
+from ropewalk.interpreters import OUR_PYTHON, import_environment, module_command, version_told
 from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.engine_client import EngineClient
 from ropewalk.processes.messages import CONTROL, REFUSED_EXIT_CODE, AgentBoot, Certificate
@@ -214,14 +214,14 @@ class AgentBootstrap:
             self._port.lost(agent, words, hopeless=True, cause=status.reason)
             return
         if advice := remedy_for(said):  # the traceback says no more, and every host of this kind repeats it
-            last = said.rstrip().rpartition("\n")[2].strip()
+            last = _NO_SUCH_OPTION if _NO_SUCH_OPTION in said else said.rstrip().rpartition("\n")[2].strip()
             words = f"its job {agent.job} ended before it was up: {last}. {advice}"
             self._port.lost(agent, words, hopeless=True, cause=last)
             return
         reason = f" ({status.reason})" if status.reason else ""
         what = f"ended with exit code {status.exit_code}" if status.exit_code is not None else "is gone"
         words = f"its job {agent.job} {what}{reason} before it was up. It said: {said or 'nothing'}"
-        self._port.lost(agent, words, hopeless=status.exit_code in _FATAL or _NO_SUCH_OPTION in said)
+        self._port.lost(agent, words, hopeless=status.exit_code in _FATAL)
 
     def _runs(self, agent: AgentRecord, said: str, now: float) -> None:
         waits = LISTENS.search(said)
@@ -312,11 +312,17 @@ class AgentBootstrap:
 
 
 def remedy_for(said: str) -> str:
-    """Return advice for an agent whose Python lacks Ropewalk or a package that it needs; empty if it lacks nothing.
+    """Return advice for an agent whose Python is of another version, or lacks a package; empty if neither is known.
 
     Args:
         said: the output of the agent before it was up, when it has run no code of the user.
     """
+    version = "older than 3.11" if _NO_SUCH_OPTION in said else version_told(said) or OUR_PYTHON
+    if version != OUR_PYTHON:
+        return (
+            f"That Python is {version}, and the launcher runs {OUR_PYTHON}; code only travels between equal minor "
+            f"versions: set the option `python` of the engine to a Python {OUR_PYTHON} with Ropewalk"
+        )
     missing = re.search(r"No module named '?(\w+)", said)
     if missing is None:
         return ""
