@@ -53,9 +53,10 @@ LISTENS = re.compile(r"^ropewalk-agent listens at ([0-9a-fA-F.:\[\]]+):(\d+)(?:;
 """The line that an agent prints if it could not reach the launcher and waits to be dialled."""
 
 
-_FATAL = (REFUSED_EXIT_CODE, SETUP_FAILED, 126, 127)
-"""Exit codes of an agent that was refused, whose setup failed, or whose Python is missing or cannot be run: another
-agent would end likewise."""
+_NO_PYTHON = (126, 127)
+"""Exit codes of a shell that may not run a program, or does not find it."""
+_FATAL = (REFUSED_EXIT_CODE, SETUP_FAILED)
+"""Exit codes of an agent that was refused, or whose setup failed: another agent would end likewise."""
 _NO_SUCH_OPTION = "Unknown option: -P"
 """What a Python says that is older than 3.11."""
 
@@ -213,9 +214,10 @@ class AgentBootstrap:
             words = f"its job {agent.job} could not begin: {status.reason}"
             self._port.lost(agent, words, hopeless=True, cause=status.reason)
             return
-        if advice := remedy_for(said):  # the traceback says no more, and every host of this kind repeats it
+        not_run = self._engine.python if status.exit_code in _NO_PYTHON else ""
+        if advice := remedy_for(said, not_run):  # the traceback says no more, and every host of this kind repeats it
             last = _NO_SUCH_OPTION if _NO_SUCH_OPTION in said else said.rstrip().rpartition("\n")[2].strip()
-            words = f"its job {agent.job} ended before it was up: {last}. {advice}"
+            words = f"its job {agent.job} ended before it was up: {last or 'it said nothing'}. {advice}"
             self._port.lost(agent, words, hopeless=True, cause=last)
             return
         reason = f" ({status.reason})" if status.reason else ""
@@ -311,12 +313,18 @@ class AgentBootstrap:
         self._port.lost(agent, words, hopeless=agent.board is not None)
 
 
-def remedy_for(said: str) -> str:
+def remedy_for(said: str, not_run: str = "") -> str:
     """Return advice for an agent whose Python is of another version, or lacks a package; empty if neither is known.
 
     Args:
         said: the output of the agent before it was up, when it has run no code of the user.
+        not_run: the path of its Python, if the shell of the job could not run it.
     """
+    if not_run:
+        return (
+            f"There is no Python at {not_run} on that host, or this user may not run it: set the option `python` of "
+            f"the engine to a Python {OUR_PYTHON} with Ropewalk"
+        )
     version = "older than 3.11" if _NO_SUCH_OPTION in said else version_told(said) or OUR_PYTHON
     if version != OUR_PYTHON:
         return (
