@@ -304,7 +304,7 @@ def test_a_slurm_without_json_is_asked_with_scontrol(
     id = start(engine, python(FOREVER), run)
     assert engine.find(run) == [id]
     engine.cancel([id])
-    assert end_of(engine, id).exit_code == -9
+    assert end_of(engine, id).exit_code in (-9, -15)  # Slurm sends SIGTERM first, which a busy node may deliver alone
 
 
 def test_without_slurms_commands_errors_say_what_to_install(

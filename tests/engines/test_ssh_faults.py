@@ -118,8 +118,9 @@ def test_nothing_outlives_a_killed_ssh_and_its_jobs_are_lost_with_a_reason(ssh_h
         for process in ssh_processes():
             process.kill()
         wait_until(lambda: not any(sleepers(machine) for machine in ssh_hosts.hosts), "the jobs to end")
-        status = engine.poll([id])[id]
-        assert status.state is JobState.LOST and ssh_hosts.hosts[0].ip in status.reason
+        # The thread that reads from ssh may notice its end later than the host did.
+        wait_until(lambda: engine.poll([id])[id].state is JobState.LOST, "the job to be lost")
+        assert ssh_hosts.hosts[0].ip in engine.poll([id])[id].reason
         assert engine.find(run) == []
         with pytest.raises(EngineError, match=ssh_hosts.hosts[0].ip):
             engine._jobs[id].connection.ask("beat")
