@@ -9,8 +9,25 @@ which they get when they start.
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+OUR_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+"""The minor version of this Python; code only travels between equal ones."""
+_TELLS = "this interpreter is Python "
+
+
+def tell_version() -> None:
+    """Print the version of this interpreter, for `version_told`, where it cannot import what it needs."""
+    print(f"{_TELLS}{OUR_PYTHON}", file=sys.stderr)
+
+
+def version_told(said: str) -> str:
+    """Return the version of an interpreter that has told it in its output; empty if it has not."""
+    told = re.search(rf"^{_TELLS}([0-9.]+)$", said, re.MULTILINE)
+    return told[1] if told else ""
 
 
 def module_command(python: str, module: str, *arguments: str) -> list[str]:

@@ -118,10 +118,28 @@ def test_runs_that_were_started_with_other_options_are_found_with_these(
     there = ["--engine", "pretend", "-o", f"queue={tmp_path / 'other'}"]
     assert leftovers(cluster)[1]["runs"] == []
     remains = [f"order {id}" for id in gone]
+    shown = ropewalk("doctor", "--leftovers", *there, folder=Path(), **cluster).stdout
+    assert f"ropewalk stop {GONE} {' '.join(there)} removes it" in shown, "without the option it finds nothing"
+    assert f"ropewalk doctor --leftovers --remove {' '.join(there)} ends" in shown
     assert [run["remains"] for run in leftovers(cluster, *there)[1]["runs"]] == [remains]
     stopped = ropewalk("stop", GONE, *there, folder=Path(), **cluster)
     assert stopped.stdout == f"ended 0 jobs of run {GONE} on pretend, and removed {', '.join(remains)}\n"
-    assert leftovers(cluster, *there) == (0, {"runs": [], "folders": [], "problems": []})
+    assert leftovers(cluster, *there) == (0, {"runs": [], "folders": [], "problems": [], "skipped": []})
+
+
+def test_an_engine_that_was_used_once_and_cannot_be_used_now_is_skipped_in_one_line(cluster: dict[str, str]) -> None:
+    """The record of a killed launcher with the engine docker made every later command fail on a machine without it."""
+    record = "from ropewalk.processes.launcher_record import LauncherRecord; record = LauncherRecord('3' * 16, 'moved')"
+    subprocess.run([sys.executable, "-c", f"{record}; import os; os._exit(0)"], env=environment(**cluster), check=True)
+    done = ropewalk("doctor", "--leftovers", folder=Path(), **cluster)
+    assert done.returncode == 0 and done.stdout == "nothing was found\n"
+    assert done.stderr.startswith("ropewalk doctor: the engine 'moved' cannot be used here, and was not asked: ")
+    assert len(done.stderr.splitlines()) == 1
+    with launcher(GONE, cluster):
+        pass
+    code, found = leftovers(cluster)
+    assert code == 1 and [run["run_id"] for run in found["runs"]] == [GONE] and len(found["skipped"]) == 1
+    assert leftovers(cluster, "--engine", "moved")[0] == 1, "it was named"
 
 
 def test_options_without_an_engine_are_refused(cluster: dict[str, str]) -> None:

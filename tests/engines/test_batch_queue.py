@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -121,6 +122,22 @@ def test_the_workers_of_a_pool_are_in_jobs(name: str, variable: str, shared: Pat
     with rw.Session(engine=name, engine_options=options, hosts=1) as session, rw.Pool(1, session=session) as pool:
         assert pool.apply(os.getenv, (variable,)) is not None
     assert list(shared.glob("*")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"setup": "exit 3"}, "the option setup of the engine pbs ended with exit code 3 at: exit 3"),
+        ({"python": "/no/such/python"}, "There is no Python at /no/such/python .* set the option `python`"),
+    ],
+)
+def test_a_job_whose_like_would_fail_too_ends_the_run(options: dict[str, str], said: str, shared: Path) -> None:
+    """With such a setup, eight jobs failed in turn; without Python, the shell's words were all that was said."""
+    options = {"folder": str(shared), **options}
+    with rw.Session(engine="pbs", engine_options=options, hosts=1) as session, rw.Pool(1, session=session) as pool:
+        with pytest.raises(rw.StartFailed, match="no agent could join this run") as failed:
+            pool.apply(os.getpid)
+    assert re.search(said, str(failed.value))
 
 
 @pytest.mark.parametrize(("name", "first"), [("pbs", "qsub"), ("lsf", "bsub")])

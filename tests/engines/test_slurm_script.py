@@ -45,7 +45,14 @@ def test_a_whole_message_reads_like_this(tmp_path: Path) -> None:
         "fi\n"
         'exec 3<"$credentials"\n'
         'rm -f -- "$credentials"\n'
+        "ropewalk_depth=${#BASH_SOURCE[@]}\n"
+        "trap 'ropewalk_code=$?; echo \"ropewalk: the option setup of the engine slurm ended with exit code "
+        '$ropewalk_code at: $BASH_COMMAND; end a line with || true if its failure does not matter" >&2; '
+        "exit 79' EXIT\n"
+        "trap 'ropewalk_code=$?; [ ${#BASH_SOURCE[@]} -gt $ropewalk_depth ] || exit $ropewalk_code' ERR\n"
+        ": setup\n"
         "module load python\n"
+        "trap - EXIT ERR\n"
         "export NAME='two words'\n"
         "export ROPEWALK_RUN_ID=RUN\n"
         "exec /opt/python -m ropewalk.processes.agent <&3 3<&-\n"

@@ -130,6 +130,18 @@ def test_each_failure_of_ssh_has_a_meaning_and_a_remedy(said: str, meaning: str,
     assert said.splitlines()[-1] in text, "in the words of ssh too"
 
 
+def test_a_changed_key_is_removed_from_the_file_and_under_the_name_that_ssh_used() -> None:
+    """`config_file` may name the file, and the port is part of the name: without both, nothing was removed."""
+    said = (
+        "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n"
+        "Offending ED25519 key in /home/ann/my cluster/known_hosts:3\r\n"
+        "Host key for [n1]:2222 has changed and you have requested strict checking.\r\n"
+        "Host key verification failed.\r\n"
+    )
+    text = explain(Host.parse("ann@n1:2222"), SshOptions(hosts=["n1"], config_file="/c"), 255, said)
+    assert "`ssh-keygen -f '/home/ann/my cluster/known_hosts' -R '[n1]:2222'`" in text
+
+
 def test_pythons_that_do_not_fit_are_named_with_the_option_to_set() -> None:
     host, options = Host.parse("n1"), SshOptions(hosts=["n1"], python="/opt/py")
     assert "no Python at /opt/py on n1" in explain(host, options, 127, "sh: /opt/py: not found")

@@ -128,7 +128,7 @@ def test_a_key_that_the_host_does_not_know_is_an_error(ssh_hosts: SshHosts, tmp_
     ("known", "meaning", "remedy"),
     [
         ("", "host key is not known here", "accept it once with `ssh"),
-        ("* {other}", "not the one that is known", "ssh-keygen -R 10.77.0.2"),
+        ("* {other}", "not the one that is known", "known_hosts -R 10.77.0.2`"),
     ],
     ids=["unknown", "changed"],
 )

@@ -17,6 +17,7 @@ import ropewalk as rw
 from ropewalk.engines import ENGINES
 from ropewalk.engines.engine import HostSlots, JobSpec
 from ropewalk.engines.resources import HostCapacity, Resources
+from ropewalk.errors import EngineError
 from tests.patience import PATIENCE_S
 from tests.population.neighbours import Neighbours, files_of_hosts
 
@@ -82,6 +83,20 @@ def test_more_workers_than_there_is_room_for_are_refused(session: rw.Session) ->
             pool.map(abs, range(6))
     with rw.Pool(4, session=session) as pool:  # the others go on
         assert pool.map(abs, [-1]) == [1]
+
+
+def test_a_pool_whose_hosts_cannot_be_asked_has_not_reached_a_limit(
+    session: rw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No host of the ssh engine could be reached, and the error was a `ProcessLimit`, whose page speaks of pools."""
+
+    def unreached(engine: Uneven, process: Resources) -> int:
+        raise EngineError("the host n1 is of no use: it cannot be reached")
+
+    monkeypatch.setattr(Uneven, "per_job", unreached)
+    with rw.Pool(1, session=session) as pool, pytest.raises(rw.StartFailed, match="n1 is of no use") as failed:
+        pool.map(abs, [-1])
+    assert any("ropewalk explain StartFailed" in note for note in failed.value.__notes__)
 
 
 def test_an_elastic_pool_stays_at_what_there_is_room_for(session: rw.Session) -> None:

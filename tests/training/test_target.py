@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,14 @@ import ropewalk as rw
 from ropewalk.control.launchers import Launcher, find_launchers
 from ropewalk.control.server import Look, Stop, ViewIs
 from ropewalk.control.view import View
+from ropewalk.engines import ENGINES
+from ropewalk.engines.engine import JobSpec, JobState, JobStatus
 from ropewalk.errors import StageLost
+from ropewalk.processes import agent_bootstrap
 from ropewalk.training.panels.pipeline import bubble_of
 from ropewalk.training.trainer import Trainer
 from tests.patience import PATIENCE_S
+from tests.population.neighbours import Neighbours
 from tests.training.faulty_training import Job, batch, pids
 
 ALL: dict[str, int] = dict.fromkeys(("pipeline", "loss", "memory", "versions", "links", "exchange", "snapshots"), 0)
@@ -143,6 +148,37 @@ def test_it_can_be_stopped_from_outside(training: Trainer, trainings: rw.Session
     with pytest.raises(StageLost):
         training.step(*batch(8)).metrics()
     assert training.view().state == "stopped"
+
+
+class Queue(Neighbours):
+    """A cluster on which other jobs run."""
+
+    def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+        return [f"{request_id}.{number}" for number in range(count)]
+
+    def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
+        return dict.fromkeys(ids, JobStatus(JobState.PENDING, reason="other jobs hold all nodes (Resources)"))
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        """Nothing runs."""
+
+
+def test_while_its_jobs_wait_the_reason_is_seen_and_it_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was shown as "no processes, step 0"; only the terminal in which it was started had the queue's reason."""
+    monkeypatch.setitem(ENGINES, "queue", f"{__name__}:Queue")
+    monkeypatch.setattr(agent_bootstrap, "_PATIENCE_S", 0.0)
+    with rw.Session("queue") as session, ThreadPoolExecutor(1) as thread:
+        trainer = Job().trainer(session, name="unet")
+        beginning = thread.submit(trainer.__enter__)
+        view = seen(trainer.view, lambda view: bool(view.events) or beginning.done())
+        assert "waits: other jobs hold all nodes (Resources)" in view.events[0].text
+        assert view.state == "starting" and {one.state for one in view.processes} == {"starting"}
+        with launcher(session).connect() as connection:
+            assert connection.ask(Stop(None), ViewIs, PATIENCE_S).view.state == "stopped"
+        with pytest.raises(StageLost):
+            beginning.result(PATIENCE_S)
+        trainer.close()
+    assert trainer.view().state == "stopped"
 
 
 def test_after_the_end_the_last_state_is_shown(trainings: rw.Session, tmp_path: Path) -> None:

@@ -83,6 +83,15 @@ def test_before_it_has_begun_a_trainer_shows_its_name() -> None:
     assert view.at - view.started == 10.0, "elapsed, too"
 
 
+def test_before_it_has_begun_it_shows_what_its_processes_wait_for() -> None:
+    waits = EventView(at=1005.0, text="agent-1 (job 7) waits: Resources")
+    view = trainer_view(replace(EMPTY, program=program(stage_process(0, "starting"), events=(waits,))))
+    assert view.events == (waits,) and view.actions == ("stop",)
+    assert [(one.name, one.state, one.group) for one in view.processes] == [("stages.0", "starting", "")]
+    up = trainer_view(replace(EMPTY, program=program(stage_process(0), stage_process(1, "starting"))))
+    assert [(one.doing, one.group) for one in up.processes] == [("", ""), ("", "")], "nobody knows yet which are spare"
+
+
 def test_the_header_has_the_numbers_of_the_training() -> None:
     known = moment()
     assert known.measured is not None

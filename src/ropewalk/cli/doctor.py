@@ -16,9 +16,9 @@ from ropewalk import settings
 from ropewalk.cli import placing
 from ropewalk.cli.command_line import PanelCommand, failure
 from ropewalk.cli.findings import PROBES, Finding, Severity, engine_findings, examine
-from ropewalk.cli.leftovers import LeftRun, left_folders, left_runs, usual_engines
+from ropewalk.cli.leftovers import LeftRun, engine_of, engine_words, left_folders, left_runs, usual_engines
 from ropewalk.engines.options import words_to_options
-from ropewalk.errors import RopewalkError, SettingsError
+from ropewalk.errors import EngineError, RopewalkError, SettingsError
 from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.processes.launcher_record import LauncherState
 
@@ -34,8 +34,9 @@ _STYLES = {Severity.OK: "green", Severity.ABSENT: "dim", Severity.WARNING: "yell
 def doctor(as_json: bool, engine: str | None, option: tuple[str, ...], leftovers: bool, remove: bool) -> None:
     """Check this machine: versions, limits, folders, kernel, network, settings and a real round trip.
 
-    With --engine it checks a cluster instead. Exit code 1 if a row failed, or if something is left over. The report
-    holds no secrets.
+    With --engine it checks a cluster instead. Exit code 1 if a row failed, or if something is left over. With
+    --leftovers, an engine that cannot be used here is named and skipped, unless --engine names it. The report holds no
+    secrets.
     """
     try:
         options = words_to_options(option)
@@ -75,6 +76,7 @@ def doctor(as_json: bool, engine: str | None, option: tuple[str, ...], leftovers
 def _report_leftovers(engine: str | None, options: Mapping[str, object], *, remove: bool, as_json: bool) -> None:
     runs: list[LeftRun] = []
     problems: list[str] = []
+    skipped: list[str] = []
     try:
         names = [engine] if engine else usual_engines()
         folders = left_folders(remove=remove)
@@ -82,21 +84,33 @@ def _report_leftovers(engine: str | None, options: Mapping[str, object], *, remo
         raise failure(str(error)) from None
     for name in names:
         try:
-            runs += left_runs(name, options, remove=remove)
+            made = engine_of(name, options)
+        except EngineError as error:  # one that was used once, and whose package is not installed any more
+            where = problems if engine else skipped
+            where.append(f"the engine {name!r} cannot be used here, and was not asked: {error}")
+            continue
+        except RopewalkError as error:
+            problems.append(f"the engine {name!r} was not asked: {error}")
+            continue
+        try:
+            runs += left_runs(name, made, options, remove=remove)
         except RopewalkError as error:
             problems.append(f"the engine {name!r} does not say which runs it has: {error}")
     if as_json:
         rows = [{"path": str(folder), "removed": remove} for folder in folders]
-        found = {"runs": [run.to_json() for run in runs], "folders": rows, "problems": problems}
+        found = {
+            "runs": [run.to_json() for run in runs], "folders": rows, "problems": problems, "skipped": skipped,
+        }  # fmt: skip
         click.echo(json.dumps(found, indent=2))
     else:
         lines = [run.describe() for run in runs]
         lines += [f"folder {folder}{' was removed' if remove else ''}" for folder in folders]
         if any(not run.removed and run.launcher is LauncherState.GONE for run in runs) or (folders and not remove):
-            lines.append("ropewalk doctor --leftovers --remove ends and removes what is certainly left over")
-        for line in lines or ["nothing is left"]:
+            chosen = f" {engine_words(engine, options)}" if engine else ""
+            lines.append(f"ropewalk doctor --leftovers --remove{chosen} ends and removes what is certainly left over")
+        for line in lines or ["nothing was found" if skipped or problems else "nothing is left"]:
             click.echo(escaped(line))
-        for problem in problems:
+        for problem in [*skipped, *problems]:
             click.echo(f"ropewalk doctor: {escaped_lines(problem)}", err=True)
     if problems or (folders and not remove) or any(not run.removed for run in runs):
         raise Exit(1)

@@ -9,10 +9,11 @@ is not known here, so its run has to be named to `ropewalk stop`.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ class LeftRun:
     remains: tuple[str, ...] = ()
     """The other objects, see `Engine.remains`."""
     removed: bool = False
+    options: Mapping[str, object] = field(default_factory=dict[str, object])
+    """The options of the engine with which it was found, which `ropewalk stop` needs too."""
 
     def describe(self) -> str:
         """Return one line for users, with advice."""
@@ -52,7 +55,7 @@ class LeftRun:
         more = [f"{len(self.remains) - _NUM_SHOWN} more"] if len(self.remains) > _NUM_SHOWN else []
         left = ", ".join([*([count] if self.jobs else []), *self.remains[:_NUM_SHOWN], *more])
         verb = "ends and removes" if self.jobs and self.remains else "removes" if self.remains else "ends"
-        stop = f"ropewalk stop {self.run_id} --engine {self.engine} {verb} it"
+        stop = f"ropewalk stop {self.run_id} {engine_words(self.engine, self.options)} {verb} it"
         return f"run {self.run_id} on {self.engine}: {left}; {self.detail}; {'removed' if self.removed else stop}"
 
     def to_json(self) -> dict[str, Any]:
@@ -61,6 +64,12 @@ class LeftRun:
             "engine": self.engine, "run_id": self.run_id, "jobs": list(self.jobs), "launcher": self.launcher.value,
             "remains": list(self.remains), "detail": self.detail, "removed": self.removed,
         }  # fmt: skip
+
+
+def engine_words(name: str, options: Mapping[str, object]) -> str:
+    """Return the words of a command line that choose an engine with options."""
+    chosen = (word for option, value in options.items() for word in ("-o", f"{option}={value}"))
+    return shlex.join(["--engine", name, *chosen])
 
 
 def engine_of(name: str, options: Mapping[str, object] | None = None) -> Engine:
@@ -82,22 +91,22 @@ def usual_engines() -> list[str]:
     return sorted(names - {"local"})
 
 
-def left_runs(engine_name: str, options: Mapping[str, object] | None = None, *, remove: bool) -> list[LeftRun]:
+def left_runs(name: str, engine: Engine, options: Mapping[str, object], *, remove: bool) -> list[LeftRun]:
     """Return the runs of an engine whose launchers are not known to be alive.
 
     Args:
-        engine_name: the name of the engine.
-        options: as for `engine_of`.
+        name: the name of the engine.
+        engine: what `engine_of` made of the name and the options; it is closed.
+        options: of the command line.
         remove: whether to end the runs of launchers that are certainly gone.
 
     Raises:
         RopewalkError: the engine cannot be asked.
     """
-    remembered = submissions()
-    submitted = {run.run_id for run in remembered}
-    alive = [run.id for run in remembered if run.engine == engine_name and not has_ended(run)]
-    engine = engine_of(engine_name, options)
     try:
+        remembered = submissions()
+        submitted = {run.run_id for run in remembered}
+        alive = [run.id for run in remembered if run.engine == name and not has_ended(run)]
         found: list[LeftRun] = []
         jobs, remains = engine.runs(), engine.remains()
         for run_id in sorted(jobs.keys() | remains.keys()):
@@ -110,7 +119,7 @@ def left_runs(engine_name: str, options: Mapping[str, object] | None = None, *, 
             if certain:
                 _end(engine, run_id, jobs.get(run_id, []))
             of_jobs, others = tuple(jobs.get(run_id, ())), tuple(remains.get(run_id, ()))
-            found.append(LeftRun(engine_name, run_id, of_jobs, launcher, detail, others, removed=certain))
+            found.append(LeftRun(name, run_id, of_jobs, launcher, detail, others, removed=certain, options=options))
         return found
     finally:
         engine.close()

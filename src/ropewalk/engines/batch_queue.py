@@ -45,7 +45,10 @@ class QueueOptions:
     python: str = sys.executable
     """The Python interpreter on the hosts."""
     setup: list[str] = field(default_factory=list[str])
-    """Lines of shell before the agent starts, such as "module load python"; the script is then a login shell."""
+    """Lines of shell before the agent starts, such as "module load python"; the script is then a login shell.
+
+    The first line that fails ends the job, and the run with the reason if no other job is up.
+    """
     extra: list[str] = field(default_factory=list[str])
     """Further words for the submit command, one list item for each word."""
     timeout_s: float = 20.0

@@ -18,6 +18,8 @@ from ropewalk.engines.engine import JobSpec
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NO_CREDENTIALS = 78
 """The exit code of a job that finds no credentials (EX_CONFIG of sysexits.h)."""
+SETUP_FAILED = 79
+"""The exit code of a job whose lines of the option `setup` failed: others of its kind would end likewise."""
 
 
 def job_script(
@@ -39,7 +41,8 @@ def job_script(
         run_id: the run, for the job's environment.
         folder: the folder with the files of standard inputs, if the job has one.
         number: the shell expression for the number of the job in its request.
-        setup: lines of shell before the agent starts; the script is then a login shell.
+        setup: lines of shell before the agent starts; the script is then a login shell, and the first line that
+            fails ends the job with `SETUP_FAILED`.
         unset: variables of the batch system's commands that jobs must not inherit.
         writes_log: whether the job writes its output to the folder itself; otherwise the batch system does.
 
@@ -58,7 +61,7 @@ def job_script(
         "trap '' USR1",
         "export PATH=${PATH:-/usr/local/bin:/usr/bin:/bin} HOME=${HOME:-~}",
         *_hand_over(engine, spec, folder, number),
-        *setup,
+        *_run_setup(engine, setup),
         *_exports({**spec.environment, "ROPEWALK_RUN_ID": run_id}),
         f"exec {shlex.join(spec.command)}" + (" <&3 3<&-" if spec.stdin else " </dev/null"),
     ]
@@ -77,6 +80,28 @@ def _hand_over(engine: str, spec: JobSpec, folder: str, number: str) -> list[str
         "fi",
         'exec 3<"$credentials"',
         'rm -f -- "$credentials"',
+    ]
+
+
+def _run_setup(engine: str, lines: Sequence[str]) -> list[str]:
+    """Return the lines between traps that see how they end.
+
+    `set -e` would also end the job where a command of a sourced file fails, such as one of `conda`, which checks it
+    itself.
+    """
+    if not lines:
+        return []
+    failed = (
+        f"ropewalk: the option setup of the engine {engine} ended with exit code $ropewalk_code at: $BASH_COMMAND; "
+        "end a line with || true if its failure does not matter"
+    )
+    return [
+        "ropewalk_depth=${#BASH_SOURCE[@]}",
+        f"""trap 'ropewalk_code=$?; echo "{failed}" >&2; exit {SETUP_FAILED}' EXIT""",
+        """trap 'ropewalk_code=$?; [ ${#BASH_SOURCE[@]} -gt $ropewalk_depth ] || exit $ropewalk_code' ERR""",
+        ": setup",
+        *lines,
+        "trap - EXIT ERR",
     ]
 
 

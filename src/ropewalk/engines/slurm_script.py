@@ -88,7 +88,10 @@ class SlurmOptions:
     python: str = sys.executable
     """The Python interpreter on the nodes."""
     setup: list[str] = field(default_factory=list[str])
-    """Lines of shell before the agent starts, such as "module load python"; the script is then a login shell."""
+    """Lines of shell before the agent starts, such as "module load python"; the script is then a login shell.
+
+    The first line that fails ends the job, and the run with the reason if no other job is up.
+    """
     extra: list[str] = field(default_factory=list[str])
     """Further flags of sbatch, such as "--mail-type=END"."""
     timeout_s: float = 20.0

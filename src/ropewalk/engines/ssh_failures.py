@@ -23,7 +23,7 @@ _MEANINGS = [
     (
         r"REMOTE HOST IDENTIFICATION HAS CHANGED",
         "its host key is not the one that is known: it was set up again, or somebody is in between",
-        "if it was set up again, remove the old key with `ssh-keygen -R {name}` and accept the new one with `{login}`",
+        "if it was set up again, remove the old key with `{forget}` and accept the new one with `{login}`",
     ),
     (
         r"Host key verification failed|No .* host key is known",
@@ -63,6 +63,9 @@ _MEANINGS = [
     ),
 ]
 """A message of ssh, its meaning, and advice; the first match counts. For words in braces see `explain`."""
+_CHANGED = re.compile(r"^Host key for (\S+) has changed", re.MULTILINE)
+_OFFENDING = re.compile(r"^Offending .*?key in (.+):\d+\s*$", re.MULTILINE)
+"""The name of a host in a list of known keys, which has a port that is not 22, and the file with the list."""
 
 
 def explain(host: Host, options: SshOptions, code: int | None, said: str) -> str:
@@ -95,6 +98,7 @@ def explain(host: Host, options: SshOptions, code: int | None, said: str) -> str
                 "port": host.port or options.port or 22,
                 "config": options.config_file or "~/.ssh/config",
                 "login": _login(host, options),
+                "forget": _forget(host, said),
             }
             return f"the host {host.entry} is of no use: {meaning.format(**facts)}; {remedy.format(**facts)}.{last}"
     if code == 0:
@@ -155,3 +159,10 @@ def _login(host: Host, options: SshOptions) -> str:
     words += ["-p", str(port)] if (port := host.port or options.port) else []
     user = host.user or options.user
     return shlex.join([*words, f"{user}@{host.name}" if user else host.name])
+
+
+def _forget(host: Host, said: str) -> str:
+    """Return the command that removes the known key of a host, from the file in which ssh says that it is."""
+    file, name = _OFFENDING.search(said), _CHANGED.search(said)
+    words = ["-f", file[1]] if file else []
+    return shlex.join(["ssh-keygen", *words, "-R", name[1] if name else host.name])

@@ -372,12 +372,12 @@ class Dispatcher:
             worker = self.workers.by_id.pop(id, None)
             if worker is None:
                 return
-            if not failure.limit:
-                self._replace(worker, failure.reason, StartFailed)
-            else:
+            if failure.limit or failure.by_engine:
                 self.workers.scaling.gone(worker.rank)
                 if not self._growth.accepts_refusal(failure.reason):
-                    self._break(ProcessLimit(failure.reason))
+                    self._break((ProcessLimit if failure.limit else StartFailed)(failure.reason))
+            else:
+                self._replace(worker, failure.reason, StartFailed)
             self._changed.notify_all()
 
     def on_draining(self, id: str, why: str, left_s: float) -> None:

@@ -18,8 +18,9 @@ from typing import Protocol
 import msgspec
 
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.job_script import SETUP_FAILED
 from ropewalk.errors import EngineError, TransportError, TransportRefused
-from ropewalk.interpreters import import_environment, module_command
+from ropewalk.interpreters import OUR_PYTHON, import_environment, module_command, version_told
 from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.engine_client import EngineClient
 from ropewalk.processes.messages import CONTROL, REFUSED_EXIT_CODE, AgentBoot, Certificate
@@ -52,9 +53,10 @@ LISTENS = re.compile(r"^ropewalk-agent listens at ([0-9a-fA-F.:\[\]]+):(\d+)(?:;
 """The line that an agent prints if it could not reach the launcher and waits to be dialled."""
 
 
-_FATAL = (REFUSED_EXIT_CODE, 126, 127)
-"""Exit codes of an agent that was refused, or whose Python is missing or cannot be run: another agent would end
-likewise."""
+_NO_PYTHON = (126, 127)
+"""Exit codes of a shell that may not run a program, or does not find it."""
+_FATAL = (REFUSED_EXIT_CODE, SETUP_FAILED)
+"""Exit codes of an agent that was refused, or whose setup failed: another agent would end likewise."""
 _NO_SUCH_OPTION = "Unknown option: -P"
 """What a Python says that is older than 3.11."""
 
@@ -212,15 +214,16 @@ class AgentBootstrap:
             words = f"its job {agent.job} could not begin: {status.reason}"
             self._port.lost(agent, words, hopeless=True, cause=status.reason)
             return
-        if advice := remedy_for(said):  # the traceback says no more, and every host of this kind repeats it
-            last = said.rstrip().rpartition("\n")[2].strip()
-            words = f"its job {agent.job} ended before it was up: {last}. {advice}"
+        not_run = self._engine.python if status.exit_code in _NO_PYTHON else ""
+        if advice := remedy_for(said, not_run):  # the traceback says no more, and every host of this kind repeats it
+            last = _NO_SUCH_OPTION if _NO_SUCH_OPTION in said else said.rstrip().rpartition("\n")[2].strip()
+            words = f"its job {agent.job} ended before it was up: {last or 'it said nothing'}. {advice}"
             self._port.lost(agent, words, hopeless=True, cause=last)
             return
         reason = f" ({status.reason})" if status.reason else ""
         what = f"ended with exit code {status.exit_code}" if status.exit_code is not None else "is gone"
         words = f"its job {agent.job} {what}{reason} before it was up. It said: {said or 'nothing'}"
-        self._port.lost(agent, words, hopeless=status.exit_code in _FATAL or _NO_SUCH_OPTION in said)
+        self._port.lost(agent, words, hopeless=status.exit_code in _FATAL)
 
     def _runs(self, agent: AgentRecord, said: str, now: float) -> None:
         waits = LISTENS.search(said)
@@ -310,12 +313,24 @@ class AgentBootstrap:
         self._port.lost(agent, words, hopeless=agent.board is not None)
 
 
-def remedy_for(said: str) -> str:
-    """Return advice for an agent whose Python lacks Ropewalk or a package that it needs; empty if it lacks nothing.
+def remedy_for(said: str, not_run: str = "") -> str:
+    """Return advice for an agent whose Python is of another version, or lacks a package; empty if neither is known.
 
     Args:
         said: the output of the agent before it was up, when it has run no code of the user.
+        not_run: the path of its Python, if the shell of the job could not run it.
     """
+    if not_run:
+        return (
+            f"There is no Python at {not_run} on that host, or this user may not run it: set the option `python` of "
+            f"the engine to a Python {OUR_PYTHON} with Ropewalk"
+        )
+    version = "older than 3.11" if _NO_SUCH_OPTION in said else version_told(said) or OUR_PYTHON
+    if version != OUR_PYTHON:
+        return (
+            f"That Python is {version}, and the launcher runs {OUR_PYTHON}; code only travels between equal minor "
+            f"versions: set the option `python` of the engine to a Python {OUR_PYTHON} with Ropewalk"
+        )
     missing = re.search(r"No module named '?(\w+)", said)
     if missing is None:
         return ""

@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import gc
 
+from ropewalk.interpreters import tell_version
+
 if __name__ == "__main__":
     gc.disable()
-    from ropewalk.processes import bootstrap
-    from ropewalk.processes.agent import main
+    try:
+        from ropewalk.processes import bootstrap
+        from ropewalk.processes.agent import main
+    except ImportError:  # such as of a package that is there, but for another version of Python
+        tell_version()
+        raise
 
     gc.freeze()
     gc.enable()

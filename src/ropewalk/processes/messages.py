@@ -306,6 +306,8 @@ class NotStarted(msgspec.Struct, tag=22, array_like=True, frozen=True):
     reason: str
     limit: bool = False
     """Whether the host has as many processes as it may."""
+    by_engine: bool = False
+    """Whether the engine cannot host it, so that another one of its kind would not start either."""
 
 
 class Exited(msgspec.Struct, tag=23, array_like=True, frozen=True):

@@ -92,7 +92,7 @@ class Placement:
         if process is None:
             return
         if problem:
-            self._refuse(NotStarted(id, str(problem), limit=True))
+            self._refuse(NotStarted(id, str(problem), by_engine=True))
             return
         if self._hosts.refusal(partial(self._asked_by, process.owner)):
             self._too_many.append(id)  # the refusal says how many they are, when all have been asked for

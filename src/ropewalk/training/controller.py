@@ -22,7 +22,6 @@ from typing import Any, NoReturn, TypeVar
 
 from torch import Tensor
 
-from ropewalk.control.target import ControlTarget
 from ropewalk.errors import StageLost, TrainerFailed
 from ropewalk.pipeline.plan_table import plan_in_words
 from ropewalk.pipeline.plans import Plan, PlanWorker
@@ -364,11 +363,6 @@ class Controller:
         )
 
     # --- looking at it, from any thread -------------------------------------------------------------------------------
-
-    @property
-    def processes(self) -> ControlTarget | None:
-        """The program of the stage processes; None before it runs."""
-        return self._fleet.running
 
     @property
     def seats(self) -> dict[PlanWorker, int]:

@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ropewalk.control.target import ControlTarget
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.local_executor import LocalExecutor
 from ropewalk.pipeline.plans import Plan, PlanWorker
@@ -110,10 +109,6 @@ class InlineRun:
         return {}
 
     # --- looking at it, from any thread -------------------------------------------------------------------------------
-
-    @property
-    def processes(self) -> ControlTarget | None:
-        return None
 
     @property
     def seats(self) -> Mapping[PlanWorker, int]:

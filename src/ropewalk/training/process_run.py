@@ -12,7 +12,6 @@ from typing import Any
 
 from torch import Tensor
 
-from ropewalk.control.target import ControlTarget
 from ropewalk.errors import ServiceLost, StageLost
 from ropewalk.pipeline.local_evaluation import checked_pair
 from ropewalk.pipeline.plans import Plan, PlanWorker
@@ -213,10 +212,6 @@ class ProcessRun:
     @property
     def history(self) -> TrainingHistory:
         return self._controller.history
-
-    @property
-    def processes(self) -> ControlTarget | None:
-        return self._controller.processes
 
     @property
     def seats(self) -> Mapping[PlanWorker, int]:

@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ropewalk.control.target import ControlTarget
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.step_metrics import StepMetrics
@@ -60,11 +59,6 @@ class TrainingRun(Protocol):
     @property
     def history(self) -> TrainingHistory:
         """What happened so far."""
-        ...
-
-    @property
-    def processes(self) -> ControlTarget | None:
-        """The program of its processes; None if it has none."""
         ...
 
     @property

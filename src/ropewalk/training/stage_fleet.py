@@ -17,7 +17,6 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from ropewalk.calls.client import Client
-from ropewalk.control.target import ControlTarget
 from ropewalk.errors import ExchangeAborted, ProgramInvalid, ProgramStopped, ServiceLost, StageLost, StageStalled
 from ropewalk.exchange.elastic.silence import Silence
 from ropewalk.exchange.groups.watched_worker import cause_of, ping, watch_end
@@ -29,6 +28,7 @@ from ropewalk.program.running import RunningProgram
 from ropewalk.tracking.observed_run import Track
 from ropewalk.training.assignment import Presence, TrainingConfig
 from ropewalk.training.stage_process import StageProcess
+from ropewalk.training.target import TrainerTarget
 from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer_options import ProcessOptions
 from ropewalk.transport.serialization import dumps_code
@@ -75,7 +75,7 @@ class StageFleet:
         *,
         timeouts: TrainerTimeouts,
         track: Track = False,
-        shown_as: ControlTarget | None = None,
+        shown_as: TrainerTarget | None = None,
     ) -> None:
         self.num = num
         self._training = training
@@ -125,6 +125,8 @@ class StageFleet:
         except ProgramInvalid:
             _check_sendable(self._training)  # which knows the names that the user has given
             raise
+        if self._shown_as is not None:
+            self._shown_as.processes = self._running
         self._clients = self._running.client(STAGES)
 
     def close(self, grace_s: float | None = None) -> None:
@@ -203,11 +205,6 @@ class StageFleet:
             self._notifier.ring()
 
         watch_end(self.client(seat), presence.name, has_gone)
-
-    @property
-    def running(self) -> RunningProgram | None:
-        """The program of the processes; None before it runs."""
-        return self._running
 
     @property
     def hosts(self) -> dict[int, str]:

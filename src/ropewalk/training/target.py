@@ -50,6 +50,8 @@ class TrainerTarget(ControlTarget):
         self._losses = losses
         self._total_steps = total_steps
         self._run: TrainingRun | None = None
+        self.processes: ControlTarget | None = None
+        """The program of the stage processes, from its launch on; None if there is none."""
         self._tracked = ""
         self._state = "starting"
         self._began = time.time()
@@ -109,7 +111,7 @@ class TrainerTarget(ControlTarget):
             ValueError: it has no processes.
         """
         processes = self._processes("stopped")
-        if self._state == "running":
+        if self._state in ("starting", "running"):
             self._state = "stopped"
         processes.stop(grace_s)
 
@@ -119,26 +121,25 @@ class TrainerTarget(ControlTarget):
 
     def log_files(self) -> Mapping[str, Path]:
         """The output file of each stage process."""
-        processes = None if self._run is None else self._run.processes
-        return {} if processes is None else processes.log_files()
+        return {} if self.processes is None else self.processes.log_files()
 
     def stacks(self, node: str | None, timeout_s: float) -> Mapping[str, str]:
         """The Python stacks of stage processes."""
-        processes = None if self._run is None else self._run.processes
-        return {} if processes is None else processes.stacks(node, timeout_s)
+        return {} if self.processes is None else self.processes.stacks(node, timeout_s)
 
     def _processes(self, what: str) -> ControlTarget:
-        processes = None if self._run is None else self._run.processes
-        if processes is None:
+        if self.processes is None:
             raise ValueError(f"trainer {self.name} has no processes, and cannot be {what}")
-        return processes
+        return self.processes
 
     # --- collecting ---------------------------------------------------------------------------------------------------
 
     def _moment(self, panels: Mapping[str, int]) -> TrainerMoment:
         run, at = self._run, time.time()
+        program = None if self.processes is None else self.processes.view({})
         if run is None or self._samples is None:
-            return TrainerMoment(self.name, self.id, os.getpid(), self._state, at, time.monotonic(), self._began)
+            now_s = time.monotonic()
+            return TrainerMoment(self.name, self.id, os.getpid(), self._state, at, now_s, self._began, program=program)
         is_live = self._state == "running"
         timed = self._samples.look() if is_live else self._samples.newest()
         plan, schedule = run.plan, run.schedule
@@ -146,7 +147,7 @@ class TrainerTarget(ControlTarget):
         samples = {worker: one.sample for worker, one in timed.items()}
         measured = self._last_step(run, plan, samples)
         self._collect(run, plan, samples, at)
-        offers = _offers(run)
+        offers = _offers(run, has_links=program is not None and len(plan.workers) > 1)
         wanted = [name for name in offers if name in panels]
         data = {name: data for name in wanted if (data := self._data(name, panels[name], run)) is not None}
         return TrainerMoment(
@@ -166,7 +167,7 @@ class TrainerTarget(ControlTarget):
             rates=self._losses.rates(at) if is_live else None,
             samples=timed,
             measured=measured,
-            program=None if run.processes is None else run.processes.view({}),
+            program=program,
             seats=run.seats,
             run=self._tracked,
             panels=data,
@@ -212,9 +213,9 @@ class TrainerTarget(ControlTarget):
         return self._panels.get(name)
 
 
-def _offers(run: TrainingRun) -> tuple[str, ...]:
+def _offers(run: TrainingRun, *, has_links: bool) -> tuple[str, ...]:
     names = ["pipeline", "loss", "memory", "versions"]
-    if run.processes is not None and len(run.plan.workers) > 1:
+    if has_links:
         names.append("links")
     if run.has_exchange:
         names.append("exchange")

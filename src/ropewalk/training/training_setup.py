@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from ropewalk.control.target import ControlTarget
 from ropewalk.exchange.exchange_maker import MakesExchange
 from ropewalk.pipeline.local_executor import LocalExecutor, check_plan
 from ropewalk.pipeline.plans import Plan
@@ -33,6 +32,7 @@ from ropewalk.training.process_run import ProcessRun
 from ropewalk.training.run import TrainingRun
 from ropewalk.training.stage_device import kind_of_device, on_cpu
 from ropewalk.training.stage_fleet import StageFleet
+from ropewalk.training.target import TrainerTarget
 from ropewalk.training.trainer_options import ProcessOptions, Sources
 
 
@@ -109,7 +109,7 @@ class TrainingSetup:
             )
         return PreparedModel(graph, source, plan, schedule, device)
 
-    def run(self, prepared: PreparedModel, *, track: Track, shown_as: ControlTarget) -> TrainingRun:
+    def run(self, prepared: PreparedModel, *, track: Track, shown_as: TrainerTarget) -> TrainingRun:
         """Begin to train.
 
         Args:
@@ -135,7 +135,7 @@ class TrainingSetup:
             resources=self.processes.resources,
         )
 
-    def _process_run(self, prepared: PreparedModel, track: Track, shown_as: ControlTarget) -> ProcessRun:
+    def _process_run(self, prepared: PreparedModel, track: Track, shown_as: TrainerTarget) -> ProcessRun:
         num, processes = len(prepared.plan.workers), self.processes
         snapshots = processes.snapshots
         fleet = StageFleet(

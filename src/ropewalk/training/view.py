@@ -153,6 +153,7 @@ def _bottleneck(measured: MeasuredTimeline) -> str:
 def _processes(moment: TrainerMoment) -> tuple[ProcessView, ...]:
     if moment.program is None:
         return ()
+    spare = "" if moment.plan is None else "spare"
     worker_at = {seat: worker for worker, seat in moment.seats.items()}
     slow = stragglers(moment.samples)
     found: list[tuple[tuple[int, int], ProcessView]] = []
@@ -160,10 +161,10 @@ def _processes(moment: TrainerMoment) -> tuple[ProcessView, ...]:
         seat = int(process.name.rpartition(".")[2])
         worker = worker_at.get(seat)
         if worker is None or moment.plan is None or process.state != "running":
-            is_spare = worker is None and process.state == "running"
+            is_spare = worker is None and moment.plan is not None and process.state == "running"
             doing = "keeps snapshots, and replaces what dies" if is_spare else ""
             stages = _stages(moment.plan, worker)
-            own = msgspec.structs.replace(process, kind="stage", group=stages or "spare", doing=doing, doing_s=0.0)
+            own = msgspec.structs.replace(process, kind="stage", group=stages or spare, doing=doing, doing_s=0.0)
         else:
             own = _worker(moment, process, worker, is_slow=worker in slow)
         found.append(((len(worker_at) if worker is None else worker.group, seat), own))
@@ -224,8 +225,12 @@ def _typical_s(record: WorkerRecord) -> float:
 
 
 def _events(moment: TrainerMoment) -> tuple[EventView, ...]:
-    """Return the trainer's events, and those of its program that the trainer does not tell: joined and lost hosts."""
+    """Return the trainer's events, and those of its program that the trainer does not tell.
+
+    These are joined and lost hosts, and until the training has begun all of them, such as why a job waits in its queue.
+    """
     own = () if moment.history is None else moment.history.events
     theirs = () if moment.program is None else moment.program.events
-    more = [event for event in theirs if event.kind in ("join", "leave", "preemption", "scale")]
+    is_begun = moment.history is not None
+    more = [event for event in theirs if not is_begun or event.kind in ("join", "leave", "preemption", "scale")]
     return tuple(sorted([*own, *more], key=lambda event: event.at))
