@@ -182,16 +182,20 @@ def test_schedules_that_cannot_wait_for_a_norm_refuse_it_and_say_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "error", "words"),
     [
-        ({"clip_norm": 0.0}, "positive number"),
-        ({"clip_norm": float("nan")}, "positive number"),
-        ({"nan": "zero"}, "one of 'pass', 'raise', 'skip', not 'zero'"),
-        ({"autocast": torch.float64}, "torch.bfloat16 or None, not torch.float64"),
+        ({"clip_norm": 0.0}, ValueError, "positive number"),
+        ({"clip_norm": float("nan")}, ValueError, "positive number"),
+        # It was: '>' not supported between instances of 'str' and 'int'.
+        ({"clip_norm": "1.0"}, TypeError, "clip_norm is of type str; give a positive number, or None"),
+        ({"accumulate": 0}, ValueError, "a number of steps, at least 1, not 0"),
+        ({"accumulate": 2.5}, TypeError, "accumulate is of type float; give a number of steps, at least 1"),
+        ({"nan": "zero"}, ValueError, "one of 'pass', 'raise', 'skip', not 'zero'"),
+        ({"autocast": torch.float64}, ValueError, "torch.bfloat16 or None, not torch.float64"),
     ],
 )
-def test_options_are_checked_at_the_door(options: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_options_are_checked_at_the_door(options: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
         TrainingOptions(**options)
 
 

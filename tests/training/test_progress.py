@@ -29,6 +29,17 @@ def test_the_loss_is_weighted_by_samples_and_no_time_is_no_rate() -> None:
     assert lines == ["step 0: loss 1", "step 2: loss 1.25, 1 steps/s, 20 samples/s"]
 
 
+def test_steps_of_unknown_size_weigh_the_same_and_have_no_rate_of_samples() -> None:
+    # Processes read their own data: the line said "0 samples/s", and its loss was that of one step.
+    now = 0.0
+    lines: list[str] = []
+    progress = ProgressLine(every_s=1.0, write=lines.append, clock=lambda: now)
+    for step in range(5):
+        now += 0.25
+        progress.put(step, float(step), 0)
+    assert lines == ["step 0: loss 0", "step 4: loss 2.5, 4 steps/s"]
+
+
 def test_with_a_number_of_steps_the_time_left_is_told() -> None:
     now = 0.0
     lines: list[str] = []

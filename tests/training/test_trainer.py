@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -228,6 +229,27 @@ def test_an_exchange_without_replicas_is_told() -> None:
 def test_what_was_given_wrongly_is_told_at_once(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         trainer_of(**options)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        # It was: Trainer.__init__() got an unexpected keyword argument 'clip_norm'.
+        ("clip_norm", "write options=ropewalk.pipeline.TrainingOptions(clip_norm=...)"),
+        ("lr_schedule", "write optimizer=ropewalk.pipeline.OptimizerMaker(optimizer, lr_schedule=...)"),
+        ("declared", "write loss_fn=ropewalk.pipeline.Loss(loss_fn, declared=...)"),
+        ("data", "write sources=ropewalk.training.Sources(data=...)"),
+        ("total_steps", "write progress=ropewalk.training.Progress(total_steps=...)"),
+        ("device", "write processes=ropewalk.training.ProcessOptions(device=...)"),
+        ("every", "write processes=ProcessOptions(snapshots=Snapshots(every=...)), both from ropewalk.training"),
+        ("silent_s", "write processes=ProcessOptions(timeouts=TrainerTimeouts(silent_s=...)), both from ropewalk."),
+        ("loss", "Trainer has no argument loss; did you mean 'loss_fn'?"),
+        ("callbacks", "Trainer has no argument callbacks"),
+    ],
+)
+def test_an_option_outside_its_object_is_told_where_it_belongs(option: str, message: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(message)):
+        trainer_of(**{option: 1})
 
 
 def test_a_sum_may_be_declared_as_one() -> None:

@@ -25,6 +25,7 @@ from ropewalk.argument_kinds import check_kind
 from ropewalk.control.view import View
 from ropewalk.errors import LocalExecutorFailed, PlanInvalid, TrainerFailed
 from ropewalk.exchange.exchange_maker import MakesExchange
+from ropewalk.misplaced_options import tells_places
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Loss
@@ -50,12 +51,25 @@ from ropewalk.training.run import TrainingRun
 from ropewalk.training.step_handle import StepHandle
 from ropewalk.training.step_watch import StepWatch
 from ropewalk.training.target import TrainerTarget
+from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer_html import trainer_html
-from ropewalk.training.trainer_options import ProcessOptions, Progress, Sources
+from ropewalk.training.trainer_options import ProcessOptions, Progress, Snapshots, Sources
 from ropewalk.training.training_setup import TrainingSetup
 from ropewalk.user_frames import user_frames_only
 
 logger = logging.getLogger(__name__)
+
+_PLACES = {
+    "loss_fn=ropewalk.pipeline.Loss(loss_fn, {}=...)": Loss,
+    "optimizer=ropewalk.pipeline.OptimizerMaker(optimizer, {}=...)": OptimizerMaker,
+    "options=ropewalk.pipeline.TrainingOptions({}=...)": TrainingOptions,
+    "sources=ropewalk.training.Sources({}=...)": Sources,
+    "progress=ropewalk.training.Progress({}=...)": Progress,
+    "processes=ropewalk.training.ProcessOptions({}=...)": ProcessOptions,
+    "processes=ProcessOptions(snapshots=Snapshots({}=...)), both from ropewalk.training": Snapshots,
+    "processes=ProcessOptions(timeouts=TrainerTimeouts({}=...)), both from ropewalk.training": TrainerTimeouts,
+}
+"""Where the options of a trainer are written, for those that are given to the trainer itself."""
 
 
 class Trainer:
@@ -115,6 +129,7 @@ class Trainer:
     """
 
     @user_frames_only
+    @tells_places(_PLACES)
     def __init__(
         self,
         model: Model,

@@ -114,8 +114,10 @@ class Sources:
 
     Args:
         data: gives mini-batches to the processes that need inputs or labels: called there as `data(first_step)`, it
-            yields pairs (x, y) from that step on, the same everywhere; with an argument `shard`, only the samples of
-            that replica. `step` is then called without arguments, and `example_inputs` must be given.
+            yields pairs (x, y) from that step on, the same everywhere; a function without that argument is called anew
+            and its earlier pairs are skipped. With an argument `shard`, it yields only the samples of that replica:
+            those of the micro-batches `range(shard.replica, shard.micro_batches, shard.replicas)`, one after the other.
+            `step` is then called without arguments, and `example_inputs` must be given.
         weights: a safetensors file, or a folder or index of such files, with the initial parameters and buffers.
 
     Raises:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 import torch
 
+from ropewalk.argument_kinds import check_kind
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.near_names import check_choice
 from ropewalk.pipeline.schedules import Schedule, make_schedule
@@ -36,6 +38,7 @@ class TrainingOptions:
 
     Raises:
         ValueError: a value is not allowed.
+        TypeError: a number is of another type.
     """
 
     clip_norm: float | None = None
@@ -44,6 +47,8 @@ class TrainingOptions:
     accumulate: int = 1
 
     def __post_init__(self) -> None:
+        check_kind("clip_norm", self.clip_norm, Real, "a positive number, or None for no clipping")
+        check_kind("accumulate", self.accumulate, Integral, "a number of steps, at least 1")
         if self.clip_norm is not None and not (self.clip_norm > 0 and math.isfinite(self.clip_norm)):
             raise ValueError(f"clip_norm is a positive number, or None for no clipping, not {self.clip_norm!r}")
         check_choice("nan", self.nan, get_args(NanPolicy))

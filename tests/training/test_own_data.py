@@ -1,0 +1,70 @@
+"""Mini-batches that a process reads by itself: with shards each replica gets what it would have cut from the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline import trace
+from ropewalk.training.own_data import DataShard, OwnData
+
+Pair = tuple[Tensor, Tensor]
+ALONE = DataShard(0, 1, 4)
+
+
+def pair(step: int) -> Pair:
+    samples = torch.arange(12.0).reshape(12, 1) + 100 * step
+    return samples, samples[:, 0].long()
+
+
+def whole(first_step: int) -> Iterator[Pair]:
+    return map(pair, count(first_step))
+
+
+def without_step() -> Iterator[Pair]:
+    return map(pair, count())
+
+
+def shards(first_step: int, shard: DataShard) -> Iterator[Pair]:
+    mine = range(shard.replica, shard.micro_batches, shard.replicas)
+    for x, y in whole(first_step):
+        yield (
+            torch.cat([x.chunk(shard.micro_batches)[index] for index in mine]),
+            torch.cat([y.chunk(shard.micro_batches)[index] for index in mine]),
+        )
+
+
+def own(make: Any, shard: DataShard = ALONE) -> OwnData:
+    return OwnData(make, trace(nn.Sequential(nn.Linear(1, 1)), torch.zeros(3, 1)), shard)
+
+
+@pytest.mark.parametrize("make", [shards, without_step])
+@pytest.mark.parametrize("replica", [0, 1])
+def test_a_replica_gets_the_same_samples_however_its_data_is_made(make: Any, replica: int) -> None:
+    shard = DataShard(replica, 2, 4)
+    one, other = own(make, shard), own(whole, shard)
+    for step in (0, 1, 5, 2):  # it also goes back, to the step of a snapshot
+        made, expected = one.pieces(step), other.pieces(step)
+        for index in (replica, replica + 2):
+            assert torch.equal(made[index].labels, expected[index].labels)
+            assert made[index].labels.tolist() == [100 * step + 3 * index + each for each in range(3)]
+            assert made[index].num_samples == 3
+
+
+def test_shards_that_are_uneven_are_refused() -> None:
+    with pytest.raises(PlanInvalid, match="4 micro-batches cannot be shared out evenly among 3 replicas"):
+        own(shards, DataShard(0, 3, 4))
+    own(whole, DataShard(0, 3, 4))
+
+
+def test_what_data_gives_wrongly_is_told_with_its_step() -> None:
+    with pytest.raises(ValueError, match="the data has ended before step 2"):
+        own(lambda: [pair(0), pair(1)]).pieces(2)
+    with pytest.raises(ValueError, match=r"pairs \(x, y\), but in step 0 it gave a tensor of shape \(12, 1\)"):
+        own(lambda: [pair(0)[0]]).pieces(0)
