@@ -24,6 +24,7 @@ from ropewalk.engines.engine import JobSpec, JobState, JobStatus
 from ropewalk.errors import StageLost
 from ropewalk.processes import agent_bootstrap
 from ropewalk.training.panels.pipeline import bubble_of
+from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer import Trainer
 from tests.patience import PATIENCE_S
 from tests.population.neighbours import Neighbours
@@ -168,9 +169,13 @@ def test_while_its_jobs_wait_the_reason_is_seen_and_it_can_be_stopped(monkeypatc
     monkeypatch.setitem(ENGINES, "queue", f"{__name__}:Queue")
     monkeypatch.setattr(agent_bootstrap, "_PATIENCE_S", 0.0)
     with rw.Session("queue") as session, ThreadPoolExecutor(1) as thread:
-        trainer = Job().trainer(session, name="unet")
+        timeouts = TrainerTimeouts(start_s=0.1)  # which the time in the queue is not part of
+        trainer = Job().trainer(session, name="unet", timeouts=timeouts)
+        began = time.monotonic()
         beginning = thread.submit(trainer.__enter__)
         view = seen(trainer.view, lambda view: bool(view.events) or beginning.done())
+        seen(trainer.view, lambda _: beginning.done() or time.monotonic() - began > 20 * timeouts.start_s)
+        assert not beginning.done()
         assert "waits: other jobs hold all nodes (Resources)" in view.events[0].text
         assert view.state == "starting" and {one.state for one in view.processes} == {"starting"}
         with launcher(session).connect() as connection:

@@ -456,6 +456,11 @@ class Session:
 
     # While it is open
 
+    @property
+    def has_queued_jobs(self) -> bool:
+        """Whether jobs of this session wait in the queue of the cluster manager, which decides how long."""
+        return any(agent.job and agent.link is None and agent.running_since is None for agent in self._agents())
+
     def _agents(self) -> list[AgentRecord]:
         return list(self._fleet.agents.values()) if self._opened else []
 

@@ -129,6 +129,11 @@ class Hosting(abc.ABC):
         """The machine on which a unit runs."""
         return os.uname().nodename
 
+    @property
+    def has_queued_jobs(self) -> bool:
+        """Whether jobs for its processes wait in the queue of a cluster manager."""
+        return False
+
     def sample_of(self, name: UnitName) -> Sample | None:
         """The last measured resource use of a unit's process."""
         return None
@@ -238,6 +243,10 @@ class ProcessHosting(Hosting):
 
     def ways(self) -> tuple[str, ...]:
         return tuple(map(str, self._session.ways()))
+
+    @property
+    def has_queued_jobs(self) -> bool:
+        return self._session.has_queued_jobs
 
     def sample_of(self, name: UnitName) -> Sample | None:
         return self._session.processes.sample_of(self._ids.get(name, ""))

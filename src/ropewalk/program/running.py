@@ -127,6 +127,11 @@ class RunningProgram(ControlTarget):
         """Whether nothing of the program runs any more."""
         return self._over.is_set()
 
+    @property
+    def has_queued_jobs(self) -> bool:
+        """Whether jobs for its processes wait in the queue of a cluster manager, which decides how long."""
+        return self._hosting.has_queued_jobs
+
     def __enter__(self) -> RunningProgram:
         return self
 

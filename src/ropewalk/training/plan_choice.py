@@ -56,10 +56,10 @@ class PlanChoice:
         if fewer is not None and self._can_run(fewer):
             return fewer
         missing, why = {}, ""
-        for timeout_s in (self._timeouts.replace_s, self._timeouts.start_s):  # at last, wait as long as at the start
-            missing = self._fleet.take_seats(
-                range(self._fleet.num), timeout_s, enough=max(self._deployment.least, len(plan.workers))
-            )
+        least = max(self._deployment.least, len(plan.workers))
+        for timeout_s, queues in ((self._timeouts.replace_s, False), (self._timeouts.start_s, True)):
+            # At last, wait as long as at the start.
+            missing = self._fleet.take_seats(range(self._fleet.num), timeout_s, enough=least, queues=queues)
             num = len(self._fleet.present)
             if num >= len(plan.workers):
                 return plan

@@ -54,10 +54,10 @@ class StageDeployment:
         """Start the processes, and wait until all are there.
 
         Raises:
-            StageLost: some did not start within `timeout_s` seconds.
+            StageLost: some did not start within `timeout_s` seconds after the last job had left the queue.
         """
         self._fleet.start()
-        missing = self._fleet.take_seats(range(self._fleet.num), timeout_s)
+        missing = self._fleet.take_seats(range(self._fleet.num), timeout_s, queues=True)
         if missing:
             raise StageLost(
                 f"{len(missing)} of {self._fleet.num} processes did not start within {timeout_s:g} s; "

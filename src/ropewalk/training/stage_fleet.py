@@ -155,14 +155,22 @@ class StageFleet:
                     raise
                 time.sleep(0.01)
 
-    def take_seats(self, seats: Collection[int], timeout_s: float, *, enough: int | None = None) -> dict[int, str]:
-        """Wait until processes are at these seats, or `enough` of them; returns the empty seats, with the reasons."""
+    def take_seats(
+        self, seats: Collection[int], timeout_s: float, *, enough: int | None = None, queues: bool = False
+    ) -> dict[int, str]:
+        """Wait until processes are at these seats, or `enough` of them; returns the empty seats, with the reasons.
+
+        With `queues`, the timeout begins when no job waits in the queue of the cluster manager any more: there is
+        nothing to do without it, and the queue says why it waits.
+        """
         due = time.monotonic() + timeout_s
         failed: dict[int, str] = {}
         while True:
             found = self.look_for(seats)
             failed |= found
             missing = [seat for seat in seats if seat not in self.present]
+            if queues and self._running is not None and self._running.has_queued_jobs:
+                due = time.monotonic() + timeout_s
             left_s = due - time.monotonic()
             if not missing or left_s <= 0 or (enough is not None and len(self.present) >= enough):
                 return {seat: failed.get(seat, "it did not start") for seat in missing}

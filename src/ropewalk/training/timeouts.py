@@ -12,6 +12,8 @@ class TrainerTimeouts(WatchTimeouts):
     """How long a trainer waits, in seconds, and how many deaths it survives.
 
     Attributes:
+        start_s: at the beginning, until all workers have started; it begins when their jobs have left the queue of the
+            cluster manager.
         replace_s: until a process that died is replaced; then training continues with fewer. If it cannot, it waits for
             `start_s`.
         copy_s: after a recovery, until snapshots that only one process keeps are copied to another; if that takes
