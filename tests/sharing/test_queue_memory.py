@@ -93,7 +93,10 @@ def test_calls_of_join_wait_beside_those_of_put() -> None:
     assert [side(what) for what in (GET, PUT, JOIN, JOINED)] == [(QUEUE, RING), *[(PUTTERS, PUTTERS_RING)] * 3]
 
 
-@pytest.mark.parametrize("parts", [[b"one"], [b""], [b"one", b"", b"three"], [b"", b""], [bytes(9), bytearray(5)]])
+@pytest.mark.parametrize(
+    "parts",
+    [[b"one"], [b""], [b"one", b"", b"three"], [b"one", b"two", b"three"], [b"", b""], [bytes(9), bytearray(5)]],
+)
 def test_parts_are_one_and_become_parts_again(parts: list[bytes]) -> None:
     content, num_parts = sealed(parts)
     assert num_parts == len(parts)
