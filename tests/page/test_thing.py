@@ -16,6 +16,7 @@ from tests.lab.browser import Browser, ServedPage
 from tests.page.test_frame import is_saved
 
 LOUD = "<img src=x onerror=alert(1)> \x1b[31mred"
+NAME = LOUD[:28]
 
 
 def say(text: str) -> int:
@@ -30,15 +31,15 @@ def wait_for(file: str) -> None:
 
 @pytest.fixture
 def pool() -> Iterator[rw.Pool]:
-    with rw.Pool(2, name=LOUD[:28]) as pool:
+    with rw.Pool(2, name=NAME) as pool:
         yield pool
 
 
 def open_thing(browser: Browser, url: str, process: str = "") -> None:
-    """Open the page of the only thing that runs, and perhaps one of its processes."""
+    """Open the page of the pool, which other tests may run beside, and perhaps one of its processes."""
     browser.open(url)
-    link = browser.until(lambda: browser.driver.find_elements("css selector", "a.rw-name"), "a thing that runs")[0]
-    address = str(link.get_attribute("href"))
+    links = "return [...document.querySelectorAll('a.rw-name')].filter(e => e.textContent == arguments[0])[0]?.href"
+    address = str(browser.until(lambda: browser.script(links, NAME), "the pool"))
     browser.open(f"{address}#{quote(process)}" if process else address)
     browser.wait_for("Processes", "Task stream")
 

@@ -382,7 +382,8 @@ def test_a_process_that_leaves_makes_room_for_its_successor() -> None:
 def test_what_the_engine_cannot_give_is_refused_in_its_words() -> None:
     placed = Placed(PretendHosts(room=9, problem=EngineError("no such partition")))
     placed.ask(0)
-    assert [(one.id, one.reason, one.limit) for one in placed.refused] == [("p0", "no such partition", True)]
+    [refused] = placed.refused
+    assert (refused.id, refused.reason, refused.limit, refused.by_engine) == ("p0", "no such partition", False, True)
 
 
 def test_a_service_goes_to_its_own_host_or_is_refused() -> None:
