@@ -109,10 +109,7 @@ class Inserter:
     def _begin(self, run_id: str) -> None:
         if self._stream:
             self.flush()
-            try:
-                self._target.end_stream(self._stream.name)
-            except ServiceLost as error:
-                self._give_up_shard(error)
+            self._end_stream(self._stream)
         self._stream = SentStream(run_id)
         self._choose_target()
 
@@ -146,10 +143,7 @@ class Inserter:
             try:
                 future.result(None if due is None else max(0.0, due - time.monotonic()))
             except StreamLost as error:
-                try:
-                    self._target.end_stream(self._stream.name)
-                except ServiceLost as lost:
-                    self._give_up_shard(lost)
+                self._end_stream(self._stream)
                 self._begin_anew(error)
             except ServiceLost as error:
                 self._give_up_shard(error)
@@ -172,6 +166,13 @@ class Inserter:
         for future, _ in self._calls:
             future.cancel()
         self._calls.clear()
+
+    def _end_stream(self, stream: SentStream) -> None:
+        """Have replay forget a stream; a shard that turns out to be lost has none."""
+        try:
+            self._target.end_stream(stream.name)
+        except ServiceLost as error:
+            self._give_up_shard(error)
 
     def _give_up_shard(self, error: ServiceLost) -> None:
         """Go on with another shard. Raises `error` where replay has no shards."""
