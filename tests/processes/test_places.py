@@ -94,7 +94,8 @@ def test_a_pool_whose_hosts_cannot_be_asked_has_not_reached_a_limit(
         raise EngineError("the host n1 is of no use: it cannot be reached")
 
     monkeypatch.setattr(Uneven, "per_job", unreached)
-    with rw.Pool(1, session=session) as pool, pytest.raises(rw.StartFailed, match="n1 is of no use") as failed:
+    # the pool is broken as soon as its first start fails, which may be before its `with` is entered
+    with pytest.raises(rw.StartFailed, match="n1 is of no use") as failed, rw.Pool(1, session=session) as pool:
         pool.map(abs, [-1])
     assert any("ropewalk explain StartFailed" in note for note in failed.value.__notes__)
 
