@@ -1,7 +1,7 @@
 """Land on the moon with PPO in lock-step: the same weights, bit for bit, for any number of actors and any deaths.
 
     pip install 'ropewalk[rl]' 'gymnasium[box2d]' matplotlib
-    python examples/rl_lunar_lander.py                                  # within a minute on two idle cores
+    python examples/rl_lunar_lander.py                                  # a minute on two idle cores
     python examples/rl_lunar_lander.py --steps 40000 --actors 1         # compare the digest of the weights
     python examples/rl_lunar_lander.py --steps 40000 --actors 2         # with this one
     python examples/rl_lunar_lander.py --checkpoint runs/lander         # stop it, start it again: it goes on
@@ -12,7 +12,7 @@
                group 3 ─ block ─┘
 
 Which actor collects which group does not matter: a block follows from seed, group, round and weights. By default it
-ends with a mean score of 225 in 20 landings, the worst of them 185; 200 counts as solved.
+ends with a mean score of 270 in 20 landings, the worst of them 247; 200 counts as solved.
 
 (Schulman et al., Proximal Policy Optimization, 2017, https://arxiv.org/abs/1707.06347)
 """
@@ -25,7 +25,7 @@ from ropewalk import rl
 
 
 def main(
-    steps: int = 250_000,
+    steps: int = 500_000,
     actors: int = 2,
     seed: int = 0,
     checkpoint: str | None = None,
@@ -37,8 +37,7 @@ def main(
         epochs=4,
         minibatches=64,
         optimizer=rl.TorchAdam(3e-4, eps=1e-5),
-        anneal_learning_rate=False,
-        discount=0.999,
+        discount=0.99,
         lambda_=0.98,
         normalise_rewards=True,
     )
@@ -67,7 +66,7 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="PPO on LunarLander.")
-    parser.add_argument("--steps", type=int, default=250_000)
+    parser.add_argument("--steps", type=int, default=500_000)
     parser.add_argument("--actors", type=int, default=2, help="processes that collect; 0: all in this process")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", help="a folder to save the run in, and to go on from")
