@@ -24,6 +24,7 @@ import ropewalk
 from ropewalk.errors import (
     CrashLoop,
     InitializerFailed,
+    PoolClosed,
     RemoteError,
     TaskPoisoned,
     TaskTimeout,
@@ -507,6 +508,21 @@ def test_an_initializer_that_raises_ends_the_pool_by_name(tmp_path: Path) -> Non
             assert isinstance(cause, OwnError) and cause.code == 7 and "in initialize" in str(cause.__cause__)
         wait_until(lambda: not pool.status().workers, what="nobody is started again")
     assert len(noted(tries)) <= 2
+
+
+def test_a_pool_that_broke_before_its_block_is_entered_and_ends_with_it() -> None:
+    """Its `with` raised the error where the host was busy, and nothing ended the pool."""
+
+    def initialize() -> None:
+        raise ValueError("no licence")
+
+    pool = ropewalk.Pool(1, initialize)
+    with pytest.raises(InitializerFailed):
+        pool.wait_until_ready()
+    with pool, pytest.raises(InitializerFailed, match="no licence"):
+        pool.map(square, range(10))
+    with pytest.raises(PoolClosed, match="was terminated"), pool:
+        raise AssertionError("a pool that has ended is not entered")
 
 
 def test_tasks_that_wait_for_an_initializer_hear_that_it_raised(tmp_path: Path) -> None:
