@@ -185,7 +185,7 @@ def test_a_look_from_another_terminal_shows_the_tasks_and_a_worker_can_be_killed
         assert all(row[0] in ("seen.0", "seen.1") and row[2] <= row[3] for row in rows)
 
         waiting = pool.map_async(wait_for, [gate])
-        view = until(look, lambda _: os.path.exists(f"{gate}.began"))
+        view = until(look, lambda view: os.path.exists(f"{gate}.began") and any(each.doing for each in view.processes))
         (busy,) = [each for each in view.processes if each.doing]
         assert (busy.doing, busy.state) == ("wait_for 0", "running")
         counts = look(tasks=0).panels["tasks"]

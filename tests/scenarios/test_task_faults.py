@@ -195,7 +195,7 @@ def test_a_task_that_kills_its_workers_is_poisoned_and_its_neighbours_finish(
         values: list[Any] = []
         for _ in range(10):
             try:
-                values.append(results.next(20))
+                values.append(results.next(PATIENCE_S))
             except TaskPoisoned as error:
                 values.append(error)
         error = values[5]
@@ -270,7 +270,7 @@ def test_what_kills_workers_while_they_load_it_poisons_the_tasks_that_need_it_an
         else:
             poisoned = pool.map_async(functools.partial(max, deadly), [1])
         with pytest.raises(TaskPoisoned, match="exited with code 7"):
-            poisoned.get(60)
+            poisoned.get(PATIENCE_S)
         assert pool.status().num_deaths == 3
         assert pool.map(square, range(10)) == [number * number for number in range(10)]
 
