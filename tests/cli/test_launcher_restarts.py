@@ -23,7 +23,7 @@ from ropewalk.tracking.store.opening import open_store
 from tests.cli.command import environment, ropewalk
 from tests.cli.pretend_cluster import installed
 from tests.cli.test_submit import NAME, call, submit, wait_for
-from tests.scenarios.tasks import wait_until
+from tests.patience import wait_until
 
 PREAMBLE = """
     import os, signal, sys, time

@@ -17,9 +17,9 @@ from ropewalk.rl.blocks import EpisodeEnd
 from ropewalk.rl.learner_rank import LearnerRank
 from ropewalk.rl.learners.data_parallel import LearnerGroup
 from ropewalk.rl.learners.on_policy import OnPolicyLearner
+from tests.patience import wait_until
 from tests.rl.agents import experience
 from tests.rl.replay.stand_in import insertion
-from tests.scenarios.tasks import wait_until
 
 EXPERIMENT = rl.Experiment(rl.IMPALA(unroll=8, envs=1, batch_size=2), rl.Gymnasium("CartPole-v1"), rl.MLP((4,)))
 

@@ -19,16 +19,8 @@ import ropewalk
 from ropewalk.engines.resources import usable_memory
 from ropewalk.errors import NotPicklable, PoolClosed, ProcessLimit, TaskCancelled
 from ropewalk.quantities import shown_size
-from tests.scenarios.tasks import (
-    megabyte,
-    note,
-    noted,
-    nothing,
-    raise_value_error,
-    square,
-    wait_for_file,
-    wait_until,
-)
+from tests.patience import wait_until
+from tests.scenarios.tasks import megabyte, note, noted, nothing, raise_value_error, square, wait_for_file
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 

@@ -22,9 +22,10 @@ from ropewalk.rl.replay.sampler import Sampler
 from ropewalk.rl.replay.service import Replay, ReplayServer
 from ropewalk.rl.replay.writer import TrajectoryWriter
 from ropewalk.transport.serialization import dumps, loads
+from tests.patience import wait_until
 from tests.rl.replay.stand_in import fifo, insertion, queue
 from tests.scenarios.services import status_of
-from tests.scenarios.tasks import note, noted, wait_until
+from tests.scenarios.tasks import note, noted
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
