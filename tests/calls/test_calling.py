@@ -344,7 +344,7 @@ def test_whoever_stops_reading_hands_on_to_one_who_waits(tmp_path: Path, monkeyp
         client.empty()
 
         def read_for_a_while() -> None:
-            with pytest.raises(DeadlineExceeded), call_context.deadline(0.2):
+            with pytest.raises(DeadlineExceeded), call_context.deadline(2.0):  # it has to come to its method in it
                 client.wait()
 
         reader, sleeper = threading.Thread(target=read_for_a_while), threading.Thread(target=client.wait_beside)

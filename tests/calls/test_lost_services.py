@@ -81,15 +81,21 @@ def test_every_caller_of_a_killed_service_hears_how_it_ended(tmp_path: Path) -> 
         future, called = client.sleep.future(60), threading.Event()
         future.add_done_callback(lambda _: called.set())
         queued = [client.add.future() for _ in range(20)]
+        calls = threading.Event()
 
         def kill() -> None:
+            assert calls.wait(PATIENCE_S)  # a thread may begin late on a busy host
             time.sleep(0.1)
             process.kill()
             time.sleep(0.05)
             end.places.put("far", KILLED)
 
         outcomes = in_threads(
-            kill, lambda: client.sleep(60), lambda: list(stream), future.result, *(one.result for one in queued)
+            kill,
+            lambda: (calls.set(), client.sleep(60)),
+            lambda: list(stream),
+            future.result,
+            *(one.result for one in queued),
         )
         for outcome in outcomes[1:]:
             assert isinstance(outcome, ServiceLost) and outcome.cause == "killed by SIGKILL" and outcome.started
@@ -208,15 +214,23 @@ def test_a_connection_keeps_no_call_that_is_over(tmp_path: Path, is_lost: bool) 
 
 def test_an_idempotent_call_is_repeated_when_its_service_has_come_back(tmp_path: Path) -> None:
     with far(tmp_path) as (process, end, client):
-        works = [lambda: client.pid_after(0.2), client.pid_after.future(0.2).result, lambda: client.sleep(60)]
+        gate, calls = tmp_path / "gate", threading.Event()  # or the first process would answer on a busy host
+        is_there = str(gate)
+        works = [
+            lambda: client.pid_when(is_there),
+            client.pid_when.future(is_there).result,
+            lambda: (calls.set(), client.sleep(60)),
+        ]
 
         def restart() -> int:
+            assert calls.wait(PATIENCE_S)
             time.sleep(0.1)
             process.kill()
             end.places.put("far", ReplicaLocation("waiting", cause="it restarts"))
             successor = FarProcess(tmp_path, "Target", "successor")
             end.places.put("far", successor.place)
             successors.append(successor)
+            gate.touch()
             return successor.process.pid
 
         successors: list[FarProcess] = []

@@ -290,6 +290,7 @@ def test_closing_the_iterator_cancels_the_rest(executor: Executor, gate: str) ->
 
 
 def test_map_has_a_deadline(executor: Executor, gate: str) -> None:
+    assert executor.submit(abs, -1).result(PATIENCE_S) == 1  # a worker is there before the time begins
     results = executor.map(wait_for_file, [__file__, gate], timeout=2)
     began = time.monotonic()
     with pytest.raises(TimeoutError, match="1 of 2 results"):

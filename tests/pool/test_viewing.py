@@ -176,7 +176,8 @@ def test_a_look_from_another_terminal_shows_the_tasks_and_a_worker_can_be_killed
         assert all(row[0] in ("seen.0", "seen.1") and row[2] <= row[3] for row in rows)
 
         waiting = pool.map_async(wait_for, [gate])
-        view = wait_until(look, wanted=lambda _: os.path.exists(f"{gate}.began"))
+        wait_until(lambda: os.path.exists(f"{gate}.began"))
+        view = wait_until(look, wanted=lambda view: any(each.doing for each in view.processes))
         (busy,) = [each for each in view.processes if each.doing]
         assert (busy.doing, busy.state) == ("wait_for 0", "running")
         counts = look(tasks=0).panels["tasks"]
