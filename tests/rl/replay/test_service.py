@@ -76,6 +76,19 @@ def test_an_insertion_waits_until_there_is_room() -> None:
     assert values(server.sample("queue", 5)) == [1000.0]
 
 
+def test_a_sampler_sleeps_until_all_of_its_items_are_there() -> None:
+    server = ReplayServer([queue(8)])
+    sampler = Waiting(lambda: values(server.sample("queue", 3, at_least=3)))
+    wait_for_calls(server, sample=1)
+    (waiting,), woken = server._lines.all_of("sample"), list[int]()
+    notify = waiting.woken.notify
+    waiting.woken.notify = lambda num=1: woken.append(server.info()["queue"].size) or notify(num)  # type: ignore[method-assign]
+    for number in range(3):
+        server.insert(insertion(number))
+    assert sampler.join() == [0.0, 1000.0, 2000.0]
+    assert woken == [3], "it was woken for less than it waits for"
+
+
 def test_samplers_are_served_in_the_order_in_which_they_came() -> None:
     server = ReplayServer([queue(8)])
     samplers: list[Waiting] = []
