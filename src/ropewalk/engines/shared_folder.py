@@ -62,7 +62,7 @@ class SharedFolder:
                 raise FileExistsError(f"{folder} is there already")
             make_private_folder(folder)
             if script:
-                write_new_file(folder / "job.sh", [script.encode()], durable=False)
+                write_new_file(folder / "job.sh", [os.fsencode(script)], durable=False)
             for index in range(count):
                 write_new_file(folder / f"{index}.log", [], durable=False)
                 if stdin:
