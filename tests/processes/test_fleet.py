@@ -324,3 +324,28 @@ def test_leases_are_looked_at_five_times_each_and_when_the_first_one_ends(
     agents[1].lease.heard(time.monotonic())
     look()
     assert later.pop()[0] == 2.0 and not later
+
+
+@pytest.mark.parametrize("unanswered", ["find", "poll", "cancel"])
+def test_what_a_cluster_does_not_answer_at_the_end_keeps_no_job_and_no_engine(unanswered: str) -> None:
+    """Jobs were not cancelled after a question that had failed, and the engine's threads and connections stayed."""
+    ended: list[str] = []
+
+    class Unanswered(PretendEngine):
+        def cancel(self, ids: Sequence[str]) -> None:
+            ended.extend(ids)
+            if unanswered == "cancel":
+                raise EngineError("squeue did not answer within 20 s")
+
+        def close(self) -> None:
+            ended.append("closed")
+
+    def refuse(*_: object) -> Any:
+        raise EngineError("squeue did not answer within 20 s")
+
+    engine: Any = Unanswered()
+    engine.status = JobStatus(JobState.ENDED, 0)
+    if unanswered != "cancel":
+        setattr(engine, unanswered, refuse)
+    EngineClient(engine, PretendLoop()).close("run", ["up", "waits"], [])  # pyright: ignore[reportArgumentType]
+    assert ended == ["up", "waits", "closed"]

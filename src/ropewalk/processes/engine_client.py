@@ -155,7 +155,15 @@ class EngineClient:
         self.closed = True
         deadline = time.monotonic() + _END_S
         with contextlib.suppress(EngineError), self._asked():
-            waited = [*jobs, *(job for job in self._engine.find(run_id) if job not in jobs)]  # lost ones that still run
+            try:
+                self._end_all(run_id, jobs, never_up, deadline)
+            finally:  # or its threads and connections would stay
+                self._engine.close()
+
+    def _end_all(self, run_id: str, jobs: Sequence[str], never_up: Sequence[str], deadline: float) -> None:
+        waited = list(jobs)
+        with contextlib.suppress(EngineError), self._told():  # a question without an answer ends no job
+            waited += [job for job in self._engine.find(run_id) if job not in jobs]  # lost ones that still run
             if never_up:
                 self._engine.cancel(never_up)
             while time.monotonic() < deadline:
@@ -163,8 +171,7 @@ class EngineClient:
                 if all(status.state in (JobState.ENDED, JobState.LOST) for status in states.values()):
                     break
                 time.sleep(_POLL_HERE_S if self.reach is Reach.HERE else _POLL_S)
-            self._engine.cancel(waited)
-            self._engine.close()
+        self._engine.cancel(waited)
 
     def kill(self, jobs: Sequence[str]) -> None:
         """Cancel jobs at once, without waiting for anything."""
