@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +29,10 @@ from tests.lab.docker import THIN, DockerHost
 from tests.patience import PATIENCE_S, wait_until
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+
+
+def docker_errors() -> Any:
+    return importlib.import_module("docker.errors")
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +113,20 @@ def test_a_paused_container_is_said_to_be_and_can_be_ended(engine: DockerEngine,
     assert f"docker unpause {id}" in status.reason
     engine.cancel([id])
     assert engine.poll([id])[id] == JobStatus(JobState.ENDED, -9, "cancelled")
+
+
+def test_a_container_whose_log_cannot_be_read_is_ended_all_the_same(
+    engine: DockerEngine, host: DockerHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log may be damaged, as after a loss of power; the container was left running."""
+    id = start(engine)
+
+    def damaged(*_: object, **__: object) -> bytes:
+        raise docker_errors().APIError("Error grabbing logs: invalid character")
+
+    monkeypatch.setattr(engine.daemon.api, "logs", damaged)
+    engine.cancel([id])
+    assert id not in host.docker("ps", "--all")
 
 
 def test_a_container_without_its_network_lives_and_is_removed_all_the_same(
@@ -358,3 +378,5 @@ def test_the_launcher_is_reached_where_containers_can(host: DockerHost, monkeypa
         assert engine.logs(start(engine)) in ("", "up\n")
     assert DockerEngine({"host": "tcp://192.0.2.7:2376"}).hosts() == ["192.0.2.7"]
     assert DockerEngine({"host": "ssh://me@there"}).hosts() == []
+    monkeypatch.setattr(docker_module, "resolve", {"there": ["10.0.0.5"]}.get)
+    assert DockerEngine({"host": "tcp://there:2376"}).hosts() == ["10.0.0.5"]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from ropewalk.engines import kubernetes_manifests as manifests
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus
 from ropewalk.engines.kubernetes import KubernetesEngine
 from ropewalk.engines.kubernetes_manifests import MOST_STDIN_BYTES
@@ -126,6 +127,25 @@ def test_a_token_that_was_renewed_in_its_file_is_read_again(kubernetes: Cluster)
         config.write_text(json.dumps(renewed))
         del kubernetes.api.users[kubernetes.token]
         assert engine.find("run") == []
+
+
+def test_a_configuration_that_is_being_written_when_a_token_expires_is_read_again_later(kubernetes: Cluster) -> None:
+    """The thread that follows the pods ended with the error, and no end of a job was noticed any more."""
+    config = kubernetes.kubeconfig()
+    with engine_of(kubernetes, kubeconfig=str(config)) as engine:
+        [id] = engine.submit(SLEEP, 1, "run", "request")
+        wait_for(lambda: is_running(engine, id), "the job to run")
+        whole = config.read_text()
+        config.write_text(whole[: len(whole) // 2])
+        del kubernetes.api.users[kubernetes.token]
+        kubernetes.api.drop_streams()
+        watch = engine._watches["run"]
+        wait_for(lambda: watch.error and watch.error.status == 401, "the watch to be refused")
+        kubernetes.kubelet.evict(NAMESPACE, id, "The node was low on resource: memory.")
+        renewed = json.loads(whole)
+        renewed["users"][0]["user"]["token"] = kubernetes.add_user("admin")
+        config.write_text(json.dumps(renewed))
+        wait_for(lambda: engine.poll([id])[id].state is JobState.ENDED, "the end of the job to be noticed")
 
 
 def test_no_configuration_at_all(kubernetes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -528,6 +548,40 @@ def test_what_launchers_left_that_were_killed_is_removed_by_the_next_one(
             assert sorted(pod["metadata"]["name"] for pod in kubernetes.pods()) == sorted([*names[when], *new])
             engine.cancel(new)
     killed.cancel([alive])
+    killed.close()
+
+
+def test_an_interrupted_submission_leaves_no_pods(
+    kubernetes: Cluster, engine: KubernetesEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knew of them, and those without a Secret waited for it for ever."""
+
+    def interrupted(manifest: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine._api, "create_secret", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine.submit(JobSpec(SLEEP.command, stdin=SECRET.encode()), 1, "run", "a")
+    wait_for(lambda: not kubernetes.pods(), "what had been created to be removed")
+
+
+def test_a_pod_whose_launcher_died_before_it_made_the_secret_is_removed_by_the_next_one(
+    kubernetes: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for its Secret for ever, with its share of a node."""
+    killed = KubernetesEngine(kubernetes.options())
+    left = manifests.job_name("run", "a", 0)
+    monkeypatch.setattr(killed._api, "create_secret", lambda manifest: sys.exit("killed"))
+    with pytest.raises(SystemExit):
+        killed._create(JobSpec(SLEEP.command, stdin=SECRET.encode()), left, "run", "a")
+    wait_for(lambda: kubernetes.pods()[0]["status"].get("startTime"), "a node to begin with the pod")
+    for age_s, is_left in ((3600.0, True), (0.0, False)):
+        monkeypatch.setattr("ropewalk.engines.kubernetes._FORGOTTEN_S", age_s)
+        with engine_of(kubernetes) as engine:
+            new = engine.submit(SLEEP, 1, f"run-{age_s:g}", "a")
+            names = [pod["metadata"]["name"] for pod in kubernetes.pods()]
+            assert (left in names) is is_left
+            engine.cancel(new)
     killed.close()
 
 

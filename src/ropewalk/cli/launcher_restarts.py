@@ -69,6 +69,7 @@ class LauncherProcess:
         folder: in which it runs.
         most_restarts: how often it is started again.
         variables: of its environment, beside those of this process.
+        descriptors: are open in it too.
         grace_s: seconds that processes of a lost launcher have to end by themselves.
     """
 
@@ -78,12 +79,14 @@ class LauncherProcess:
         folder: str,
         most_restarts: int = 0,
         variables: Mapping[str, str] | None = None,
+        descriptors: Sequence[int] = (),
         grace_s: float = _GRACE_S,
     ) -> None:
         self._command = command
         self._folder = folder
         self._most_restarts = most_restarts
         self._variables = dict(variables or {})
+        self._descriptors = descriptors
         self._grace_s = grace_s
         self._child: subprocess.Popen[bytes] | None = None
         self._asked = 0
@@ -121,6 +124,7 @@ class LauncherProcess:
             stdin=subprocess.DEVNULL,
             env={**os.environ, **self._variables},
             preexec_fn=lambda: _begin_with(held),
+            pass_fds=self._descriptors,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._pass_on)

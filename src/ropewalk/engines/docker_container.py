@@ -78,8 +78,9 @@ def container_body(
         environment["ROPEWALK_RUN_ID"] = labels[RUN]
     if spec.time_limit_s is not None:
         # Docker has no time limit. This one also works when the launcher is gone; busybox knows short options only.
-        command = ["timeout", "-k", str(_GRACE_S), "-s", "TERM", f"{spec.time_limit_s:g}", *command]
-        labels[TIME_LIMIT] = f"{spec.time_limit_s:g}"
+        limit = _plain(spec.time_limit_s)
+        command = ["timeout", "-k", str(_GRACE_S), "-s", "TERM", limit, *command]
+        labels[TIME_LIMIT] = limit
     if gpus:
         labels[GPUS] = ",".join(gpus)
     cpus = spec.resources.cpus if most_cpus is None else min(spec.resources.cpus, most_cpus)
@@ -193,6 +194,11 @@ def end_status(inspected: Mapping[str, Any]) -> JobStatus:
 def finished_s(inspected: Mapping[str, Any]) -> float:
     """Return when a container ended, in seconds since 1970; 0 if it never ran."""
     return _seconds(inspected["State"].get("FinishedAt", ""))
+
+
+def _plain(seconds: float) -> str:
+    """Write a time for `timeout`: that of busybox reads no exponent, as in 1e+06; 0 would be no limit."""
+    return f"{max(seconds, 0.001):.3f}".rstrip("0").rstrip(".")
 
 
 def _exit_code(code: int) -> int:
