@@ -8,7 +8,7 @@ With loss_b the value for micro-batch b, n_b its samples and (t_b, c_b) a total 
     weighted    t_b              sum c_b                  sum t_b / sum c_b
 
 The division comes last, because only then is the sum over a step known (token counts, masks, replicas that each saw a
-part of the step).
+part of the step). For torch's own losses of classes, n_b counts labels as their mean does (`label_weights`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Literal, cast, get_args
 from torch import Tensor, nn
 
 from ropewalk.near_names import check_choice
+from ropewalk.pipeline.stages.label_weights import LabelWeights
 
 Declared = Literal["mean", "sum", "weighted"]
 
@@ -47,7 +48,8 @@ class Loss:
     Args:
         function: called with outputs and labels; returns a tensor with one element, or for "weighted" such a total and
             its weight (a number or a tensor with one element).
-        declared: "mean" over the samples, "sum" over them, or "weighted".
+        declared: "mean" over the samples, "sum" over them, or "weighted". For `nn.CrossEntropyLoss`, `nn.NLLLoss` and
+            their functions, "mean" is their own: over the labels that count, with the weights of their classes.
 
     Raises:
         TypeError: the function is not callable, or is a class.
@@ -96,7 +98,11 @@ class Loss:
         _check(value)
         if self.declared == "sum":
             return LossOfPiece(value, value, None)
-        return LossOfPiece(value, value * num_samples, float(num_samples))
+        of_labels = LabelWeights.of(self.function)
+        weight = float(num_samples) if of_labels is None else of_labels.over(labels, num_samples)
+        if not weight:  # no label counts: the mean of none is NaN, and would make the whole mini-batch NaN
+            value = outputs.mul(0.0).sum()
+        return LossOfPiece(value, value * weight, weight)
 
     def over(self, pieces: list[tuple[Tensor, float | None]]) -> Tensor:
         """Return the loss of a step, one element, from values and weights of its micro-batches in order."""
