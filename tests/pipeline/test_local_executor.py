@@ -162,6 +162,28 @@ def test_results_do_not_depend_on_the_cut_or_the_schedule(graph: ModelGraph) -> 
     assert float(other.step(x, y).loss) not in losses
 
 
+def test_a_loss_that_draws_random_numbers_draws_the_same_for_every_cut_and_when_it_is_computed_again(
+    graph: ModelGraph,
+) -> None:
+    # It drew from the generator of its process: each run was another, and a step that is repeated after a death too.
+    def masked(outputs: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs + torch.randn_like(outputs), labels)
+
+    x, y = batch()
+    state = torch.get_rng_state()
+    weights: list[Tensor] = []
+    for num_stages, recompute in ((1, False), (2, False), (4, False), (4, True)):  # the last stages draw nothing
+        plan = plan_of(graph, even_cut(graph, num_stages), recompute=recompute)
+        executor = LocalExecutor(graph, masked, sgd, plan, seed=11)
+        executor.step(x, y)
+        executor.step(x, y)
+        weights.append(executor.to_module().state_dict()["0.weight"])
+    assert all(torch.equal(one, weights[0]) for one in weights)
+    assert torch.equal(torch.get_rng_state(), state)
+    other = player_of(graph, loss_fn=masked, seed=12, micro_batches=4)
+    assert len({float(loss) for _ in range(2) for loss in other.step(x[:1].expand(8, -1), y[:1].expand(8)).losses}) == 8
+
+
 # --- using it ---------------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ def test_seeds_differ_by_run_step_and_index() -> None:
     seeds = {micro_batch_seed(run, step, index) for run in range(4) for step in range(12) for index in range(12)}
     assert len(seeds) == 4 * 12 * 12
     assert all(0 <= seed < 2**63 for seed in seeds)
-    assert micro_batch_seed(0, 0, 0) == micro_batch_seed(0, 0, 0)
+    assert micro_batch_seed(0, 0, 0) == micro_batch_seed(0, 0, 0) != micro_batch_seed(0, 0, 0, "loss")
 
 
 def test_the_state_behind_a_stretch_carries_on_its_numbers() -> None:

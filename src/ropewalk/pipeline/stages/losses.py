@@ -24,6 +24,9 @@ from ropewalk.pipeline.stages.label_weights import LabelWeights
 
 Declared = Literal["mean", "sum", "weighted"]
 
+_WITHOUT_RANDOMNESS = ("torch.nn.modules.loss", "torch.nn.functional")
+"""Modules whose losses draw no random numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class LossOfPiece:
@@ -76,6 +79,13 @@ class Loss:
     def of(cls, given: Callable[[Any, Any], Any] | Loss) -> Loss:
         """Return a loss as it is, and a function as one that returns the mean."""
         return given if isinstance(given, Loss) else cls(given)
+
+    @property
+    def may_draw(self) -> bool:
+        """Whether it may draw random numbers; those of torch do not."""
+        function: Any = self.function
+        made_in = type(function) if isinstance(function, nn.Module) else function
+        return getattr(made_in, "__module__", "") not in _WITHOUT_RANDOMNESS
 
     def __call__(self, outputs: Any, labels: Any, num_samples: int) -> LossOfPiece:
         """Return the loss of one micro-batch.
