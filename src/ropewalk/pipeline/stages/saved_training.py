@@ -94,10 +94,13 @@ def give_back(saved: Mapping[str, Any], stages: Sequence[RunningStage], rates: R
             for name, buffer in stage.buffers.items():
                 buffer.copy_(saved["buffers"][name])
     for stage, optimizer, state in optimizers:
+        parts = _parts_by_group(rates[stage], optimizer) if stage in rates else []
         _load("optimizer", optimizer, state)
         if stage in rates:
             first = next(name for names in _names(stage, optimizer) for name in names)
             _load("lr_schedule", rates[stage], copy.deepcopy(saved["rates"].get(first)))
+        for part in parts:  # the state has the groups of the stage that it comes from
+            part.base_lrs = _first_rates(optimizer)
 
 
 def _load(what: str, into: torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler, state: Any) -> None:
@@ -109,6 +112,20 @@ def _load(what: str, into: torch.optim.Optimizer | torch.optim.lr_scheduler.LRSc
             f"the {what} {type(into).__name__} cannot go on from the state, which may be of another one ({error!r}); "
             f"start over, with what the state was saved with"
         ) from error
+
+
+def _parts_by_group(rate: Any, optimizer: torch.optim.Optimizer) -> list[Any]:
+    """Return the schedules in a schedule that go through their base rates and the groups of the optimizer side by side.
+
+    If there are more of one than of the other, torch raises; older versions leave the last groups as they are.
+    """
+    inner = [part for one in getattr(rate, "_schedulers", ()) for part in _parts_by_group(one, optimizer)]
+    has_own = getattr(rate, "base_lrs", None) == _first_rates(optimizer)
+    return [rate, *inner] if has_own else inner
+
+
+def _first_rates(optimizer: torch.optim.Optimizer) -> list[Any]:
+    return [group.get("initial_lr") for group in optimizer.param_groups]
 
 
 def _copied(value: Any) -> Any:
