@@ -41,6 +41,16 @@ def test_uneven_pieces_give_the_loss_and_the_gradient_of_the_whole(declared: Any
     assert leaf.grad is not None and torch.allclose(gradient, leaf.grad)
 
 
+def test_a_loss_with_parameters_of_its_own_is_refused() -> None:
+    # Nothing trained them, and nothing was said.
+    centres = nn.Bilinear(4, 4, 1)
+    with pytest.raises(
+        ValueError, match=r"a Bilinear with 2 parameters that would not be trained.*'weight'.*a part of"
+    ):
+        Loss(centres)
+    assert Loss(centres.requires_grad_(False)).declared == "mean"
+
+
 def test_what_is_not_as_declared_is_an_error() -> None:
     with pytest.raises(ValueError, match="declared must be one of 'mean', 'sum', 'weighted', not 'median'"):
         Loss(torch.sum, "median")  # pyright: ignore[reportArgumentType]

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ropewalk.near_names import check_choice
 from ropewalk.pipeline.stages.label_weights import LabelWeights
+from ropewalk.quantities import counted
 
 Declared = Literal["mean", "sum", "weighted"]
 
@@ -56,7 +57,8 @@ class Loss:
 
     Raises:
         TypeError: the function is not callable, or is a class.
-        ValueError: `declared` is none of these, or contradicts the function's own `reduction`.
+        ValueError: `declared` is none of these, or contradicts the function's own `reduction`; or the function has
+            parameters that require a gradient, and would not be trained.
     """
 
     function: Callable[[Any, Any], Any]
@@ -74,6 +76,8 @@ class Loss:
             )
         if isinstance(function, type):
             raise TypeError(f"loss_fn is the class {function.__name__}; give an object of it: {function.__name__}()")
+        if isinstance(function, nn.Module):
+            _check_untrained(function)
 
     @classmethod
     def of(cls, given: Callable[[Any, Any], Any] | Loss) -> Loss:
@@ -122,6 +126,17 @@ class Loss:
             pieces[0][0] * (pieces[0][1] or 0.0) if scale else pieces[0][0],
         )
         return total if self.declared == "sum" else total / sum(weight or 0.0 for _, weight in pieces)
+
+
+def _check_untrained(function: nn.Module) -> None:
+    wanting = [name for name, parameter in function.named_parameters() if parameter.requires_grad]
+    if wanting:
+        raise ValueError(
+            f"loss_fn is a {type(function).__name__} with {counted(len(wanting), 'parameter')} that would not be "
+            f"trained, the first is {wanting[0]!r}: stages train the parameters of the model. Make it a part of the "
+            f"model, whose forward then returns what the loss needs; or, if it is to stay as it is, call "
+            f"requires_grad_(False) on it"
+        )
 
 
 def _check(value: Any) -> None:
