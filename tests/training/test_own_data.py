@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -55,6 +56,22 @@ def test_a_replica_gets_the_same_samples_however_its_data_is_made(make: Any, rep
             assert torch.equal(made[index].labels, expected[index].labels)
             assert made[index].labels.tolist() == [100 * step + 3 * index + each for each in range(3)]
             assert made[index].num_samples == 3
+
+
+def from_place(first: int, place: str) -> Iterator[Pair]:
+    assert place == "here"
+    return whole(first)
+
+
+def from_place_without_step(place: str) -> Iterator[Pair]:
+    assert place == "here"
+    return without_step()
+
+
+@pytest.mark.parametrize("make", [from_place, from_place_without_step])
+def test_a_function_whose_other_arguments_are_given_already_gets_the_step_if_there_is_a_place_for_it(make: Any) -> None:
+    # Whatever argument there was, it was called with the step: "takes 0 positional arguments but 1 was given".
+    assert torch.equal(own(functools.partial(make, place="here")).pieces(3)[1].labels, pair(3)[1][3:6])
 
 
 def test_shards_that_are_uneven_are_refused() -> None:

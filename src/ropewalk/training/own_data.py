@@ -21,8 +21,8 @@ from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 
 MakesData = Callable[..., Iterable[tuple[Any, Any]]]
-"""The user's function: called with the first step that is wanted (or without it: then earlier ones are skipped), and,
-if it has an argument called `shard`, with the `DataShard` of the process."""
+"""The user's function: called with the first step that is wanted, and, if it has an argument called `shard`, with the
+`DataShard` of the process. If there is no place for the step, it begins at step 0, and earlier pairs are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,9 @@ class OwnData:
         self._shard = shard
         parameters = inspect.signature(make).parameters
         self._takes_shard = "shard" in parameters
-        self._takes_step = bool(set(parameters) - {"shard"})
+        # A functools.partial shows what it gives already, by keyword.
+        places = [one.name for one in parameters.values() if one.kind not in (one.KEYWORD_ONLY, one.VAR_KEYWORD)]
+        self._takes_step = bool(set(places) - {"shard"})
         if self._takes_shard and shard.micro_batches % shard.replicas:
             raise PlanInvalid(
                 f"{shard.micro_batches} micro-batches cannot be shared out evenly among {shard.replicas} replicas that "
