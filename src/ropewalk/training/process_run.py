@@ -182,7 +182,7 @@ class ProcessRun:
 
     def load(self, folder: Path) -> None:
         checkpoint = read_manifest(folder)
-        checkpoint.check_fits(self._graph.parameters, self._graph.buffers)
+        checkpoint.check_fits(*self._held())
         controller = self._controller
         controller.drain()
         controller.redeploy(controller.plan, FromCheckpoint(checkpoint), seed=checkpoint.seed)
@@ -250,6 +250,15 @@ class ProcessRun:
                 self._saving.settle()
         finally:
             self._controller.close(grace_s)
+
+    def _held(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the parameters and buffers of the model that its stages hold: what no stage reads is in no state."""
+        held = {name for need in self._controller.needs for name in need.names}
+        graph = self._graph
+        return (
+            {name: one for name, one in graph.parameters.items() if name in held},
+            {name: one for name, one in graph.buffers.items() if name in held},
+        )
 
     def _names_of(self, worker: PlanWorker) -> list[str]:
         """Return the parameters and buffers of which this worker is the first holder."""

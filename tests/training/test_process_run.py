@@ -1,0 +1,54 @@
+"""States that a trainer on processes takes, gives back and refuses, and what it holds of the caller's own tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import ropewalk as rw
+from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.training.trainer import Trainer
+from ropewalk.training.trainer_options import ProcessOptions
+from tests.pipeline.played_plans import even_cut, plan_of
+
+BATCH = torch.linspace(-1, 1, 32).reshape(8, 4), torch.linspace(0, 1, 16).reshape(8, 2)
+
+
+class Net(nn.Module):
+    """Has a buffer and a layer that its forward does not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.other = nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(3, 3)
+        self.register_buffer("revision", torch.tensor(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.first(x)))
+
+
+def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, 0.1)
+
+
+def trainer_of(session: rw.Session, model: nn.Module | None = None, **options: Any) -> Trainer:
+    graph = trace(model or Net(), BATCH[0])
+    plan = plan_of(graph, even_cut(graph, 2), micro_batches=2)
+    return Trainer(graph, nn.MSELoss(), sgd, plan, processes=ProcessOptions(session=session, **options))
+
+
+def test_what_the_forward_does_not_read_is_in_no_checkpoint_and_not_missed(
+    trainings: rw.Session, tmp_path: Path
+) -> None:
+    # `load` refused what `save` had written: "of another model".
+    with trainer_of(trainings) as trainer:
+        trainer.step(*BATCH)
+        trainer.save(tmp_path).wait()
+        before = trainer.state_dict()["parameters"]
+        trainer.step(*BATCH)
+        trainer.load(tmp_path)
+        found = trainer.state_dict()["parameters"]
+    assert found.keys() == {"first.weight", "first.bias", "last.weight", "last.bias"}
+    assert all(torch.equal(found[name], one) for name, one in before.items())
