@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -52,3 +53,28 @@ def test_what_the_forward_does_not_read_is_in_no_checkpoint_and_not_missed(
         found = trainer.state_dict()["parameters"]
     assert found.keys() == {"first.weight", "first.bias", "last.weight", "last.bias"}
     assert all(torch.equal(found[name], one) for name, one in before.items())
+
+
+def test_a_state_of_another_model_is_refused_and_training_goes_on(trainings: rw.Session) -> None:
+    # One with further parameters was taken, and one that lacked some ended the training.
+    with trainer_of(trainings) as trainer:
+        trainer.step(*BATCH)
+        state = trainer.state_dict()
+        more, fewer, other = (
+            {**state, "parameters": {**state["parameters"], **changed}}
+            for changed in ({"third.weight": torch.zeros(2)}, {}, {"last.weight": torch.zeros(4, 2)})
+        )
+        del fewer["parameters"]["last.bias"]
+        without_seed = {name: one for name, one in state.items() if name != "seed"}
+        for wrong, words in (
+            (more, "'third.weight' is in the state, but not in the model"),
+            (fewer, "'last.bias' is in the model, but not in the state"),
+            (other, r"'last.weight' is torch.float32 of shape \(4, 2\) in the state"),
+            (without_seed, "the state has no 'seed'"),
+            (state["parameters"], "the state has no 'parameters'"),
+        ):
+            with pytest.raises(ValueError, match=words):
+                trainer.load_state_dict(wrong)
+        trainer.load_state_dict(state)
+        assert trainer.num_steps == 1
+        assert trainer.step(*BATCH).metrics().done

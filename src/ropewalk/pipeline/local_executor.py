@@ -38,7 +38,7 @@ from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, split
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, StageOptimizer
 from ropewalk.pipeline.stages.running_stage import RunningStage
-from ropewalk.pipeline.stages.saved_training import give_back, taken
+from ropewalk.pipeline.stages.saved_training import give_back, run_facts, taken
 from ropewalk.pipeline.stages.stage_maker import StageMaker
 from ropewalk.pipeline.stages.stage_worker import StageWorker
 from ropewalk.pipeline.stages.training_options import TrainingOptions
@@ -316,9 +316,10 @@ class LocalExecutor:
             ValueError: the state is of another model, or of an optimizer with other parameter groups.
             LocalExecutorFailed: an earlier step failed; make a new executor for the state.
         """
+        num_steps, seed = run_facts(state)
         self.drain()
         give_back(state, self.stages(), self._rates)
-        self.num_steps, self._seed = state["num_steps"], state["seed"]
+        self.num_steps, self._seed = num_steps, seed
         for stage in self.stages():
             stage.setup = replace(stage.setup, seed=self._seed)
 

@@ -19,6 +19,7 @@ from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.evaluation import Evaluated, StageEvaluation
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, MiniBatch, mini_batch, split
+from ropewalk.pipeline.stages.saved_training import check_tensors, run_facts
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
@@ -155,10 +156,13 @@ class ProcessRun:
         return {**found, "num_steps": self.num_steps, "seed": self._controller.seed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        num_steps, seed = run_facts(state)
         controller = self._controller
         controller.drain()
-        controller.redeploy(controller.plan, FromState(state), seed=state["seed"])
-        self.num_steps = state["num_steps"]
+        # Here, because a stage looks only for what it has, and its failure would end the training.
+        check_tensors(state, *self._held())
+        controller.redeploy(controller.plan, FromState(state), seed=seed)
+        self.num_steps = num_steps
 
     def save(self, folder: Path, keep: int | None) -> CheckpointFuture:
         """Take copies, then return; the files are written while training goes on."""
