@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import ropewalk as rw
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.training.stage_deployment import StageDeployment
 from ropewalk.training.trainer import Trainer
 from ropewalk.training.trainer_options import ProcessOptions
 from tests.pipeline.played_plans import even_cut, plan_of
@@ -78,3 +79,30 @@ def test_a_state_of_another_model_is_refused_and_training_goes_on(trainings: rw.
         trainer.load_state_dict(state)
         assert trainer.num_steps == 1
         assert trainer.step(*BATCH).metrics().done
+
+
+def test_a_load_that_is_interrupted_leaves_a_trainer_of_one_step(
+    trainings: rw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next step went on from the loaded state, with the number of a step of the state before it."""
+    with trainer_of(trainings) as trainer:
+        trainer.step(*BATCH)
+        state = trainer.state_dict()
+        for _ in range(3):
+            trainer.step(*BATCH)
+        trainer.drain()
+
+        def interrupted(*_: Any, **__: Any) -> None:
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(StageDeployment, "deploy", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.load_state_dict(state)
+        assert trainer.step(*BATCH).step == 1
+        found = trainer.state_dict()
+        trainer.load_state_dict(state)
+        trainer.step(*BATCH)
+        wanted = trainer.state_dict()
+    assert found["num_steps"] == wanted["num_steps"] == 2
+    assert all(torch.equal(found["parameters"][name], one) for name, one in wanted["parameters"].items())

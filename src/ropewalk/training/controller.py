@@ -74,6 +74,8 @@ class Controller:
         self.plan: Plan = plan
         self.schedule = schedule
         self.seed = seed
+        self.num_steps = 0
+        """The number of admitted steps of the run, those of a loaded state included."""
         self.events: list[str] = []
         """Events that a user should know of, oldest first."""
         self.history = TrainingHistory()
@@ -110,11 +112,10 @@ class Controller:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def admit(self, step: int, num: int, batch: MiniBatch | None, metrics: StepMetrics) -> None:
+    def admit(self, num: int, batch: MiniBatch | None, metrics: StepMetrics) -> None:
         """Hand a mini-batch to the stages; waits only while too many steps are under way.
 
         Args:
-            step: the number of the step in the run.
             num: the number of its micro-batches.
             batch: all of them; None if stages read the data by themselves.
             metrics: receives the losses.
@@ -125,13 +126,14 @@ class Controller:
         self._guarded(self._make_room)
         if batch is not None and self._points.pace is not None:  # it may be sent again after the caller has changed it
             batch = replace(batch, inputs=map_tensors(_copied, batch.inputs), labels=map_tensors(_copied, batch.labels))
-        one = Retained(step, num, batch, metrics, drains)
+        one = Retained(self.num_steps, num, batch, metrics, drains)
         self._retained.add(one)
         try:
             self._guarded(lambda: self._send(one))
         except KeyboardInterrupt:  # the step is not admitted, and the caller may try again
             self._retained.remove(one)
             raise
+        self.num_steps += 1
 
     def drain(self) -> None:
         """Finish everything that was admitted."""
@@ -167,12 +169,13 @@ class Controller:
                 self._break_off(error)
                 raise
 
-    def redeploy(self, plan: Plan, origin: Origin, *, seed: int | None = None) -> None:
+    def redeploy(self, plan: Plan, origin: Origin, *, num_steps: int | None = None, seed: int | None = None) -> None:
         """Go on with another plan or from another state; nothing is in flight.
 
         Args:
             plan: the plan to go on with.
             origin: the state to go on from.
+            num_steps: the number of steps that the state is of; None: unchanged.
             seed: the seed of the run's random numbers; None: unchanged.
 
         Raises:
@@ -183,7 +186,9 @@ class Controller:
         self._retained.clear()
         self.plan, self._origin = plan, origin
         self._points.clear()
+        # With all that the next call goes on with if this one is interrupted from here on.
         self.seed = self.seed if seed is None else seed
+        self.num_steps = self.num_steps if num_steps is None else num_steps
         self._guarded(lambda: self._deploy(origin, Cut.start(plan)))
         self.history.note("plan", plan_in_words(self.plan, self.schedule.name))
 

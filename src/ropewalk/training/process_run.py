@@ -49,7 +49,6 @@ class ProcessRun:
     """
 
     def __init__(self, controller: Controller, graph: ModelGraph, loss: Loss) -> None:
-        self.num_steps = 0
         self._controller = controller
         self._graph = graph
         self._loss = loss
@@ -59,6 +58,10 @@ class ProcessRun:
         self._offsets: dict[tuple[str, int], int] = {}
         """Nanoseconds by host and pid, for looks."""
         controller.start()
+
+    @property
+    def num_steps(self) -> int:
+        return self._controller.num_steps
 
     @property
     def plan(self) -> Plan:
@@ -89,8 +92,7 @@ class ProcessRun:
 
     def _admitted(self, num: int, batch: MiniBatch | None) -> AdmittedStep:
         controller, metrics = self._controller, StepMetrics(num, self._loss)
-        controller.admit(self.num_steps, num, batch, metrics)
-        self.num_steps += 1
+        controller.admit(num, batch, metrics)
         return AdmittedStep(metrics, lambda: controller.wait_until(lambda: metrics.done))
 
     def drain(self) -> None:
@@ -161,8 +163,7 @@ class ProcessRun:
         controller.drain()
         # Here, because a stage looks only for what it has, and its failure would end the training.
         check_tensors(state, *self._held())
-        controller.redeploy(controller.plan, FromState(state), seed=seed)
-        self.num_steps = num_steps
+        controller.redeploy(controller.plan, FromState(state), num_steps=num_steps, seed=seed)
 
     def save(self, folder: Path, keep: int | None) -> CheckpointFuture:
         """Take copies, then return; the files are written while training goes on."""
@@ -189,8 +190,8 @@ class ProcessRun:
         checkpoint.check_fits(*self._held())
         controller = self._controller
         controller.drain()
-        controller.redeploy(controller.plan, FromCheckpoint(checkpoint), seed=checkpoint.seed)
-        self.num_steps = checkpoint.num_steps
+        origin = FromCheckpoint(checkpoint)
+        controller.redeploy(controller.plan, origin, num_steps=checkpoint.num_steps, seed=checkpoint.seed)
 
     def resize(self, stage: int, replicas: int) -> None:
         plan = with_replicas(self.plan, stage, replicas)
