@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import ropewalk as rw
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.stage_deployment import StageDeployment
 from ropewalk.training.trainer import Trainer
-from ropewalk.training.trainer_options import ProcessOptions
+from ropewalk.training.trainer_options import ProcessOptions, Snapshots
 from tests.pipeline.played_plans import even_cut, plan_of
 
 BATCH = torch.linspace(-1, 1, 32).reshape(8, 4), torch.linspace(0, 1, 16).reshape(8, 2)
@@ -106,3 +108,27 @@ def test_a_load_that_is_interrupted_leaves_a_trainer_of_one_step(
         wanted = trainer.state_dict()
     assert found["num_steps"] == wanted["num_steps"] == 2
     assert all(torch.equal(found["parameters"][name], one) for name, one in wanted["parameters"].items())
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_death_before_the_first_snapshot_goes_back_to_what_was_given_and_not_to_what_it_has_become(
+    trainings: rw.Session, is_loaded: bool
+) -> None:
+    """A caller that copies the trained weights into its model, to evaluate it, trained on from those twice."""
+    model, losses = Net(), list[float]()
+    with trainer_of(trainings, model, snapshots=Snapshots(every=100)) as trainer:
+        state = trainer.state_dict()
+        if is_loaded:
+            trainer.load_state_dict(state)
+        steps = [trainer.step(*BATCH) for _ in range(3)]
+        wanted = trainer.state_dict()["parameters"]
+        with torch.no_grad():
+            for tensor in (*model.parameters(), *state["parameters"].values()):
+                tensor.zero_()
+        pid = next(iter(trainer._run.counters().values())).pid  # pyright: ignore
+        os.kill(pid, signal.SIGKILL)
+        found = trainer.state_dict()["parameters"]
+        losses = [float(step.metrics().loss) for step in steps]
+        assert len(trainer.events) == 1
+    assert losses == sorted(losses, reverse=True)
+    assert all(torch.equal(found[name], one) for name, one in wanted.items())

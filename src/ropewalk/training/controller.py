@@ -80,7 +80,8 @@ class Controller:
         """Events that a user should know of, oldest first."""
         self.history = TrainingHistory()
         self._fleet = fleet
-        self._origin = origin
+        self._origin: Origin | None = origin
+        """What training goes on from; None: it is not needed, as there are snapshots."""
         self._timeouts = timeouts
         self._points = RecoveryPoints(fleet, pace, copies, self.history)
         self._deployment = StageDeployment(
@@ -102,7 +103,7 @@ class Controller:
     def start(self) -> None:
         """Start the processes and deploy the plan."""
         self._deployment.begin(self._timeouts.start_s)
-        self._guarded(lambda: self._deploy(self._origin, Cut.start(self.plan)))
+        self._guarded(lambda: self._deploy(Cut.start(self.plan)))
         self.history.note("plan", plan_in_words(self.plan, self.schedule.name))
 
     def close(self, grace_s: float | None = None) -> None:
@@ -189,7 +190,7 @@ class Controller:
         # With all that the next call goes on with if this one is interrupted from here on.
         self.seed = self.seed if seed is None else seed
         self.num_steps = self.num_steps if num_steps is None else num_steps
-        self._guarded(lambda: self._deploy(origin, Cut.start(plan)))
+        self._guarded(lambda: self._deploy(Cut.start(plan)))
         self.history.note("plan", plan_in_words(self.plan, self.schedule.name))
 
     # --- admissions ---------------------------------------------------------------------------------------------------
@@ -257,21 +258,24 @@ class Controller:
         """Drop what precedes the newest cut of which all snapshots are kept."""
         if self._points.pace is None:  # without snapshots no step is repeated
             self._retained.drop_done()
+            self._origin = None
             return
         newest = self._points.newest_whole(self.plan, self._retained.positions, self.epoch)
         if newest is not None:
             self._retained.drop(newest + 1)
+            self._origin = None
 
     # --- deployment and recovery --------------------------------------------------------------------------------------
 
-    def _deploy(self, origin: Origin, start: Cut) -> None:
+    def _deploy(self, start: Cut) -> None:
         """Make the processes the workers of the plan, and admit the retained steps again."""
         self._number = 0
         self._losses.clear()
         self._points.restarted()
         self._done_at = 0.0
         self._position = start
-        self._deployment.deploy(self.plan, origin, start, self.seed, timeout_s=self._timeouts.replace_s)
+        assert self._origin is not None
+        self._deployment.deploy(self.plan, self._origin, start, self.seed, timeout_s=self._timeouts.replace_s)
         self._points.secure(self.plan, self._deployment.seats, self._timeouts.copy_s)
         for one in self._retained.restart():
             self._make_room()
@@ -320,7 +324,7 @@ class Controller:
             places = self._places(lost, newest, same_plan=same_plan)
             self._origin = FromSnapshots(newest.cut, newest.epoch, places, same_plan)
         words = str(self._retained)
-        self._deploy(self._origin, start)
+        self._deploy(start)
         self.history.note("restart", words)
 
     def _count_deaths(self, lost: SeatsLost) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -163,7 +164,8 @@ class ProcessRun:
         controller.drain()
         # Here, because a stage looks only for what it has, and its failure would end the training.
         check_tensors(state, *self._held())
-        controller.redeploy(controller.plan, FromState(state), num_steps=num_steps, seed=seed)
+        origin = FromState(copy.deepcopy(dict(state)))  # a death may come after the caller has changed it
+        controller.redeploy(controller.plan, origin, num_steps=num_steps, seed=seed)
 
     def save(self, folder: Path, keep: int | None) -> CheckpointFuture:
         """Take copies, then return; the files are written while training goes on."""

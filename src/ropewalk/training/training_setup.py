@@ -146,7 +146,10 @@ class TrainingSetup:
             track=track,
             shown_as=shown_as,
         )
-        origin: Origin = FromTensors(on_cpu(prepared.own)) if prepared.source is None else FromSource()
+        origin: Origin = FromSource()
+        if prepared.source is None:  # copies, because a death may come after the caller has changed its model
+            own = on_cpu(prepared.own)
+            origin = FromTensors({name: tensor.detach().clone() for name, tensor in own.items()})
         controller = Controller(
             fleet,
             prepared.graph,
