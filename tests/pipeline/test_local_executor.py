@@ -354,6 +354,18 @@ def test_an_exception_says_stage_micro_batch_operator_and_version(where: str, ac
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+@pytest.mark.parametrize("hooked", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_a_model_with_a_hook_on_a_parameter_is_refused(hooked: str) -> None:
+    # Stages trained copies without it: rows of an embedding that a hook kept still moved, and nothing was said.
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    handle = getattr(model[2].weight, hooked)(lambda gradient: None)
+    graph = trace(model, (torch.randn(4, 4),))
+    with pytest.raises(ValueError, match=r"parameter '2\.weight' of Sequential has a hook on its gradient, and stages"):
+        player_of(graph)
+    handle.remove()
+    assert player_of(graph).step(*batch()).done
+
+
 def test_a_loss_that_is_no_number_is_named(graph: ModelGraph) -> None:
     executor = player_of(graph, loss_fn=lambda outputs, labels: outputs)
     with pytest.raises(StageFailed, match="loss_fn must return a tensor with one element"):

@@ -87,8 +87,8 @@ class LocalExecutor:
     Raises:
         PlanInvalid: the plan's stages are not those of this model.
         ScheduleInvalid: the schedule cannot run this plan.
-        ValueError: the whole model is in evaluation mode; the optimizer couples parameters of different stages, or
-            steps parameters that it was not given.
+        ValueError: the whole model is in evaluation mode, or one of its parameters has a hook; the optimizer couples
+            parameters of different stages, or steps parameters that it was not given.
         TypeError: `loss_fn` is not callable, or `optimizer` does not make an optimizer.
     """
 
@@ -122,6 +122,7 @@ class LocalExecutor:
         options = TrainingOptions() if options is None else options
         self.schedule: Schedule = options.schedule(plan.schedule if schedule is None else schedule)
         self._loss = Loss.of(loss_fn)
+        check_hooks(self.graph)
         check_plan(self.graph, plan)
         programs = [self.graph.stage_program(stage.operators) for stage in plan.stages]
         wiring = wire(plan, [id for id, program in enumerate(programs) if program.is_random])
@@ -404,6 +405,25 @@ class LocalExecutor:
     def _put_loss(self, micro_batch: int, value: Tensor, weight: float | None) -> None:
         metrics, index = self._metrics.pop(micro_batch)
         metrics.put(index, value, weight)
+
+
+def check_hooks(graph: ModelGraph) -> None:
+    """Check that nothing is hooked to the parameters of a model: stages train copies of them, without their hooks.
+
+    Args:
+        graph: the traced model.
+
+    Raises:
+        ValueError: a parameter has a hook.
+    """
+    for name, parameter in graph.parameters.items():
+        tensor: Any = parameter
+        if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
+            raise ValueError(
+                f"parameter {name!r} of {type(graph.model).__name__} has a hook on its gradient, and stages train "
+                f"copies of the parameters, whose gradients no hook would see; let the forward or the optimizer do "
+                f"what it does (detach() what is to stay, multiply by a mask, step less), and remove it"
+            )
 
 
 def check_plan(graph: ModelGraph, plan: Plan) -> None:
