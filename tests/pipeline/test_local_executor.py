@@ -354,6 +354,20 @@ def test_an_exception_says_stage_micro_batch_operator_and_version(where: str, ac
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"clip_norm": 1.0}, r"write options=ropewalk\.pipeline\.TrainingOptions\(clip_norm=\.\.\.\)"),
+        ({"lr_schedule": None}, r"write optimizer=ropewalk\.pipeline\.OptimizerMaker\(optimizer, lr_schedule=\.\.\.\)"),
+        ({"declared": "sum"}, r"write loss_fn=ropewalk\.pipeline\.Loss\(loss_fn, declared=\.\.\.\)"),
+        ({"sed": 3}, r"did you mean 'seed'"),
+    ],
+)
+def test_an_option_is_told_where_it_belongs(graph: ModelGraph, option: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=f"LocalExecutor has no argument {next(iter(option))}.*{words}"):
+        player_of(graph, **option)
+
+
 @pytest.mark.parametrize("hooked", ["register_hook", "register_post_accumulate_grad_hook"])
 def test_a_model_with_a_hook_on_a_parameter_is_refused(hooked: str) -> None:
     # Stages trained copies without it: rows of an embedding that a hook kept still moved, and nothing was said.

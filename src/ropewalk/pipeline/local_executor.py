@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from ropewalk.errors import LocalExecutorFailed, PlanInvalid, ScheduleInvalid
 from ropewalk.exchange.exchange_maker import MakesExchange
+from ropewalk.misplaced_options import tells_places
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.local_evaluation import evaluated
 from ropewalk.pipeline.plans import Plan, PlanWorker
@@ -62,6 +63,14 @@ class Performed:
     end_s: float
 
 
+_PLACES = {
+    "loss_fn=ropewalk.pipeline.Loss(loss_fn, {}=...)": Loss,
+    "optimizer=ropewalk.pipeline.OptimizerMaker(optimizer, {}=...)": OptimizerMaker,
+    "options=ropewalk.pipeline.TrainingOptions({}=...)": TrainingOptions,
+}
+"""Where options that are given to an executor itself belong."""
+
+
 class LocalExecutor:
     """Trains a model by a plan, in this process.
 
@@ -93,6 +102,7 @@ class LocalExecutor:
     """
 
     @user_frames_only
+    @tells_places(_PLACES)
     def __init__(
         self,
         model: nn.Module | ModelGraph,
