@@ -35,8 +35,10 @@ class LabelWeights:
         if type(function) in _MODULES:
             module: Any = function
             return cls(module.weight, module.ignore_index) if module.reduction == "mean" else None
-        keywords = function.keywords if isinstance(function, functools.partial) else {}
-        plain = function.func if isinstance(function, functools.partial) and not function.args else function
+        plain: Any = function
+        keywords: dict[str, Any] = {}
+        if isinstance(plain, functools.partial) and not plain.args:
+            plain, keywords = plain.func, plain.keywords
         if plain not in _FUNCTIONS or not keywords.keys() <= {"weight", "ignore_index", "label_smoothing"}:
             return None
         return cls(keywords.get("weight"), keywords.get("ignore_index", -100))
