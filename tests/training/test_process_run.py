@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import ropewalk as rw
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.stage_deployment import StageDeployment
 from ropewalk.training.trainer import Trainer
-from ropewalk.training.trainer_options import ProcessOptions, Snapshots
+from ropewalk.training.trainer_options import ProcessOptions, Snapshots, Sources
 from tests.pipeline.played_plans import even_cut, plan_of
 
 BATCH = torch.linspace(-1, 1, 32).reshape(8, 4), torch.linspace(0, 1, 16).reshape(8, 2)
@@ -37,10 +39,18 @@ def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, 0.1)
 
 
-def trainer_of(session: rw.Session, model: nn.Module | None = None, **options: Any) -> Trainer:
+def trainer_of(
+    session: rw.Session, model: nn.Module | None = None, *, snapshots: Snapshots | None = None, **options: Any
+) -> Trainer:
     graph = trace(model or Net(), BATCH[0])
     plan = plan_of(graph, even_cut(graph, 2), micro_batches=2)
-    return Trainer(graph, nn.MSELoss(), sgd, plan, processes=ProcessOptions(session=session, **options))
+    processes = ProcessOptions(session=session, snapshots=snapshots or Snapshots())
+    return Trainer(graph, nn.MSELoss(), sgd, plan, processes=processes, **options)
+
+
+def kill_a_process_of(trainer: Trainer) -> None:
+    run: Any = trainer._run
+    os.kill(next(iter(run.counters().values())).pid, signal.SIGKILL)
 
 
 def test_what_the_forward_does_not_read_is_in_no_checkpoint_and_not_missed(
@@ -125,10 +135,31 @@ def test_a_death_before_the_first_snapshot_goes_back_to_what_was_given_and_not_t
         with torch.no_grad():
             for tensor in (*model.parameters(), *state["parameters"].values()):
                 tensor.zero_()
-        pid = next(iter(trainer._run.counters().values())).pid  # pyright: ignore
-        os.kill(pid, signal.SIGKILL)
+        kill_a_process_of(trainer)
         found = trainer.state_dict()["parameters"]
         losses = [float(step.metrics().loss) for step in steps]
         assert len(trainer.events) == 1
     assert losses == sorted(losses, reverse=True)
     assert all(torch.equal(found[name], one) for name, one in wanted.items())
+
+
+def shuffled() -> Iterator[tuple[Tensor, Tensor]]:
+    numbers = torch.arange(32.0).reshape(32, 1).expand(-1, 4)
+    while True:
+        yield from DataLoader(TensorDataset(numbers, numbers[:, :2]), batch_size=8, shuffle=True)
+
+
+def test_inputs_and_labels_of_data_that_shuffles_belong_together_after_a_death(trainings: rw.Session) -> None:
+    # The process in place of the dead one shuffled in another order: from then on labels were those of other samples.
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 2, bias=False))
+    with torch.no_grad():
+        for layer, weight in zip(model, (torch.eye(4), torch.eye(4)[:2]), strict=True):
+            layer.get_parameter("weight").copy_(weight)
+    sources, example = Sources(data=shuffled), (torch.zeros(8, 4),)
+    with trainer_of(trainings, model, snapshots=Snapshots(every=2), sources=sources, example_inputs=example) as trainer:
+        for _ in range(9):
+            assert trainer.step().metrics().loss == 0.0
+        kill_a_process_of(trainer)
+        for _ in range(9):
+            assert trainer.step().metrics().loss == 0.0
+        assert len(trainer.events) == 1

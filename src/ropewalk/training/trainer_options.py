@@ -115,8 +115,10 @@ class Sources:
     Args:
         data: gives mini-batches to the processes that need inputs or labels: called there as `data(first_step)`, it
             yields pairs (x, y) from that step on, the same everywhere; a function without that argument is called anew
-            and its earlier pairs are skipped. With an argument `shard`, it yields only the samples of that replica:
-            those of the micro-batches `range(shard.replica, shard.micro_batches, shard.replicas)`, one after the other.
+            and its earlier pairs are skipped. Random numbers that it draws from torch, Python or numpy follow from the
+            seed of the trainer, so that a DataLoader that shuffles gives one order everywhere. With an argument
+            `shard`, it yields only the samples of that replica: those of the micro-batches `range(shard.replica,
+            shard.micro_batches, shard.replicas)`, one after the other.
             `step` is then called without arguments, and `example_inputs` must be given.
         weights: a safetensors file, or a folder or index of such files, with the initial parameters and buffers.
 

@@ -195,4 +195,4 @@ class TrainingSetup:
             options=self.options,
             exchange=self.exchange,
         )
-        return InlineRun(executor, self.sources.data, lambda batch: beside(prepared.graph.model, batch))
+        return InlineRun(executor, self.sources.data, self.seed, lambda batch: beside(prepared.graph.model, batch))

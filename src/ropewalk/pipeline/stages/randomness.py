@@ -23,14 +23,14 @@ from torch import Tensor
 from ropewalk.pipeline.generator_states import set_state_of, state_of
 
 
-def micro_batch_seed(run: int, step: int, index: int, purpose: Literal["", "loss"] = "") -> int:
+def micro_batch_seed(run: int, step: int, index: int, purpose: Literal["", "loss", "data"] = "") -> int:
     """Return the seed of a micro-batch: 63 bits that differ between runs, steps and micro-batches.
 
     Args:
         run: the seed of the run.
         step: the number of the step in the run.
         index: the number of the micro-batch in the step.
-        purpose: "" for the model, "loss" for the loss.
+        purpose: "" for the model, "loss" for the loss, "data" for mini-batches that are read from a step on.
     """
     place = f"{run}/{step}/{index}" + (f"/{purpose}" if purpose else "")
     digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
