@@ -354,6 +354,21 @@ def test_an_exception_says_stage_micro_batch_operator_and_version(where: str, ac
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+def test_a_loss_that_writes_to_its_labels_writes_once_also_if_it_is_computed_again(graph: ModelGraph) -> None:
+    # With recomputation it counted its labels down twice, and the gradients were those of other labels.
+    def from_one(outputs: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs, labels.sub_(1).clamp_(0))
+
+    x, y = batch()
+    weights: list[Tensor] = []
+    for recompute in (False, True):
+        plan = plan_of(graph, even_cut(graph, 2), recompute=recompute)
+        executor = LocalExecutor(graph, from_one, sgd, plan)
+        executor.step(x, y.clone())
+        weights.append(executor.to_module().state_dict()["0.weight"])
+    assert torch.equal(*weights)
+
+
 @pytest.mark.parametrize(
     ("option", "words"),
     [

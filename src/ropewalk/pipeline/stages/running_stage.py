@@ -311,8 +311,11 @@ class RunningStage:
             return None
         piece = flight.piece
         assert piece is not None
+        labels = piece.labels
+        if not torch.is_grad_enabled():  # it comes again, when the forward is recomputed, and may write to its labels
+            labels = map_tensors(Tensor.clone, labels)
         with SeededBlock(self._state_of_loss(self._loss, piece), self.device):
-            loss = self._loss(flight.outputs[self._output], piece.labels, piece.num_samples)
+            loss = self._loss(flight.outputs[self._output], labels, piece.num_samples)
         flight.root, flight.weight = loss.root, loss.weight
         if torch.is_grad_enabled() and not loss.root.requires_grad and self._leads_back(flight):
             raise ValueError(
