@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,7 @@ from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.pipeline.stages.randomness import micro_batch_seed
+from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
@@ -352,6 +354,24 @@ def test_an_exception_says_stage_micro_batch_operator_and_version(where: str, ac
     assert (error.stage, error.replica, error.micro_batch, error.version, error.action) == (1, 0, 0, 1, action)
     assert error.operator == ("2:0" if where == "forward" else "")
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_embeddings_with_sparse_gradients_train_as_with_dense_ones() -> None:
+    # They could not be traced: "Could not run 'aten::equal' with arguments from the 'SparseCPU' backend".
+    words, labels, weights = torch.randint(50, (8, 3)), torch.randint(3, (8,)), list[Tensor]()
+    for sparse in (False, True):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Embedding(50, 4, sparse=sparse), nn.Flatten(), nn.Linear(12, 3))
+        graph = trace(model, words)
+        plan = plan_of(graph, even_cut(graph, 2), micro_batches=4, replicas=(2, 1))
+        options = TrainingOptions(clip_norm=0.1)
+        executor = LocalExecutor(
+            graph, functional.cross_entropy, partial(torch.optim.SGD, lr=0.1), plan, options=options
+        )
+        for _ in range(2):
+            executor.step(words, labels)
+        weights.append(executor.to_module().state_dict()["0.weight"])
+    assert torch.allclose(*weights, atol=1e-7)
 
 
 def test_a_loss_that_writes_to_its_labels_writes_once_also_if_it_is_computed_again(graph: ModelGraph) -> None:
