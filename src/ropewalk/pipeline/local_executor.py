@@ -38,6 +38,7 @@ from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, split
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, StageOptimizer
+from ropewalk.pipeline.stages.randomness import seed_of_run
 from ropewalk.pipeline.stages.running_stage import RunningStage
 from ropewalk.pipeline.stages.saved_training import give_back, run_facts, taken
 from ropewalk.pipeline.stages.stage_maker import StageMaker
@@ -143,7 +144,7 @@ class LocalExecutor:
         """The actions of all workers, and the position of the run."""
         self.links: InMemoryLinks = InMemoryLinks(self.plan, slots)
         self.workers: dict[PlanWorker, StageWorker] = {}
-        self._seed = seed
+        self._seed = seed = seed_of_run(seed)
         maker = StageMaker(self.graph, wiring, self.schedule, self._loss, self._put_loss, make, seed, options=options)
         stages = {
             worker: {id: maker.stage(id, worker.replica, programs[id]) for id in self.plan.groups[worker.group]}

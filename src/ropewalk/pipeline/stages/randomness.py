@@ -14,6 +14,7 @@ micro-batches likewise, but does not pass on the state after each stage, so that
 from __future__ import annotations
 
 import hashlib
+from numbers import Integral
 from types import TracebackType
 from typing import Literal
 
@@ -21,6 +22,21 @@ import torch
 from torch import Tensor
 
 from ropewalk.pipeline.generator_states import set_state_of, state_of
+
+
+def seed_of_run(given: object) -> int:
+    """Return the seed that a user has given, as Python's own int: checkpoints hold no numbers of numpy.
+
+    Raises:
+        TypeError: it is no whole number.
+        ValueError: no generator of torch takes it, so that a checkpoint with it would not be read.
+    """
+    if not isinstance(given, Integral):
+        raise TypeError(f"seed is of type {type(given).__name__}; give a whole number")
+    seed = int(given)
+    if not -(1 << 63) <= seed < 1 << 64:
+        raise ValueError(f"seed is a whole number from -2**63 to 2**64 - 1, as generators of torch take, not {seed}")
+    return seed
 
 
 def micro_batch_seed(run: int, step: int, index: int, purpose: Literal["", "loss", "data"] = "") -> int:
