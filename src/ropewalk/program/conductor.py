@@ -248,6 +248,8 @@ class Conductor:
 
     def _has_ended(self, unit: UnitReplica, record: DeathRecord | None, problem: str) -> None:
         name = unit.name
+        if self.units.find(name) is not unit:
+            return  # a rank whose end was held, and which was lost with the session meanwhile
         self.units.end(unit)
         if unit.timer:
             unit.timer.cancel()
