@@ -169,7 +169,7 @@ class Conductor:
         """End everything; a second call may shorten the grace."""
         if self.supervisor.outcome is ProgramOutcome.RUNNING:
             if grace_s is not None:
-                self.endings.grace_s = grace_s
+                self.endings.set_grace(grace_s)
             self._do(self.supervisor.stop(time.monotonic(), reason))
         elif grace_s is not None and grace_s < self.endings.grace_s:
             self.endings.hurry(grace_s)

@@ -72,13 +72,17 @@ class Endings:
         if self._held and not any(self._units.is_finite(unit.name.unit) for unit in self._units):
             self._release()
 
-    def hurry(self, grace_s: float) -> None:
-        """Shorten the grace of the units that are ending."""
+    def set_grace(self, grace_s: float) -> None:
+        """Set the grace of the program, which shortens that of the units that are ending already."""
         self.grace_s = grace_s
-        self._release()
         for unit in self._units:
             if unit.timer:
                 self._after(unit, grace_s, lambda unit: self._terminate(unit, grace_s), sooner=True)
+
+    def hurry(self, grace_s: float) -> None:
+        """Shorten the grace, and end the services, too, without waiting for those that call them."""
+        self.set_grace(grace_s)
+        self._release()
 
     def _release(self) -> None:
         held, self._held = self._held, []
