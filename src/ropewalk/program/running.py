@@ -23,7 +23,7 @@ from ropewalk.control.process_stacks import of_processes
 from ropewalk.control.server import ControlServer
 from ropewalk.control.target import ControlTarget, new_id
 from ropewalk.control.view import Kind, View
-from ropewalk.errors import PoolClosed, ProgramStopped
+from ropewalk.errors import PoolClosed, ProgramStopped, ServiceLost
 from ropewalk.program import reporting, stacks
 from ropewalk.program.announcer import LAUNCHER
 from ropewalk.program.conductor import Conductor
@@ -137,7 +137,7 @@ class RunningProgram(ControlTarget):
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         self.stop(None if kind is None else _GRACE_ON_ERROR_S)
-        if kind is None:
+        if kind is None or issubclass(kind, ProgramStopped | ServiceLost):  # the latter follow from a failure of a node
             self._raise_failure()
 
     def __repr__(self) -> str:
