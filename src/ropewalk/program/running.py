@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import itertools
+import os
 import shutil
 import signal
 import threading
@@ -61,6 +62,8 @@ _LOOK_S = 1.0
 _running: list[RunningProgram] = []
 """Programs that have not ended: they are asked to end at the end of the script, before their processes are killed."""
 
+os.register_at_fork(after_in_child=_running.clear)
+
 
 class RunningProgram(ControlTarget):
     """A running program. Leaving its `with` block stops it; `wait` waits until it is complete.
@@ -87,6 +90,7 @@ class RunningProgram(ControlTarget):
         self._conductor = Conductor(name, specs, packed, self._view, self._end_soon, watched, states)
         self._rows = StatusRows(self._conductor, watched)
         self._viewer = ProgramViewer(self._conductor, specs, self.id)
+        self._pid = os.getpid()
         self._started = time.time()
         self._over = threading.Event()
         self._questions = itertools.count(NOBODY_WAITS + 1)
@@ -208,6 +212,8 @@ class RunningProgram(ControlTarget):
         """
         if grace_s is not None and not grace_s >= 0:
             raise ValueError(f"grace_s must be a number of seconds, 0 or more, not {grace_s}")
+        if self._pid != os.getpid():
+            return  # a forked child: the nodes belong to its parent
         if not self._over.is_set():
             self._hosting.loop.call_soon(lambda: self._conductor.stop("it was asked to", grace_s))
         self._wait_over(None)
@@ -525,6 +531,11 @@ class RunningProgram(ControlTarget):
         A session tells its programs before it ends. This handles a session that ended just when the program began, so
         that the program was not told.
         """
+        if self._pid != os.getpid():
+            raise ProgramStopped(
+                f"program {self.name!r} belongs to process {self._pid}, from which this one ({os.getpid()}) was "
+                "forked; use it there"
+            )
         if not self._hosting.loop.ended.is_set() or self._conductor.supervisor.done:
             return
         with self._loop_lost:  # in place of the loop: one thread at a time
