@@ -183,6 +183,13 @@ def test_stop_waits_for_the_end_and_says_how_it_was() -> None:
     assert done.stdout == "walk-stop stopped: 3 ended\n  replay.0 ended: killed by SIGKILL\n"
 
 
+def test_a_grace_may_be_without_end() -> None:
+    target = Pretence("walk-for-ever")
+    with controlled(target):
+        done = ropewalk("stop", str(os.getpid()), "--grace", "inf")
+    assert target.stopped_with == [float("inf")] and done.returncode == 0, done.stderr
+
+
 def test_stop_passes_on_the_grace_and_a_failed_program_is_a_failed_command() -> None:
     target = Pretence("walk-fails")
     with controlled(target):

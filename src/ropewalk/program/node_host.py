@@ -448,7 +448,6 @@ class NodeHost:
             return
         # It may be waiting for an answer that will never come, of a node that is being stopped as well.
         self._close_calls(unit, why)
-        unit.over.wait(max(0.0, grace_s * (1 - _CALLS_PART)))
 
     def _close_calls(self, unit: RunningUnit, why: str) -> None:
         unit.view.end(why)
