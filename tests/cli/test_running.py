@@ -204,6 +204,11 @@ def test_a_program_that_dies_while_it_stops_has_ended() -> None:
         done = ropewalk("stop", "walk-dies")
     assert done.returncode == 0
     assert done.stdout == f"walk-dies (pid {process.pid}, pretend.py) has ended, and did not say how\n"
+    with launcher("walk-dies") as process:
+        in_json = ropewalk("stop", "walk-dies", "--json")
+    assert in_json.returncode == 0
+    told = {"kind": "program", "name": "walk-dies", "id": "id-of-pretence", "pid": process.pid, "state": "ended"}
+    assert json.loads(in_json.stdout) == told
 
 
 def test_a_program_that_takes_longer_than_its_grace_is_not_waited_for_for_ever(
