@@ -145,9 +145,9 @@ def plan(
 def _write(made: Plan, measured: Profile, *, svg: Path | None, dot: Path | None, save: Path | None) -> None:
     """Write a plan to the files that were asked for, each in its form."""
     if svg:
-        svg.write_text(made.svg())
+        svg.write_text(made.svg(), encoding="utf-8")
     if dot:
-        dot.write_text(made.dot(measured))
+        dot.write_text(made.dot(measured), encoding="utf-8")
     if save:
         save.write_bytes(made.to_json())
 
@@ -203,7 +203,7 @@ def to_json(made: Plan) -> dict[str, Any]:
 
 def _read_profile(path: Path) -> Profile:
     try:
-        return _profile_in(path.read_text(), path)
+        return _profile_in(path.read_text(encoding="utf-8"), path)
     except (ProfileInvalid, UnicodeDecodeError) as error:
         raise ProfileInvalid(f"{path}: {error}") from error
 
