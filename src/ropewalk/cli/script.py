@@ -54,6 +54,11 @@ def function_of(named: str, what: str) -> Callable[..., Any]:
     return found
 
 
+def output_aside(as_json: bool) -> contextlib.AbstractContextManager[object]:
+    """Send what the user's code prints to stderr if a command prints JSON, which stands alone on stdout then."""
+    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+
+
 def flush_output() -> None:
     """Show what was printed before what is told on stderr; standard output may be closed, or nobody may read it."""
     with contextlib.suppress(AttributeError, OSError, ValueError):
