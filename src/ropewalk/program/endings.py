@@ -77,7 +77,7 @@ class Endings:
         self.grace_s = grace_s
         for unit in self._units:
             if unit.timer:
-                self._after(unit, grace_s, lambda unit: self._terminate(unit, grace_s), sooner=True)
+                self._give(unit, grace_s, sooner=True)
 
     def hurry(self, grace_s: float) -> None:
         """Shorten the grace, and end the services, too, without waiting for those that call them."""
@@ -93,8 +93,12 @@ class Endings:
         unit = self._units.at(end.name, end.replica)
         if unit is not None and unit.name.generation == end.generation:
             self._hosting.tell(unit.name, StopUnit(unit.name, end.why, grace_s, program_stays))
-            self._hosting.loop.call_later(max(0.0, grace_s - _LOOK_S), lambda: self._look(unit))
-            self._after(unit, grace_s, lambda unit: self._terminate(unit, grace_s))
+            self._give(unit, grace_s)
+
+    def _give(self, unit: UnitReplica, grace_s: float, *, sooner: bool = False) -> None:
+        """Terminate a unit after its grace, and ask it before what it is doing; `sooner` is as for `_after`."""
+        self._hosting.loop.call_later(max(0.0, grace_s - _LOOK_S), lambda: self._look(unit))
+        self._after(unit, grace_s, lambda unit: self._terminate(unit, grace_s), sooner=sooner)
 
     def _look(self, unit: UnitReplica) -> None:
         """Ask a unit what it is doing, shortly before its grace is over."""
