@@ -16,6 +16,7 @@ import ropewalk as rw
 from ropewalk.control.server import ControlServer
 from ropewalk.errors import FileNotTrusted
 from ropewalk.program import running as running_module
+from ropewalk.program.observing import StatusRows
 from ropewalk.program.running import RunningProgram
 from tests.forked_process import ForkedProcess
 from tests.patience import PATIENCE_S
@@ -362,3 +363,21 @@ def test_a_program_that_fails_beside_a_call_to_it_raises_its_failure() -> None:
 
     with pytest.raises(rw.ProgramFailed, match="ValueError: the reason"):
         call_until_it_ends()
+
+
+def test_a_program_that_cannot_write_its_last_row_releases_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # One step of the end that raised left out all others: the folder of the states stayed claimed in this process.
+    def cannot(_: StatusRows) -> None:
+        raise OSError("the disk is full")
+
+    program = rw.Program("demo")
+    program.add(rw.Service(Kept), name="store")
+    with monkeypatch.context() as patched:
+        patched.setattr(StatusRows, "end", cannot)
+        with program.launch(mode="threads", checkpoint=tmp_path / "states") as running:
+            assert running.client("store").add(3) == 3
+    assert "the disk is full" in capsys.readouterr().err
+    with program.launch(mode="threads", checkpoint=tmp_path / "states") as running:
+        assert running.client("store").add(1) == 4

@@ -572,33 +572,39 @@ class RunningProgram(ControlTarget):
     def _end(self) -> None:
         """Release everything, after the last unit has ended."""
         why = f"program {self.name!r} has ended ({reporting.state_of(self._conductor)})"
-        try:
-            self._rows.end()
-            self._view.end(why)
-            self._control.close()
-            with self._caller_lock:
-                self._is_ending = True
-            if self._caller:
-                self._caller.close(why)
-            if self._client_loop:
-                self._client_loop.stop()
-                self._client_loop.ended.wait(1.0)
-            self._conductor.states.close()
-            if self._states:
-                self._states.close()
-            else:
-                shutil.rmtree(self._conductor.checkpoints, ignore_errors=True)
-            self._hosting.close()
-            self._packed.close()
-        except Exception:  # waiting threads must be woken in any case
-            traceback.print_exc()
-        finally:
-            with contextlib.suppress(ValueError):
-                _running.remove(self)
-            if self._conductor.error:
-                self._untold.failed(self._conductor.error)
-            self._over.set()
-            self._conductor.changed.ring()
+        states = self._states.close if self._states else self._remove_states
+        for step in (
+            self._rows.end,
+            lambda: self._view.end(why),
+            self._control.close,
+            lambda: self._end_clients(why),
+            self._conductor.states.close,
+            states,
+            self._hosting.close,
+            self._packed.close,
+        ):
+            try:
+                step()
+            except Exception:  # the others release what is theirs, and waiting threads are woken, in any case
+                traceback.print_exc()
+        with contextlib.suppress(ValueError):
+            _running.remove(self)
+        if self._conductor.error:
+            self._untold.failed(self._conductor.error)
+        self._over.set()
+        self._conductor.changed.ring()
+
+    def _end_clients(self, why: str) -> None:
+        with self._caller_lock:
+            self._is_ending = True
+        if self._caller:
+            self._caller.close(why)
+        if self._client_loop:
+            self._client_loop.stop()
+            self._client_loop.ended.wait(1.0)
+
+    def _remove_states(self) -> None:
+        shutil.rmtree(self._conductor.checkpoints, ignore_errors=True)
 
 
 def _in_state(status: ReplicaStatus) -> str:
