@@ -711,3 +711,46 @@ def test_a_state_is_saved_while_the_service_works(launcher: Launcher) -> None:
             waits.wait(0.01)
     launcher.stop(name_of("store"))
     launcher.next(UnitEnded)
+
+
+class Slow(Counter):
+    """A service with a call that goes on after the service was asked to stop."""
+
+    latest: Slow
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+        Slow.latest = self
+
+    def stay(self) -> None:
+        self.value += 1
+        self.goes_on.wait(PATIENCE_S)
+
+
+class SlowAndSafe(Slow):
+    @concurrent(1)
+    def state_dict(self) -> dict[str, int]:
+        return super().state_dict()
+
+
+@pytest.mark.parametrize("kind", [Slow, SlowAndSafe])
+def test_a_state_that_is_not_saved_because_of_a_call_is_told_of(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, kind: type[Slow]
+) -> None:
+    # The end of a service left out its last checkpoint if a call ran longer than a second, and nobody learned of it.
+    monkeypatch.setattr(node_host, "_DRAIN_S", 0.05)
+    unit = launcher.start(name_of("store"), store=Service(kind))
+    up, ready = launcher.comes_up()
+    with launcher.client(up, ready, kind=kind) as store:
+        store.stay.send()
+        until(lambda: unit.nodes[0].served and unit.nodes[0].served.running)
+        launcher.stop(name_of("store"))
+        said = launcher.said.get(timeout=PATIENCE_S)
+        if kind is Slow:
+            assert isinstance(said, Note) and "the state of store was not saved again at its end" in said.text
+            said = launcher.said.get(timeout=PATIENCE_S)
+        assert isinstance(said, UnitEnded)
+        Slow.latest.goes_on.set()
+    saved = checkpoints.load(launcher.folder / "states", "store", 0)
+    assert saved is None if kind is Slow else saved and saved.state == {"value": 1}

@@ -464,7 +464,7 @@ class Trainer:
             if path.suffix == ".json":
                 path.write_bytes(planned_and_measured_trace(planned, measured, called="ideal"))
             elif path.suffix == ".svg":
-                path.write_text(planned_and_measured_svg(planned, measured, called="ideal"))
+                path.write_text(planned_and_measured_svg(planned, measured, called="ideal"), encoding="utf-8")
             else:
                 raise ValueError(f"a timeline is written to .json (for Perfetto) or .svg (a picture), not to {path}")
         return measured
