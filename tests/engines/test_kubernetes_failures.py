@@ -134,18 +134,18 @@ def test_a_configuration_that_is_being_written_when_a_token_expires_is_read_agai
     config = kubernetes.kubeconfig()
     with engine_of(kubernetes, kubeconfig=str(config)) as engine:
         [id] = engine.submit(SLEEP, 1, "run", "request")
-        wait_for(lambda: is_running(engine, id), "the job to run")
+        wait_until(lambda: is_running(engine, id), "the job to run")
         whole = config.read_text()
         config.write_text(whole[: len(whole) // 2])
         del kubernetes.api.users[kubernetes.token]
         kubernetes.api.drop_streams()
         watch = engine._watches["run"]
-        wait_for(lambda: watch.error and watch.error.status == 401, "the watch to be refused")
+        wait_until(lambda: watch.error and watch.error.status == 401, "the watch to be refused")
         kubernetes.kubelet.evict(NAMESPACE, id, "The node was low on resource: memory.")
         renewed = json.loads(whole)
         renewed["users"][0]["user"]["token"] = kubernetes.add_user("admin")
         config.write_text(json.dumps(renewed))
-        wait_for(lambda: engine.poll([id])[id].state is JobState.ENDED, "the end of the job to be noticed")
+        wait_until(lambda: engine.poll([id])[id].state is JobState.ENDED, "the end of the job to be noticed")
 
 
 def test_no_configuration_at_all(kubernetes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -562,7 +562,7 @@ def test_an_interrupted_submission_leaves_no_pods(
     monkeypatch.setattr(engine._api, "create_secret", interrupted)
     with pytest.raises(KeyboardInterrupt):
         engine.submit(JobSpec(SLEEP.command, stdin=SECRET.encode()), 1, "run", "a")
-    wait_for(lambda: not kubernetes.pods(), "what had been created to be removed")
+    wait_until(lambda: not kubernetes.pods(), "what had been created to be removed")
 
 
 def test_a_pod_whose_launcher_died_before_it_made_the_secret_is_removed_by_the_next_one(
@@ -574,7 +574,7 @@ def test_a_pod_whose_launcher_died_before_it_made_the_secret_is_removed_by_the_n
     monkeypatch.setattr(killed._api, "create_secret", lambda manifest: sys.exit("killed"))
     with pytest.raises(SystemExit):
         killed._create(JobSpec(SLEEP.command, stdin=SECRET.encode()), left, "run", "a")
-    wait_for(lambda: kubernetes.pods()[0]["status"].get("startTime"), "a node to begin with the pod")
+    wait_until(lambda: kubernetes.pods()[0]["status"].get("startTime"), "a node to begin with the pod")
     for age_s, is_left in ((3600.0, True), (0.0, False)):
         monkeypatch.setattr("ropewalk.engines.kubernetes._FORGOTTEN_S", age_s)
         with engine_of(kubernetes) as engine:

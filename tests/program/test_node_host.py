@@ -744,7 +744,7 @@ def test_a_state_that_is_not_saved_because_of_a_call_is_told_of(
     up, ready = launcher.comes_up()
     with launcher.client(up, ready, kind=kind) as store:
         store.stay.send()
-        until(lambda: unit.nodes[0].served and unit.nodes[0].served.running)
+        wait_until(lambda: unit.nodes[0].served and unit.nodes[0].served.running)
         launcher.stop(name_of("store"))
         said = launcher.said.get(timeout=PATIENCE_S)
         if kind is Slow:
