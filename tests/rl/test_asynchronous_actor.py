@@ -10,6 +10,7 @@ import pytest
 
 from ropewalk.rl.asynchronous_actor import _CentralPolicy, _OwnPolicy, drive
 from ropewalk.rl.variables import Variables
+from ropewalk.transport.serialization import loads
 from tests.rl.replay.stand_in import insertion
 
 
@@ -63,8 +64,9 @@ class Answering:
     def is_on_this_host(self) -> bool:
         return True
 
-    def deliver(self, delivery: Any, have: int) -> Any:
-        self.asked.append((delivery.insertion.sequence, delivery.acknowledged, have, sorted(delivery.seconds)))
+    def deliver(self, delivery: bytes, have: int) -> Any:
+        sent = loads(delivery)
+        self.asked.append((sent.insertion.sequence, sent.acknowledged, have, sorted(sent.seconds)))
         return self.answers.pop(0)
 
 
@@ -107,10 +109,11 @@ class Elsewhere(Answering):
 
     @property
     def deliver(self) -> Any:  # type: ignore[override]
-        def future(delivery: Any, have: int) -> Any:
-            self.asked.append((delivery.insertion.sequence, delivery.acknowledged, have))
+        def future(delivery: bytes, have: int) -> Any:
+            sent = loads(delivery)
+            self.asked.append((sent.insertion.sequence, sent.acknowledged, have))
             answer = self.answers.pop(0)
-            return SimpleNamespace(result=lambda: self.asked.append(f"taken {delivery.insertion.sequence}") or answer)
+            return SimpleNamespace(result=lambda: self.asked.append(f"taken {sent.insertion.sequence}") or answer)
 
         return SimpleNamespace(future=future)
 

@@ -207,7 +207,7 @@ class _DeliveryStream:
         while self._under_way and len(self._under_way) >= self._ahead:
             if not self._take(self._under_way.popleft().result):
                 return False
-        delivery = Delivery(insertion, self._acknowledged, episodes, {**seconds, "wait": self._waited_s})
+        delivery = Delivery(insertion, self._acknowledged, episodes, {**seconds, "wait": self._waited_s}).packed()
         self._waited_s = 0.0
         have = None if self._policy is None else self._policy.version
         if not self._ahead:
