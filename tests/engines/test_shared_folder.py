@@ -69,9 +69,9 @@ def test_folders_of_launchers_that_are_long_gone_are_known(tmp_path: Path) -> No
     folder = SharedFolder(str(tmp_path))
     for run in ("old", "new"):
         folder.prepare(run, "request", 1, b"secret")
-    days = 24 * 3600
-    os.utime(tmp_path / "ropewalk-old", (time.time() - 31 * days,) * 2)
-    os.utime(tmp_path / "ropewalk-new", (time.time() - 20 * days,) * 2)  # its job may wait on another cluster
+    for run, days in (("old", 31), ("new", 20)):  # the job of the new one may wait on another cluster
+        then = time.time() - days * 24 * 3600
+        os.utime(tmp_path / f"ropewalk-{run}", (then, then))
     (tmp_path / "ropewalk-file").write_text("")
     assert folder.old_runs() == ["old"]
     assert folder.remains(busy=["new"]) == {"old": [f"folder {tmp_path}/ropewalk-old"]}

@@ -55,7 +55,9 @@ def describe_loss(exit_code: int, num_before: int, most: int) -> str:
         num_before: how often it was started again before.
         most: how often it may be.
     """
-    how = f"the launcher was ended by {signal.Signals(-exit_code).name}"
+    number = -exit_code
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"  # a real-time one
+    how = f"the launcher was ended by {name}"
     if num_before < most:
         return f"{how}, and starts again ({num_before + 1} of {most})"
     return f"{how}, after {most} restarts (--launcher-restarts {most})" if most else how

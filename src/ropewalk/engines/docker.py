@@ -205,8 +205,14 @@ class DockerEngine(Engine):
         if inspected is None:
             return JobStatus(JobState.LOST, reason="the container was removed")
         self._forget_stdin(id)
-        self._over[id] = containers.end_status(inspected)
+        self._over[id] = self._end_status(id, inspected)
         return self._over[id]
+
+    def _end_status(self, id: str, inspected: dict[str, Any]) -> JobStatus:
+        if containers.is_killed(inspected):
+            with contextlib.suppress(EngineError):  # then nothing more is known of its end
+                inspected["State"]["OOMKilled"] = self.daemon.ran_out_of_memory(id, *containers.life_of(inspected))
+        return containers.end_status(inspected)
 
     def _list(self, **labels: str) -> list[dict[str, Any]]:
         """List all our containers with these labels, also ended ones; the newest comes last."""
@@ -247,7 +253,7 @@ class DockerEngine(Engine):
         if inspected is None or not run:
             return ""
         if not containers.is_alive(inspected["State"]["Status"]):
-            self._over[id] = containers.end_status(inspected)
+            self._over[id] = self._end_status(id, inspected)
             return run
         with contextlib.suppress(EngineError):  # its log cannot be read: it ends all the same
             self._last_words[id] = self.logs(id)

@@ -28,6 +28,8 @@ _TIMED_OUT = 124
 """The exit code of `timeout` after its time limit."""
 _KILLED = -int(signal.SIGKILL)
 _NOT_FOUND = 127
+_EVENT_S = 2.0
+"""Seconds after the end of a container in which its last event may come."""
 _STATES = {
     "created": JobState.PENDING,
     "running": JobState.RUNNING,
@@ -189,6 +191,18 @@ def end_status(inspected: Mapping[str, Any]) -> JobStatus:
         command = (inspected["Config"].get("Cmd") or [""])[0]
         return JobStatus(JobState.ENDED, code, f"a program was not found: is {command!r} in the image?")
     return JobStatus(JobState.ENDED, code)
+
+
+def is_killed(inspected: Mapping[str, Any]) -> bool:
+    """Return whether a container was ended by SIGKILL, and its inspection does not say that it ran out of memory."""
+    state = inspected["State"]
+    return _exit_code(int(state["ExitCode"])) == _KILLED and not state.get("OOMKilled")
+
+
+def life_of(inspected: Mapping[str, Any]) -> tuple[float, float]:
+    """Return from when to when there may be events of a container that has ended, by the clock of its daemon."""
+    state = inspected["State"]
+    return _seconds(state.get("StartedAt", "")), finished_s(inspected) + _EVENT_S
 
 
 def finished_s(inspected: Mapping[str, Any]) -> float:
