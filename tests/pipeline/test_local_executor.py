@@ -426,6 +426,7 @@ def test_what_makes_nothing_for_a_stage_is_refused_before_the_first_step(graph: 
     wanted: list[tuple[dict[str, Any], str]] = [
         ({"optimizer": one}, r"optimizer must be a function.*type SGD; give lambda parameters"),
         ({"optimizer": lambda parameters: None}, r"it returned NoneType; give lambda parameters"),  # pyright: ignore[reportUnknownLambdaType]
+        ({"optimizer": OptimizerMaker(sgd, lambda _: None)}, "lr_schedule must return a schedule, .* NoneType; give"),  # pyright: ignore[reportUnknownLambdaType, reportArgumentType]
         ({"loss_fn": "mse"}, r"loss_fn must be a function of outputs and labels, but it is 'mse'"),
         ({"loss_fn": nn.MSELoss}, r"loss_fn is the class MSELoss; give an object of it: MSELoss\(\)"),
     ]
@@ -434,6 +435,13 @@ def test_what_makes_nothing_for_a_stage_is_refused_before_the_first_step(graph: 
             player_of(graph, **options)
     with pytest.raises(TypeError, match=r"lr_schedule must be a function.*type StepLR; give lambda optimizer"):
         OptimizerMaker(sgd, torch.optim.lr_scheduler.StepLR(one, 1))  # type: ignore[arg-type]
+    # The rate stayed as it was, and of the second only the first update told, in the middle of torch.
+    for schedule, message in (
+        (lambda _: torch.optim.lr_scheduler.StepLR(one, 1), "a StepLR of another optimizer.*of the argument"),
+        (torch.optim.lr_scheduler.ReduceLROnPlateau, "ReduceLROnPlateau needs a loss for each step"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            player_of(graph, optimizer=OptimizerMaker(sgd, schedule))  # type: ignore[arg-type]
 
 
 def test_example_inputs_that_do_not_fit_the_model_are_named(graph: ModelGraph) -> None:
