@@ -30,8 +30,7 @@ from ropewalk.rl.learners.data_parallel import RankReport
 from ropewalk.rl.logs.memory import MemoryLogger
 from ropewalk.rl.result import TrainingOutcome
 from ropewalk.rl.variables import epoch_of
-from tests.patience import PATIENCE_S
-from tests.scenarios.tasks import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 

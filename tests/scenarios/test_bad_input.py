@@ -19,7 +19,7 @@ import ropewalk
 from ropewalk.engines.resources import usable_memory
 from ropewalk.errors import NotPicklable, PoolClosed, ProcessLimit, TaskCancelled
 from ropewalk.quantities import shown_size
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.scenarios.tasks import (
     megabyte,
     note,
@@ -28,7 +28,6 @@ from tests.scenarios.tasks import (
     raise_value_error,
     square,
     wait_for_file,
-    wait_until,
 )
 
 pytestmark = pytest.mark.usefixtures("shared_session")

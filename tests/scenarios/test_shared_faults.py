@@ -30,9 +30,8 @@ from ropewalk.sharing.connections import Connection, Pipe
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import Queue
 from ropewalk.sharing.synchronize import Barrier, Condition, Event, Lock, Semaphore
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.scenarios.launchers import is_alive, suspend, wait_until_asleep
-from tests.scenarios.tasks import wait_until
 from tests.shared_session import kept
 from tests.sharing.listeners import listener_pid
 

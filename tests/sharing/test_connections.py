@@ -25,9 +25,8 @@ import ropewalk as rw
 from ropewalk.pool.pool import Pool
 from ropewalk.sharing.connections import Connection, Pipe
 from ropewalk.sharing.queues import Queue
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.scenarios.launchers import wait_until_asleep
-from tests.scenarios.tasks import wait_until
 from tests.sharing.listeners import listener_pid
 
 wait: Any = multiprocessing.connection.wait  # its stubs know no connections but its own

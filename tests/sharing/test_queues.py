@@ -28,9 +28,8 @@ from ropewalk.sharing import membership, shared_object
 from ropewalk.sharing.locks import Lock
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import JoinableQueue, Queue, SimpleQueue
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.scenarios.launchers import wait_until_asleep
-from tests.scenarios.tasks import wait_until
 
 
 @pytest.fixture

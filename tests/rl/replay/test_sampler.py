@@ -16,8 +16,8 @@ from ropewalk.rl.replay.inserter import Inserter
 from ropewalk.rl.replay.limiters import MinSize
 from ropewalk.rl.replay.sampler import Sampler
 from ropewalk.rl.replay.service import Replay, ReplayServer
+from tests.patience import wait_until
 from tests.rl.replay.stand_in import fifo, insertion, queue
-from tests.scenarios.tasks import wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
