@@ -158,7 +158,9 @@ def test_one_that_does_not_stop_is_killed_after_the_grace(tmp_path: Path, state:
     run = submit(tmp_path, stubborn, **state)
     wait_for("up", run, **state)
     stopped = call("stop", run, "--grace", "0.3", "--json", **state)
-    assert json.loads(stopped.stdout)["state"] == "lost"
+    ended = json.loads(stopped.stdout)  # it was called lost, and its process was said not to have told how it ended
+    assert (ended["state"], ended["exit_code"]) == ("ended", 128 + signal.SIGKILL)
+    assert ended["reason"] == "it was killed, as it had not ended 0.3 s after it was asked to"
 
 
 def test_a_run_that_is_killed_is_told_as_such(tmp_path: Path, state: dict[str, str]) -> None:

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -27,7 +26,7 @@ from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
 from ropewalk.testing.engine_under_test import new_run
 from tests.lab.docker import THIN, DockerHost
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
@@ -59,13 +58,6 @@ def engine_of(host: DockerHost, **options: object) -> Generator[DockerEngine]:
         for ids in list(engine._requests.values()):
             engine.cancel(ids)
         engine.close()
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < timeout_s, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.02)
 
 
 def end_of(engine: DockerEngine, id: str) -> JobStatus:

@@ -135,8 +135,10 @@ class LauncherProcess:
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
         self._asked = number
-        if self._child:
-            self._child.send_signal(number)
+        if self._child and self._child.returncode is None:
+            # Not by `send_signal`, which waits for a child that has just ended: `_wait` would find no child any more.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child.pid, number)
 
     def _wait(self, child: subprocess.Popen[bytes]) -> int:
         """Wait for a child; orphans that became children of this process are waited for, too."""
