@@ -57,7 +57,7 @@ class CallerRows(NamedTuple):
         return slice(self.start, self.stop)
 
 
-class Caller(NamedTuple):
+class CallingGroup(NamedTuple):
     """Who asks by a call of one group of environments.
 
     Attributes:
@@ -75,7 +75,7 @@ class Caller(NamedTuple):
     rng: np.random.Generator
 
 
-def packed(*callers: Caller) -> Rows:
+def packed(*callers: CallingGroup) -> Rows:
     """Return the rows of one call, or the joined ones of several: int64, shape (environments, 10).
 
     Raises:
@@ -143,4 +143,4 @@ def set_words(rng: np.random.Generator, words: Sequence[int]) -> None:
     }
 
 
-__all__ = ["WORD", "Caller", "CallerRows", "Rows", "packed", "run_number", "set_words", "unpacked", "words_of"]
+__all__ = ["WORD", "CallerRows", "CallingGroup", "Rows", "packed", "run_number", "set_words", "unpacked", "words_of"]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array, Observation
-from ropewalk.rl.inference.caller_rows import Caller, packed, run_number, set_words
+from ropewalk.rl.inference.caller_rows import CallingGroup, packed, run_number, set_words
 from ropewalk.rl.inference.recurrent_memory import StateArrays
 from ropewalk.rl.inference.server import InferenceAnswer, InferenceServer, request_records
 from ropewalk.rl.policies.policy import ActionChoice, ActionRequest, Policy
@@ -159,8 +159,8 @@ class RemotePolicy(Policy):
             server.set_state(self._group, self._run, self._step, arrays)
         return server
 
-    def _caller(self, request: ActionRequest) -> Caller:
-        return Caller(self._group, self._run, self._step, len(request.first), request.rng)
+    def _caller(self, request: ActionRequest) -> CallingGroup:
+        return CallingGroup(self._group, self._run, self._step, len(request.first), request.rng)
 
     def _choice(
         self, answer: InferenceAnswer, request: ActionRequest, version: int, words: Sequence[int]
