@@ -26,6 +26,8 @@ nan, inf = math.nan, math.inf
         ([0.0, inf, -inf, 1.0], 4, "▁█▁█"),
         ([-1.7e308, 1.7e308], 2, "▁█"),
         ([1.7e308, 1.7e308, 0.0, 0.0], 2, "█▁"),
+        ([0.1] * 20, 3, "▄▄▄"),  # the mean of six is 0.09999999999999999: it was drawn as "▁██"
+        ([5e-324, 0.0], 2, "█▁"),  # their halves are both 0: `ropewalk runs show` ended with ZeroDivisionError
     ],
 )
 def test_values_become_bars(values: list[float], width: int, expected: str) -> None:

@@ -32,7 +32,10 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 def _mean(values: Sequence[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
-    return sum(value / len(known) for value in known) if known else math.nan
+    if not known:
+        return math.nan
+    # Within the bounds of its values, although sums are rounded: a constant is to be drawn as one.
+    return min(max(sum(value / len(known) for value in known), min(known)), max(known))
 
 
 def _bar(value: float, least: float, greatest: float) -> str:
@@ -42,6 +45,7 @@ def _bar(value: float, least: float, greatest: float) -> str:
         return _BARS[-1] if value > 0 else _BARS[0]
     if greatest == least:
         return _BARS[len(_BARS) // 2 - 1]
-    # Halves, because the difference of two large numbers may be infinite.
-    share = (value / 2 - least / 2) / (greatest / 2 - least / 2)
+    span = greatest - least
+    # Halves, where the difference of two large numbers is infinite; the halves of the smallest numbers are equal.
+    share = (value - least) / span if math.isfinite(span) else (value / 2 - least / 2) / (greatest / 2 - least / 2)
     return _BARS[min(len(_BARS) - 1, int(share * len(_BARS)))]

@@ -24,7 +24,7 @@ from ropewalk.tracking.store.opening import open_store
 from tests.cli.command import environment, ropewalk
 from tests.cli.pretend_cluster import installed
 from tests.cli.test_submit import NAME, call, submit, wait_for
-from tests.scenarios.tasks import wait_until
+from tests.patience import wait_until
 
 PREAMBLE = """
     import os, signal, sys, time
@@ -254,6 +254,7 @@ def test_the_user_is_told_of_each_loss_and_of_the_last_one() -> None:
     assert describe_loss(-9, 0, 2) == "the launcher was ended by SIGKILL, and starts again (1 of 2)"
     assert describe_loss(-11, 1, 2) == "the launcher was ended by SIGSEGV, and starts again (2 of 2)"
     assert describe_loss(-9, 2, 2) == "the launcher was ended by SIGKILL, after 2 restarts (--launcher-restarts 2)"
+    assert describe_loss(-40, 0, 1) == "the launcher was ended by signal 40, and starts again (1 of 1)"
 
 
 # --- what runs comes to the same result -------------------------------------------------------------------------------

@@ -69,6 +69,14 @@ def test_80_by_24_shows_the_chosen_process_with_the_cause_of_its_end_and_the_key
     assert "k kill" in lines[-1]
 
 
+def test_long_names_of_processes_keep_their_ends_by_which_they_differ() -> None:
+    """All workers of a pool with a long name had the same name, `pool-wwwwwwww…`."""
+    names = [f"{name}.{at}" for name in ("evaluation-of-candidates", "名前" * 8) for at in range(12)]
+    things = watched(PretendSource(view("t", *map(process, names)))).things()
+    shown = {line.split()[0] for line in listing(things).split("\n") if line}
+    assert {"…-candidates.0", "…candidates.11", "…前名前名前.0", "…前名前名前.11"} <= shown
+
+
 def test_a_narrow_terminal_marks_what_failed_and_a_wide_one_says_why() -> None:
     things = watched(PretendSource(view("a"), view("b", last_failure="worker.3 was killed by SIGKILL"))).things()
     narrow, wide = drawn(things), drawn(things, size=(120, 24))

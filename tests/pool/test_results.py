@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from ropewalk.errors import TaskCancelled
+from ropewalk.errors import NotPicklable, TaskCancelled
 from ropewalk.pool.result_batch import ResultBatch
 from ropewalk.pool.results import AsyncResult, MapResult
 from ropewalk.processes.page import PICKLED
+from ropewalk.transport.serialization import dumps
 from tests.patience import PATIENCE_S
 from tests.pool.batches import CountsLoads, batch_of
 
@@ -49,6 +50,13 @@ def test_a_call_is_ready_when_its_result_is_there() -> None:
     result.accept(0, 1, batch_of(1, "mine", 3), 1)
     assert result.ready() and result.successful() and result.get() == "mine" and "done" in repr(result)
     assert result.get(timeout=0) == "mine"
+
+
+def test_a_result_cannot_be_sent_and_says_what_to_give_instead() -> None:
+    """It may be an argument of the next task in Ray. The error named an epoll object in it, and nothing to do."""
+    for result in (single(), mapped(2)):
+        with pytest.raises(NotPicklable, match=r"stays in the process .* `result.get\(\)`.*\(args\[0\]\)"):
+            dumps((result,), what="args")
 
 
 def test_a_call_that_raised_raises_in_get_each_time() -> None:

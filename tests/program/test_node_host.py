@@ -52,8 +52,7 @@ from ropewalk.transport.credentials import create_run_folder
 from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.tokens import token_of
-from tests.calls.ends import until
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.program.recording import name_of
 
 KEY, RUN = "key of the host", "run-1"
@@ -189,7 +188,7 @@ def launcher() -> Iterator[Launcher]:
         launcher.close()
         shutil.rmtree(folder)
     # Threads of nodes say that they have ended, and then end.
-    until(lambda: vars(node_context)["_all"] == [])
+    wait_until(lambda: vars(node_context)["_all"] == [])
     assert vars(launcher.host)["_units"] == {}
 
 
@@ -234,7 +233,7 @@ def test_a_process_that_is_gone_is_not_let_in_again_and_one_that_is_lost_is_hung
         launcher.tell(Retired([RetiredProcess("gone", "", is_cut)]))
         assert other.add(1) == 3
         if is_cut:
-            until(lambda: bool(first.closed))
+            wait_until(lambda: bool(first.closed))
         else:
             assert store.add(1) == 4
             first.close("it is gone")
@@ -371,7 +370,7 @@ def test_a_method_that_outlives_its_caller_is_told_of_once(
     launcher.start(name_of("stuck"), stuck=Service(Stuck))
     with launcher.client(*launcher.comes_up()) as client:
         future = client.add.future(1)
-        until(lambda: launcher.unit("stuck").nodes[0].served.running)
+        wait_until(lambda: launcher.unit("stuck").nodes[0].served.running)
         future.cancel()
         note = launcher.next(Note)
         assert note.text.startswith(
@@ -667,7 +666,7 @@ def test_a_service_with_work_of_its_own_is_saved_where_it_says_whether_it_is_cal
     launcher.start(name_of("steps"), checkpoint_s=0.01, steps=Service(Steps))
     with launcher.client(*launcher.comes_up(), kind=Steps) as client:
         num_saved = len(client.all_saved())
-        until(lambda: len(client.all_saved()) > num_saved + 3)  # no call that would count: it takes no turn
+        wait_until(lambda: len(client.all_saved()) > num_saved + 3)  # no call that would count: it takes no turn
         for _ in range(200):
             client.add(1)
         saved = client.all_saved()
@@ -745,7 +744,7 @@ def test_a_state_that_is_not_saved_because_of_a_call_is_told_of(
     up, ready = launcher.comes_up()
     with launcher.client(up, ready, kind=kind) as store:
         store.stay.send()
-        until(lambda: unit.nodes[0].served and unit.nodes[0].served.running)
+        wait_until(lambda: unit.nodes[0].served and unit.nodes[0].served.running)
         launcher.stop(name_of("store"))
         said = launcher.said.get(timeout=PATIENCE_S)
         if kind is Slow:

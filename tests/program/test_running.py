@@ -18,6 +18,7 @@ from ropewalk.errors import FileNotTrusted
 from ropewalk.program import running as running_module
 from ropewalk.program.observing import StatusRows
 from ropewalk.program.running import RunningProgram
+from ropewalk.transport.serialization import dumps
 from tests.forked_process import ForkedProcess
 from tests.patience import PATIENCE_S
 
@@ -116,6 +117,15 @@ def test_after_the_end_everything_answers_at_once_and_nothing_is_begun() -> None
     with pytest.raises(rw.ProgramStopped, match=r"program 'demo' has ended \(stopped\), .* has to be asked before"):
         running.client("store")
     assert vars(running_module)["_running"] == []
+
+
+def test_it_cannot_be_sent_and_says_what_to_give_to_a_node_instead() -> None:
+    """The error named a lock in it, and nothing to do."""
+    with (
+        launched(store=rw.Service(Store)) as running,
+        pytest.raises(rw.NotPicklable, match="give the handle of a node"),
+    ):
+        dumps((running,), what="args")
 
 
 def test_waiting_has_an_end_and_says_so() -> None:

@@ -235,3 +235,74 @@ def test_what_cannot_be_imported_says_why(name: str, tmp_path: Path) -> None:
     source = f"import multiprocessing, sqlite3, sys, ropewalk\n{before}def use(_):\n    return connection\n{after}"
     _, errors = run(tmp_path, source)
     assert re.search(said, errors), errors
+
+
+#: multiprocessing imports the script in the processes that it spawns, as a module of another name.
+SPAWNED = """
+import multiprocessing
+import ropewalk
+
+OFFSET, model = 5, None
+
+class Point:
+    class Mark:
+        pass
+    def __init__(self, x):
+        self.x = x
+
+def initialize(value):
+    global model
+    model = value
+
+def moved(point):
+    return Point(point.x + OFFSET + model)
+
+def marked(_):
+    return Point.Mark()
+
+class Adder(ropewalk.Process):
+    def __init__(self, queue):
+        super().__init__()
+        self.queue = queue
+    def run(self):
+        self.queue.put(Point(OFFSET))
+
+class Service:
+    def add(self, point):
+        return Point(point.x + OFFSET)
+
+def spawned(connection):
+    global OFFSET
+    OFFSET = 6
+    with ropewalk.Pool(1, initialize, (10,)) as pool:
+        (point,) = pool.map(moved, [Point(1)])
+        (mark,) = pool.map(marked, [0])
+        print(type(point) is Point, point.x, type(mark) is Point.Mark, pool.map(lambda n: n + OFFSET, [1]))
+    with ropewalk.Executor(1, initializer=initialize, initargs=(20,)) as executor:
+        print(executor.submit(moved, Point(1)).result().x)
+    queue = ropewalk.Queue()
+    adder = Adder(queue)
+    adder.start()
+    print(queue.get().x)
+    adder.join()
+    program = ropewalk.Program("adding")
+    program.add(ropewalk.Service(Service), name="service")
+    with program.launch() as running:
+        print(running.client("service").add(Point(1)).x)
+    connection.send(point)
+
+if __name__ == "__main__":
+    near, far = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=spawned, args=(far,))
+    process.start()
+    far.close()
+    print("back:", near.recv().x)
+    process.join()
+"""
+
+
+def test_a_process_that_multiprocessing_has_spawned_sends_code_of_the_script(tmp_path: Path) -> None:
+    """Pools there failed: other processes looked for functions in the module `__mp_main__`, which they do not have."""
+    lines, errors = run(tmp_path, SPAWNED)
+    assert errors == ""
+    assert lines == ["True 17 True [7]", "27", "6", "7", "back: 17"]

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from ropewalk.cli.top_choice import SORTS, TopChoice, sorted_processes, sorted_things, total
@@ -56,6 +57,7 @@ class _Column:
         right: whether it is aligned to the right.
         wide: the width of a terminal from which on it is shown.
         narrow: the width of a terminal from which on it is not shown; 0: it always is.
+        keeps_end: whether a text that is too long loses its beginning: the names of processes differ in their ends.
     """
 
     name: str
@@ -63,6 +65,7 @@ class _Column:
     right: bool = False
     wide: int = 0
     narrow: int = 0
+    keeps_end: bool = False
 
     def fits(self, width: int) -> bool:
         """Return whether it is shown in a terminal of this width."""
@@ -77,7 +80,8 @@ _THINGS = (
     _Column("cpu", 5, right=True), _Column("memory", 8, right=True), _Column("last failure", 5, wide=_WITH_FAILURES),
 )  # fmt: skip
 _PROCESSES = (
-    _Column("process", 14), _Column("state", 10), _Column("host", 12, wide=110), _Column("pid", 7, True, wide=100),
+    _Column("process", 14, keeps_end=True), _Column("state", 10),
+    _Column("host", 12, wide=110), _Column("pid", 7, True, wide=100),
     _Column("done/s", 6, right=True), _Column("done", 8, True, wide=100), _Column("wait", 4, right=True),
     _Column("cpu", 5, right=True), _Column("memory", 8, right=True), _Column("silent", 6, right=True),
     _Column("re", 2, right=True), _Column("doing", 10),
@@ -228,7 +232,7 @@ def _line(
             break
         is_last = column is shown[-1][0]
         room = left if is_last else min(column.width, left)
-        text = cell.copy() if isinstance(cell, Text) else Text(cell)
+        text = cell.copy() if isinstance(cell, Text) else Text(_end_of(cell, room) if column.keeps_end else cell)
         text.truncate(room, overflow="ellipsis")
         align: Literal["left", "right"] = "right" if column.right else "left"
         text.align(align, room)
@@ -238,6 +242,15 @@ def _line(
             line.append(" ")
             left -= 1
     return line
+
+
+def _end_of(text: str, width: int) -> str:
+    """Return a text, without its beginning where it is wider than `width` cells."""
+    if cell_len(text) <= width:
+        return text
+    while text and cell_len(text) >= width:
+        text = text[1:]
+    return f"…{text}"
 
 
 # --- other lines ------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from ropewalk.pool.task_table import TaskUnit
 from ropewalk.processes.code_parts import parts_of
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, pack, total_bytes
 from ropewalk.transport.frames import Part
+from ropewalk.transport.main_namespace import IMPORTED
 from ropewalk.transport.serialization import Code, by_value, define, dumps, dumps_code, dumps_plain
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
@@ -188,6 +189,6 @@ def _is_imported(func: Callable[..., Any]) -> bool:
     if type(func) is not types.FunctionType and type(func) is not types.BuiltinFunctionType:
         return False
     module: str = func.__module__
-    if module == "__main__" or by_value(module):
+    if module in ("__main__", IMPORTED) or by_value(module):
         return False
     return getattr(sys.modules.get(module), func.__name__, None) is func

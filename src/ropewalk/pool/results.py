@@ -107,6 +107,12 @@ class AsyncResult(PoolJob, Generic[T]):
         state = "pending" if not self._done else "done"
         return f"<{type(self).__name__} {state}>"
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "the result of a task stays in the process that asked for it: give its value to the next task, "
+            "`result.get()`, or let one task do both"
+        )
+
     def _repr_html_(self) -> str:
         is_known = self._done and self._outcome is not None  # results are only unpickled for those that ask for them
         has_failed = is_known and not self._success

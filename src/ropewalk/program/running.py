@@ -147,6 +147,12 @@ class RunningProgram(ControlTarget):
     def __repr__(self) -> str:
         return f"<RunningProgram {self.name!r} {reporting.state_of(self._conductor)}>"
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self!r} stays in the process that launched it: give the handle of a node, which program.add(...) "
+            "returned, to the node that is to call it; a node ends the program with rw.stop()"
+        )
+
     def _repr_html_(self) -> str:
         return self.status()._repr_html_()  # pyright: ignore[reportPrivateUsage]
 

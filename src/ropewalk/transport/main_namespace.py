@@ -195,8 +195,8 @@ class MainNamespace:
                 return defined
             names, module = self._names, sys.modules["__main__"]
             before = dict(names)
-            sys.modules[_IMPORTED] = module
-            names["__name__"] = _IMPORTED
+            sys.modules[IMPORTED] = module
+            names["__name__"] = IMPORTED
             _here.is_importing = True
             try:
                 exec(compile(text, file, "exec", dont_inherit=True), names)
@@ -211,7 +211,7 @@ class MainNamespace:
                 defined = {name: value for name, value in names.items() if value is not before.get(name, _here)}
                 names.update(before)
             for name, value in defined.items():
-                if getattr(value, "__module__", None) == _IMPORTED and isinstance(value, type | types.FunctionType):
+                if getattr(value, "__module__", None) == IMPORTED and isinstance(value, type | types.FunctionType):
                     value.__module__ = "__main__"  # the name by which the sender finds it
                 if isinstance(value, type) and name in classes:
                     _track(value, classes[name])
@@ -219,8 +219,8 @@ class MainNamespace:
             return defined
 
 
-_IMPORTED = "__mp_main__"
-"""The name of a script that is imported, so that `if __name__ == "__main__":` is false."""
+IMPORTED = "__mp_main__"
+"""The name of a script that is imported, so that `if __name__ == "__main__":` is false, as in multiprocessing."""
 
 
 class _Here:
@@ -248,7 +248,32 @@ def _digest(pickled: Any, buffers: Sequence[Any]) -> bytes:
 
 def main_globals() -> dict[str, Any]:
     """The namespace of `__main__` in this process."""
-    return sys.modules["__main__"].__dict__
+    main = sys.modules["__main__"]
+    return main.__dict__ if main.__name__ != IMPORTED else _globals_of_spawned(main)
+
+
+def name_as_main(code: Any) -> None:
+    """Give a function or class of the script, in a process that multiprocessing has spawned, its name in `__main__`.
+
+    There the script was imported as `__mp_main__`, which is `__main__` as well, and which no other process has.
+
+    Args:
+        code: a function or class whose module is `__mp_main__`.
+    """
+    if sys.modules["__main__"].__name__ == IMPORTED and not is_importing():
+        code.__module__ = "__main__"
+
+
+def _globals_of_spawned(main: types.ModuleType) -> dict[str, Any]:
+    """Return the namespace of a script that multiprocessing has imported: that of its functions.
+
+    `runpy` gives the module a copy of it, in which a variable that a function sets is not seen.
+    """
+    names = main.__dict__
+    for value in names.values():
+        if isinstance(value, types.FunctionType) and value.__globals__.get("__name__") == IMPORTED:
+            return value.__globals__
+    return names
 
 
 def define_missing(definitions: Mapping[str, Definition]) -> None:

@@ -30,7 +30,14 @@ from typing import Any
 import cloudpickle.cloudpickle
 
 from ropewalk.transport.class_reduction import reduce_class
-from ropewalk.transport.main_namespace import bind_definition, main_globals, main_reference, tracked_class
+from ropewalk.transport.main_namespace import (
+    IMPORTED,
+    bind_definition,
+    main_globals,
+    main_reference,
+    name_as_main,
+    tracked_class,
+)
 from ropewalk.transport.reducers import BY_TYPE, NAMED, TENSOR_MODULES, TENSORS, TensorMemory, reduce_tensor
 from ropewalk.transport.stand_ins import reduce_stand_in
 from ropewalk.transport.standard_objects import STANDARD_MODULES, reduce_standard_object
@@ -79,8 +86,13 @@ class _NameCollector(pickle.Pickler):
     def reducer_override(self, obj: object) -> Any:
         kind: type[Any] = type(obj)
         if kind is types.FunctionType or issubclass(kind, type):
+            if obj.__module__ == IMPORTED:
+                name_as_main(obj)
             return self.reduce_code(obj)
         module = kind.__module__
+        if module == IMPORTED:
+            name_as_main(kind)
+            module = kind.__module__
         if module == "__main__":
             return self._reduce_main_instance(obj, kind)
         if kind in NAMED:

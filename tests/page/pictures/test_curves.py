@@ -32,11 +32,21 @@ def test_nothing_is_drawn_without_points() -> None:
 
 def test_what_cannot_be_drawn_is_a_gap() -> None:
     points = [[0, 1.0], [1, math.nan], [2, -1.0], [3, math.inf]]
-    ys = lambda **more: [y for _, y in drawn(line(points=points), **more)["series"][0]["data"]]  # noqa: E731
+    points_of = lambda **more: drawn(line(points=points), **more)["series"][0]["data"]  # noqa: E731
+    ys = lambda **more: [(p["value"] if isinstance(p, dict) else p)[1] for p in points_of(**more)]  # noqa: E731
     assert ys() == [1.0, None, -1.0, None]
     assert ys(log_y=True) == [1.0, None, None, None]
     assert ys(log_x=True)[0] is None
     json.dumps(drawn(line(points=points)), allow_nan=False)
+
+
+def test_points_between_gaps_are_marks_because_no_line_goes_to_them() -> None:
+    """A metric that is NaN in every second step had an empty picture."""
+    (one,) = drawn(line(points=[[0, 1.0], [1, math.nan], [2, 2.0], [3, math.nan], [4, 1.0], [5, 3.0]]))["series"]
+    marks = [at for at, point in enumerate(one["data"]) if isinstance(point, dict) and point["symbol"] != "none"]
+    assert one["showSymbol"] and one["symbol"] == "none" and marks == [0, 2]
+    assert one["data"][2]["value"] == [2, 2.0] and one["data"][4:] == [[4, 1.0], [5, 3.0]]
+    assert not drawn(line())["series"][0]["showSymbol"]
 
 
 def test_the_axis_covers_the_whole_range_while_a_part_is_shown() -> None:

@@ -67,18 +67,27 @@ def _line(
     number = int(line.get("color", 0))
     color = style.colors[number % len(style.colors)]
     dash = _DASHES[number // len(style.colors) % len(_DASHES)]
+    drawn = [_point(x, y, log_x, log_y) for x, y in points]
+    alone = _alone(drawn)
     faint: Option = {"silent": True, "tooltip": {"show": False}, "z": 1} if is_faint else {"z": 2}
     return {
         "type": "line",
         "name": escaped(line["name"]),
-        "data": [_point(x, y, log_x, log_y) for x, y in points],
-        "showSymbol": len(points) == 1,
+        "data": [{"value": point, "symbol": "emptyCircle"} if at in alone else point for at, point in enumerate(drawn)],
+        "showSymbol": bool(alone),
+        "symbol": "none" if alone else "emptyCircle",
         "symbolSize": 6,
         "lineStyle": {"width": 1 if is_faint else 1.6, "opacity": 0.28 if is_faint else 1.0, "type": dash},
         "itemStyle": {"color": color},
         "emphasis": {"disabled": is_faint, "focus": "none"},
         **faint,
     }
+
+
+def _alone(points: Sequence[Sequence[float | None]]) -> set[int]:
+    """Return the places of points with a gap or nothing on both sides, which no line shows."""
+    known = [False, *(y is not None for _, y in points), False]
+    return {at for at in range(len(points)) if known[at + 1] and not known[at] and not known[at + 2]}
 
 
 def _point(x: float, y: float, log_x: bool, log_y: bool) -> list[float | None]:
