@@ -32,7 +32,7 @@ def test_in_the_background_and_without_packages_of_engines_nothing_fails() -> No
         preexec_fn=as_with_nohup,
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=200,
     )
     assert done.returncode == 0, done.stdout[-3000:]
     assert re.search(r"SKIPPED .*needs the package docker: pip install -e '.\[lab\]'", done.stdout), done.stdout

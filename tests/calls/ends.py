@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -140,15 +139,6 @@ def far(folder: Path, cls: str = "Target") -> Generator[tuple[FarProcess, End, A
             yield process, end, end.client("far", getattr(objects, cls))
         finally:
             process.close()
-
-
-def until(true: Callable[[], Any], what: str = "it never came true") -> Any:
-    """Wait for something that another thread or process does."""
-    due = time.monotonic() + PATIENCE_S
-    while not (seen := true()):
-        assert time.monotonic() < due, what
-        time.sleep(0.001)
-    return seen
 
 
 def num_memory_files(pid: int | str = "self") -> int:

@@ -75,8 +75,10 @@ class Target:
         return self.count
 
     @idempotent
-    def pid_after(self, seconds: float) -> int:
-        time.sleep(seconds)
+    def pid_when(self, path: str) -> int:
+        """The process that answers once a file is there."""
+        while not os.path.exists(path):
+            time.sleep(0.005)
         return os.getpid()
 
     def pid(self) -> int:

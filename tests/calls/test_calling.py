@@ -15,9 +15,9 @@ import pytest
 from ropewalk.calls import call_context, rpc_connection
 from ropewalk.calls.incoming import Served
 from ropewalk.errors import DeadlineExceeded, NotPicklable, RemoteError
-from tests.calls.ends import End, ends, far, until
+from tests.calls.ends import End, ends, far
 from tests.calls.objects import Careless, Refused, Sample, Target
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 
 def test_a_call_returns_what_the_method_returned(client: Any) -> None:
@@ -43,7 +43,7 @@ def test_futures_work_with_all_of_concurrent_futures(client: Any) -> None:
     assert len(done) == 100 and not not_done
     more = [client.echo.future(number) for number in range(100)]
     assert {future.result() for future in concurrent.futures.as_completed(more, timeout=PATIENCE_S)} == set(range(100))
-    until(lambda: len(called) == 100)
+    wait_until(lambda: len(called) == 100)
     first, _ = concurrent.futures.wait(
         [client.empty.future(), client.sleep.future(0.2)], return_when=concurrent.futures.FIRST_COMPLETED
     )
@@ -82,7 +82,7 @@ def test_a_future_is_finished_while_another_thread_reads_for_a_long_call(client:
     client.empty()
     thread = threading.Thread(target=client.wait)
     thread.start()
-    until(target.entered.is_set)
+    wait_until(target.entered.is_set)
     futures = [client.beside.future() for _ in range(3)]
     assert [future.result(timeout=120) for future in futures] == ["beside"] * 3
     called = threading.Event()
@@ -122,7 +122,7 @@ def test_a_cancelled_task_cancels_its_call(client: Any, target: Target, served: 
         running = asyncio.ensure_future(client.wait.aio())
         waiting = asyncio.ensure_future(client.note.aio("never"))
         await asyncio.sleep(0)  # now they have begun
-        until(lambda: served.num_waiting == 1)
+        wait_until(lambda: served.num_waiting == 1)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -144,7 +144,7 @@ def test_send_does_not_wait_and_calls_keep_their_order(client: Any) -> None:
 def test_a_send_reaches_the_service_though_nobody_waits(client: Any, target: Target) -> None:
     for number in range(10):
         client.note.send(number)  # all but the first are held for a moment
-    until(lambda: len(target.seen) == 10)
+    wait_until(lambda: len(target.seen) == 10)
     client.fail.send("dropped")
 
 
@@ -331,7 +331,7 @@ def test_eight_threads_share_a_client(tmp_path: Path) -> None:
         for thread in threads:
             thread.join(120)
             assert not thread.is_alive()
-        until(lambda: len(seen) == 8 * 200)
+        wait_until(lambda: len(seen) == 8 * 200)
         assert len(set(seen)) == 8 * 200 and client.read() == total
 
 
@@ -344,14 +344,14 @@ def test_whoever_stops_reading_hands_on_to_one_who_waits(tmp_path: Path, monkeyp
         client.empty()
 
         def read_for_a_while() -> None:
-            with pytest.raises(DeadlineExceeded), call_context.deadline(0.2):
+            with pytest.raises(DeadlineExceeded), call_context.deadline(2.0):  # it has to come to its method in it
                 client.wait()
 
         reader, sleeper = threading.Thread(target=read_for_a_while), threading.Thread(target=client.wait_beside)
         reader.start()
-        until(target.entered.is_set)
+        wait_until(target.entered.is_set)
         sleeper.start()
-        until(lambda: len(served.running) == 2)
+        wait_until(lambda: len(served.running) == 2)
         reader.join()
         target.gate.set()
         sleeper.join(120)

@@ -14,8 +14,8 @@ import ropewalk as rw
 from ropewalk.calls import call_context
 from ropewalk.calls.incoming import Served
 from ropewalk.errors import CallCancelled, DeadlineExceeded, ServiceLost
-from tests.calls.ends import End, ends, until
-from tests.patience import PATIENCE_S
+from tests.calls.ends import End, ends
+from tests.patience import PATIENCE_S, wait_until
 
 
 class Limiter:
@@ -79,7 +79,7 @@ class Limiter:
         call.on_over(lambda: told.append(threading.current_thread().name))
         while not call.over:
             pass
-        until(lambda: told)
+        wait_until(lambda: told)
         with pytest.raises(CallCancelled) as caught:
             call.check()
         self.ended.append(f"{call.label}: {caught.value.reason}")
@@ -104,11 +104,11 @@ def test_a_call_that_waits_ends_with_its_caller_and_frees_its_place(limited: Any
     # Two dead actors at a closed limiter ended `insert` for all.
     limiter, served, client, (_, other) = limited
     dead = [other.client("limiter", Limiter).insert.future() for _ in range(2)]
-    until(lambda: len(served.running) == 2)
+    wait_until(lambda: len(served.running) == 2)
     alive = client.insert.future()
-    until(lambda: served.num_waiting == 1)
+    wait_until(lambda: served.num_waiting == 1)
     gone(other)
-    until(
+    wait_until(
         lambda: (
             limiter.ended == ["CallCancelled: limiter.insert is over before it has returned: its caller is gone"] * 2
         )
@@ -122,9 +122,9 @@ def test_a_call_that_waits_ends_when_its_caller_gives_it_up(limited: Any) -> Non
     limiter, served, client, _ = limited
     for method in (client.insert, client.plain):
         future = method.future()
-        until(lambda: served.running)
+        wait_until(lambda: served.running)
         assert future.cancel()
-        until(lambda: not served.running)
+        wait_until(lambda: not served.running)
         with pytest.raises(CancelledError):
             future.result(0)
     assert [text.rpartition(": ")[2] for text in limiter.ended] == ["its caller gave it up"] * 2
@@ -134,7 +134,7 @@ def test_a_call_that_waits_ends_with_its_deadline_also_when_the_caller_is_gone(l
     limiter, served, client, _ = limited
     with pytest.raises(DeadlineExceeded), rw.deadline(0.05):
         client.insert()
-    until(lambda: not served.running)
+    wait_until(lambda: not served.running)
     (text,) = limiter.ended
     assert text.startswith(("DeadlineExceeded: the deadline of limiter.insert has passed", "CallCancelled: "))
 
@@ -143,9 +143,9 @@ def test_a_stream_that_waits_for_its_next_item_ends_with_its_reader(limited: Any
     limiter, served, client, _ = limited
     stream = client.items()
     assert next(stream) == 0
-    until(lambda: limiter.num_waits)
+    wait_until(lambda: limiter.num_waits)
     stream.close()
-    until(lambda: not served.running and limiter.ended)
+    wait_until(lambda: not served.running and limiter.ended)
 
 
 def test_a_batch_that_waits_goes_on_for_the_callers_that_are_left(limited: Any) -> None:
@@ -153,33 +153,33 @@ def test_a_batch_that_waits_goes_on_for_the_callers_that_are_left(limited: Any) 
 
     def two_in_one_batch(one: Any, another: Any) -> tuple[Any, Any]:
         first = client.both.future(0)  # the others gather while it runs
-        until(lambda: served.running)
+        wait_until(lambda: served.running)
         calls = one.both.future(1), another.both.future(2)
-        until(lambda: served.num_waiting == 2)
+        wait_until(lambda: served.num_waiting == 2)
         with limiter.changed:
             limiter.num_admitted = 1
             limiter.changed.notify_all()
         assert first.result(PATIENCE_S) == 0
-        until(lambda: any(len(turn.calls) == 2 for turn in served.running))
+        wait_until(lambda: any(len(turn.calls) == 2 for turn in served.running))
         return calls
 
     dead, alive = two_in_one_batch(other.client("limiter", Limiter), client)
     gone(other)
-    until(lambda: dead.done())
+    wait_until(lambda: dead.done())
     assert limiter.ended == [] and served.running
     limiter.open()
     assert alive.result(PATIENCE_S) == 2
     limiter.is_open = False
     for call in two_in_one_batch(client, client):
         call.cancel()
-    until(lambda: not served.running)
+    wait_until(lambda: not served.running)
     assert len(limiter.ended) == 1
 
 
 def test_when_its_service_is_stopped_a_call_that_waits_ends_and_what_may_run_twice_did_not_run(limited: Any) -> None:
     _, served, client, (end, _) = limited
     waiting = [client.insert.future(), client.plain.future()]
-    until(lambda: len(served.running) == 2)
+    wait_until(lambda: len(served.running) == 2)
     end.server.refuse(served, "limiter is being stopped")  # any server: it is the object that is closed
     assert end.server.wait_idle(served, PATIENCE_S)
     for call in waiting:
@@ -188,7 +188,7 @@ def test_when_its_service_is_stopped_a_call_that_waits_ends_and_what_may_run_twi
         assert caught.value.started
     served.closed = ""
     again = client.look.future()
-    until(lambda: served.running)
+    wait_until(lambda: served.running)
     end.server.refuse(served, "limiter is being stopped")
     with pytest.raises(ServiceLost) as caught:
         again.result(PATIENCE_S)
@@ -198,21 +198,21 @@ def test_when_its_service_is_stopped_a_call_that_waits_ends_and_what_may_run_twi
 def test_a_method_that_computes_can_look_whether_anybody_waits(limited: Any) -> None:
     limiter, served, client, _ = limited
     future = client.compute.future()
-    until(lambda: served.running)
+    wait_until(lambda: served.running)
     future.cancel()
-    until(lambda: limiter.ended == ["limiter.compute: its caller gave it up"])
+    wait_until(lambda: limiter.ended == ["limiter.compute: its caller gave it up"])
 
 
 def test_nothing_is_left_of_a_watched_call(limited: Any) -> None:
     limiter, served, client, _ = limited
     waiting = client.insert.future()
-    until(lambda: served.running)
+    wait_until(lambda: served.running)
     limiter.open()
     assert waiting.result(PATIENCE_S) == 1
     computing = client.compute.future()
-    until(lambda: served.running)
+    wait_until(lambda: served.running)
     computing.cancel()
-    until(lambda: not served.running)
+    wait_until(lambda: not served.running)
     assert call_context._watchers == {}
 
 

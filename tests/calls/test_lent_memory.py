@@ -12,7 +12,7 @@ import ropewalk as rw
 from ropewalk.calls.lent_memory import MOST_LENT, LentMemory, MemoryBorrower, MemoryLender
 from ropewalk.errors import PeerLost
 from ropewalk.program.running import RunningProgram
-from tests.scenarios.tasks import wait_until
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 

@@ -28,10 +28,10 @@ from ropewalk.calls.resolver import ReplicaResolver
 from ropewalk.calls.rpc_connection import MAX_IN_FLIGHT
 from ropewalk.errors import DeadlineExceeded, ProgramStopped, ServiceLost
 from ropewalk.transport.client import dial
-from tests.calls.ends import End, FarProcess, ends, far, num_memory_files, until
+from tests.calls.ends import End, FarProcess, ends, far, num_memory_files
 from tests.calls.objects import Target
 from tests.interrupting import interrupt_after_receiving, interrupts_at_each_step
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 KILLED = ReplicaLocation("failed", cause="killed by SIGKILL")
 
@@ -81,15 +81,21 @@ def test_every_caller_of_a_killed_service_hears_how_it_ended(tmp_path: Path) -> 
         future, called = client.sleep.future(60), threading.Event()
         future.add_done_callback(lambda _: called.set())
         queued = [client.add.future() for _ in range(20)]
+        calls = threading.Event()
 
         def kill() -> None:
+            assert calls.wait(PATIENCE_S)  # a thread may begin late on a busy host
             time.sleep(0.1)
             process.kill()
             time.sleep(0.05)
             end.places.put("far", KILLED)
 
         outcomes = in_threads(
-            kill, lambda: client.sleep(60), lambda: list(stream), future.result, *(one.result for one in queued)
+            kill,
+            lambda: (calls.set(), client.sleep(60)),
+            lambda: list(stream),
+            future.result,
+            *(one.result for one in queued),
         )
         for outcome in outcomes[1:]:
             assert isinstance(outcome, ServiceLost) and outcome.cause == "killed by SIGKILL" and outcome.started
@@ -156,7 +162,7 @@ def test_the_exception_of_a_lost_call_is_returned_and_not_raised(
 
     def tell() -> None:
         assert asked.wait(PATIENCE_S)
-        until(lambda: "_condition" in vars(future) and future._condition._waiters)
+        wait_until(lambda: "_condition" in vars(future) and future._condition._waiters)
         told.set()
 
     with far(tmp_path) as (process, end, client):
@@ -183,7 +189,7 @@ def test_the_error_of_a_lost_call_does_not_hold_its_arguments(tmp_path: Path) ->
             process.kill()
             error = future.exception(PATIENCE_S)
             assert isinstance(error, ServiceLost)
-            until(lambda: num_memory_files() == before, "the error keeps the arguments")
+            wait_until(lambda: num_memory_files() == before, "the error keeps the arguments")
         finally:
             gc.enable()
 
@@ -201,22 +207,30 @@ def test_a_connection_keeps_no_call_that_is_over(tmp_path: Path, is_lost: bool) 
             assert isinstance(future.exception(PATIENCE_S), ServiceLost) == is_lost
             is_there = weakref.ref(future)
             del future
-            until(lambda: is_there() is None, "a call that is over is kept")
+            wait_until(lambda: is_there() is None, "a call that is over is kept")
         finally:
             gc.enable()
 
 
 def test_an_idempotent_call_is_repeated_when_its_service_has_come_back(tmp_path: Path) -> None:
     with far(tmp_path) as (process, end, client):
-        works = [lambda: client.pid_after(0.2), client.pid_after.future(0.2).result, lambda: client.sleep(60)]
+        gate, calls = tmp_path / "gate", threading.Event()  # or the first process would answer on a busy host
+        is_there = str(gate)
+        works = [
+            lambda: client.pid_when(is_there),
+            client.pid_when.future(is_there).result,
+            lambda: (calls.set(), client.sleep(60)),
+        ]
 
         def restart() -> int:
+            assert calls.wait(PATIENCE_S)
             time.sleep(0.1)
             process.kill()
             end.places.put("far", ReplicaLocation("waiting", cause="it restarts"))
             successor = FarProcess(tmp_path, "Target", "successor")
             end.places.put("far", successor.place)
             successors.append(successor)
+            gate.touch()
             return successor.process.pid
 
         successors: list[FarProcess] = []
@@ -235,7 +249,7 @@ def test_a_future_is_repeated_with_the_arguments_it_was_made_with(tmp_path: Path
         client.empty()
         end.places.put("far", ReplicaLocation("waiting"))
         process.kill()
-        until(lambda: end.caller._connections[process.place.address].closed)
+        wait_until(lambda: end.caller._connections[process.place.address].closed)
         small, large = np.ones(10_000), np.ones(1_000_000)
         futures = [client.echo.future(small), client.echo.future(large), *(client.note.future(n) for n in range(50))]
         small[:], large[:] = 0, 0
@@ -246,7 +260,7 @@ def test_a_future_is_repeated_with_the_arguments_it_was_made_with(tmp_path: Path
             assert [future.result(120) for future in futures[2:]] == [None] * 50
             assert client.noted() == list(range(50)), "they kept their order"
             del futures
-            until(lambda: num_memory_files() <= 1, "memory files are open")
+            wait_until(lambda: num_memory_files() <= 1, "memory files are open")
         finally:
             successor.close()
 
@@ -299,7 +313,7 @@ def test_a_hung_service_costs_a_caller_no_more_than_its_deadline(tmp_path: Path)
     with far(tmp_path) as (process, _end, client):
         client.empty()
         process.kill(signal.SIGSTOP)
-        until(lambda: psutil.Process(process.process.pid).status() == psutil.STATUS_STOPPED)
+        wait_until(lambda: psutil.Process(process.process.pid).status() == psutil.STATUS_STOPPED)
         with call_context.deadline(0.2):
             future = client.echo.future(1)
             with pytest.raises(DeadlineExceeded):
@@ -343,7 +357,7 @@ def test_a_service_that_lost_its_caller_goes_on(tmp_path: Path) -> None:
         doomed.stdout.close()
         (tmp_path / "doomed.sock").unlink()
         assert client.echo(1) == 1
-        until(lambda: "closed" in str(client.noted()), "its stream was not closed")
+        wait_until(lambda: "closed" in str(client.noted()), "its stream was not closed")
         del doomed
         seen = [value for value in client.noted() if not isinstance(value, tuple)]
         assert len(seen) == 3, "calls ran for nobody, or those before were lost"
@@ -470,13 +484,13 @@ def test_a_call_that_runs_on_when_its_link_is_lost_is_not_begun_again(
         served = server.serve(target, "far")
         client = end.client("far", Target, retries=True)
         blocked, queued, given_up = client.wait.future(), client.add.future(1), client.add.future(10)
-        until(target.entered.is_set)
+        wait_until(target.entered.is_set)
         (running,) = served.lane.running.values()
         for num_repeats in (1, 2):
             drop_links(server)
-            until(lambda num_repeats=num_repeats: len(running.repeats) == num_repeats)  # type: ignore[attr-defined]
+            wait_until(lambda num_repeats=num_repeats: len(running.repeats) == num_repeats)  # type: ignore[attr-defined]
         given_up.cancel()
-        until(lambda: sorted(name.sequence for name in served.once_running) == [1, 2])
+        wait_until(lambda: sorted(name.sequence for name in served.once_running) == [1, 2])
         target.gate.set()
         assert blocked.result(120) == "through" and queued.result(120) == 1
         assert target.most_inside == 1 and target.count == 1
@@ -530,7 +544,7 @@ def test_a_slow_service_holds_its_callers_back_and_loses_nothing(tmp_path: Path)
         served = server.serve(target, "slow")
         client = end.client("slow", Target)
         blocked = client.wait.future()
-        until(target.entered.is_set)
+        wait_until(target.entered.is_set)
         total = 3 * MAX_IN_FLIGHT
         num_sent = [0]
 
@@ -541,7 +555,7 @@ def test_a_slow_service_holds_its_callers_back_and_loses_nothing(tmp_path: Path)
 
         sender = threading.Thread(target=send)
         sender.start()
-        until(lambda: served.num_waiting >= MAX_IN_FLIGHT - 1)
+        wait_until(lambda: served.num_waiting >= MAX_IN_FLIGHT - 1)
         time.sleep(0.1)
         assert num_sent[0] <= MAX_IN_FLIGHT and served.num_waiting <= MAX_IN_FLIGHT, "the queue has no bound"
         with pytest.raises(DeadlineExceeded, match=f"{MAX_IN_FLIGHT} calls"), call_context.deadline(0.05):
@@ -603,7 +617,7 @@ def test_an_interrupt_of_a_thread_that_has_read_the_answer_of_another_lets_neith
         link, outcome = connection.link, list[Any]()
 
         def beside() -> None:
-            until(lambda: connection._reading_thread == threading.main_thread().ident, "no thread reads")
+            wait_until(lambda: connection._reading_thread == threading.main_thread().ident, "no thread reads")
             try:
                 outcome.append(client.wait_until_entered())
             except ServiceLost as error:
@@ -648,7 +662,7 @@ def test_an_interrupt_at_any_step_of_a_call_leaves_those_of_other_threads(
         for step in interrupts_at_each_step(call):
             num_steps += 1
             before = num_done[0]
-            until(lambda before=before: num_done[0] > before + 1, f"a call hangs after an interrupt in {step}")
+            wait_until(lambda before=before: num_done[0] > before + 1, f"a call hangs after an interrupt in {step}")
         over.set()
         thread.join(PATIENCE_S)
         assert not thread.is_alive() and num_steps > 50

@@ -12,9 +12,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ropewalk.cli import COMMANDS, app
-from ropewalk.cli.command_line import PanelCommand, PanelGroup, Seconds
-from tests.cli.command import ropewalk, ropewalk_alone, start_ropewalk
+from ropewalk.cli import COMMANDS, app, command_line
+from ropewalk.cli.command_line import PanelCommand, PanelGroup, Seconds, shows_colours
+from ropewalk.tracking.records import RunRecord
+from tests.cli.command import environment, ropewalk, ropewalk_alone, start_ropewalk
+from tests.control.pretend import Pretence, controlled
+from tests.patience import PATIENCE_S
+from tests.tracking.store.making import created, new_store
 
 
 def command_of(name: str) -> click.Command:
@@ -203,3 +207,68 @@ def test_an_exception_of_click_that_leaves_a_script_is_an_error_of_the_script(tm
     (tmp_path / "leave.py").write_text("import click\nraise click.exceptions.Exit(0)\n")
     done = ropewalk("run", "leave.py", folder=tmp_path)
     assert done.returncode == 1 and done.stderr.startswith("Traceback")
+
+
+# --- standard streams -------------------------------------------------------------------------------------------------
+
+
+def in_a_shell(redirection: str, *arguments: str, folder: Path, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a shell does that closes or redirects one of its streams."""
+    line = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-m", "ropewalk", *arguments]
+    return subprocess.run(
+        line, cwd=folder, env=environment(**changes), capture_output=True, text=True, timeout=PATIENCE_S
+    )
+
+
+def test_a_reader_that_leaves_ends_a_command_without_a_word(tmp_path: Path) -> None:
+    # As `ropewalk logs -f | head -1`: it said "[Errno 32] Broken pipe", and again at the end of the interpreter.
+    target, log = Pretence("walk-head"), tmp_path / "log"
+    log.write_text("first\n")
+    target.files = {"actor.0": log}
+    with controlled(target):
+        command = start_ropewalk("logs", "walk-head", "--follow", folder=tmp_path)
+        assert command.stdout and command.stderr
+        assert command.stdout.readline() == "[actor.0] first\n"
+        command.stdout.close()
+        with log.open("a") as file:
+            file.write("second\n")
+        assert command.stderr.read() == ""
+        assert command.wait(PATIENCE_S) == 1
+        command.stderr.close()
+
+
+@pytest.mark.parametrize("redirection", [">&-", "| true"])
+def test_the_error_of_a_script_is_shown_though_nobody_reads_its_output(tmp_path: Path, redirection: str) -> None:
+    source = "import sys, time\nif sys.stdout: print('x' * 10)\ntime.sleep(0.3)\nraise KeyError('lost')\n"
+    (tmp_path / "s.py").write_text(source)
+    done = in_a_shell(redirection, "run", "s.py", folder=tmp_path, PYTHONUNBUFFERED="")
+    assert "KeyError: 'lost'" in done.stderr and "AttributeError" not in done.stderr
+
+
+def test_without_a_standard_input_nothing_is_asked(tmp_path: Path) -> None:
+    with new_store(tmp_path) as store:
+        store.apply([RunRecord("a1", created(name="brisk-otter"))])
+        where = store.where
+    done = in_a_shell("<&-", "runs", "delete", "a1", "--store", where, folder=tmp_path)
+    assert done.returncode == 2 and "without a terminal to ask on, say --yes" in done.stderr
+
+
+def test_letters_that_the_terminal_lacks_are_escaped(tmp_path: Path) -> None:
+    with controlled(Pretence("walk-→")):
+        done = ropewalk_alone("ps", "walk-", PYTHONIOENCODING="latin-1")
+    assert done.returncode == 0 and "walk-\\u2192 running" in done.stdout and done.stderr == ""
+
+
+def test_a_script_writes_its_letters_as_under_python(tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text("print(__import__('sys').stdout.errors)\n")
+    assert ropewalk_alone("run", "s.py", folder=tmp_path, PYTHONIOENCODING="ascii").stdout == "strict\n"
+
+
+@pytest.mark.parametrize(("no_color", "shown"), [("", True), ("1", False)])
+def test_colours_are_for_terminals_unless_none_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, no_color: str, shown: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    assert not shows_colours()
+    monkeypatch.setattr(command_line, "is_terminal", lambda _: True)
+    assert shows_colours() == shown

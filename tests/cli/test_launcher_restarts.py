@@ -16,6 +16,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ropewalk.cli.launcher_restarts import describe_loss, is_lost
@@ -23,7 +24,7 @@ from ropewalk.tracking.store.opening import open_store
 from tests.cli.command import environment, ropewalk
 from tests.cli.pretend_cluster import installed
 from tests.cli.test_submit import NAME, call, submit, wait_for
-from tests.scenarios.tasks import wait_until
+from tests.patience import wait_until
 
 PREAMBLE = """
     import os, signal, sys, time
@@ -253,6 +254,7 @@ def test_the_user_is_told_of_each_loss_and_of_the_last_one() -> None:
     assert describe_loss(-9, 0, 2) == "the launcher was ended by SIGKILL, and starts again (1 of 2)"
     assert describe_loss(-11, 1, 2) == "the launcher was ended by SIGSEGV, and starts again (2 of 2)"
     assert describe_loss(-9, 2, 2) == "the launcher was ended by SIGKILL, after 2 restarts (--launcher-restarts 2)"
+    assert describe_loss(-40, 0, 1) == "the launcher was ended by signal 40, and starts again (1 of 1)"
 
 
 # --- what runs comes to the same result -------------------------------------------------------------------------------
@@ -399,3 +401,27 @@ def test_jobs_of_a_dead_launcher_are_cancelled_before_the_next_one_starts(
     assert attached.returncode == 0, attached.stdout + attached.stderr
     assert result_of(attached.stdout) == "[] None"
     assert NAME in run
+
+
+HARNESS = """
+import sys
+from ropewalk.cli.launcher_restarts import LauncherProcess
+launcher = LauncherProcess(["sleep", "600"], "/", 1)
+print(launcher.run(lambda pid: print(pid, flush=True)), flush=True)
+"""
+
+
+def test_a_signal_that_comes_when_the_launcher_has_just_ended_is_no_error() -> None:
+    # A cluster sends SIGTERM to all processes of a job at once. The handler here waited for the launcher, which had
+    # ended already, and then there was no process to wait for: the run ended with a traceback.
+    with subprocess.Popen([sys.executable, "-c", HARNESS], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.send_signal(signal.SIGSTOP)
+        wait_until(lambda: psutil.Process(parent.pid).status() == psutil.STATUS_STOPPED)
+        child.send_signal(signal.SIGTERM)
+        wait_until(lambda: child.status() == psutil.STATUS_ZOMBIE)
+        parent.send_signal(signal.SIGTERM)
+        parent.send_signal(signal.SIGCONT)
+        assert parent.stdout.read() == f"{128 + signal.SIGTERM}\n"
+    assert parent.returncode == 0

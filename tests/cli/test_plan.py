@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from ropewalk.cli import app
 from ropewalk.pipeline.plans import Plan, Stage
 from ropewalk.pipeline.profiles import Operator, Profile
-from tests.cli.command import ropewalk
+from tests.cli.command import ropewalk, ropewalk_alone
 from tests.profiles import shipped, text_of
 
 
@@ -150,11 +150,13 @@ if __name__ == "__main__":
 
 
 def test_a_function_of_a_users_file_is_measured_and_planned(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(MODEL)
+    (tmp_path / "train.py").write_text(f"print('this is imported')\n{MODEL}")
     given = ("plan", "train.py:make_model", "--devices", "2", "--num-stages", "2", "--repeats", "1")
     done = ropewalk(*given, "--save-profile", "profile.json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "2 stages, one_f_one_b" in done.stdout
+    assert "this is imported\n" in done.stdout and "2 stages, one_f_one_b" in done.stdout
+    in_json = ropewalk(*given, "--json", folder=tmp_path)
+    assert len(json.loads(in_json.stdout)["stages"]) == 2 and "this is imported\n" in in_json.stderr
     profile = Profile.from_json((tmp_path / "profile.json").read_bytes())
     assert sum(operator.parameter_bytes for operator in profile.operators) == 4 * (64 * 64 + 64) * 4
 
@@ -213,3 +215,15 @@ def test_a_profile_that_cannot_be_says_where(tmp_path: Path, text: str, words: s
     code, _, errors = run("--profile", str(tmp_path / "bad"), "--devices", "2")
     assert code == 2
     assert words in errors
+
+
+def test_files_are_utf_8_in_every_locale(tmp_path: Path) -> None:
+    # An operator with such a name ended the command, where the locale is C and Python is told to take its encoding.
+    costs = "forward_compute_time=1.0, backward_compute_time=2.0, activation_size=100.0, parameter_size=10.0"
+    text = f"node1 -- Größe -- {costs}\nnode2 -- Linear -- {costs}\n\tnode1 -- node2\n"
+    (tmp_path / "model.txt").write_text(text, encoding="utf-8")
+    given = ("--profile", "model.txt", "--devices", "2", "--svg", "plan.svg", "--dot", "plan.dot")
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = ropewalk_alone("plan", *given, folder=tmp_path, **locale)
+    assert done.returncode == 0, done.stderr
+    assert "Größe" in (tmp_path / "plan.dot").read_text(encoding="utf-8")

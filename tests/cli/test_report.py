@@ -38,7 +38,7 @@ def test_ctrl_c_ends_the_recording_and_the_file_is_written(tmp_path: Path) -> No
     recording, looks = threading.Event(), itertools.count(1)
     target.before_view = lambda: next(looks) > 2 and recording.set()
     with controlled(target):
-        command = start_ropewalk("report", "walk-long", "-o", str(file), "--record", "3600", folder=tmp_path)
+        command = start_ropewalk("report", "walk-long", "-o", str(file), "--record", "inf", folder=tmp_path)
         assert recording.wait(PATIENCE_S)
         command.send_signal(signal.SIGINT)
         said, problems = command.communicate(timeout=PATIENCE_S)

@@ -183,6 +183,13 @@ def test_stop_waits_for_the_end_and_says_how_it_was() -> None:
     assert done.stdout == "walk-stop stopped: 3 ended\n  replay.0 ended: killed by SIGKILL\n"
 
 
+def test_a_grace_may_be_without_end() -> None:
+    target = Pretence("walk-for-ever")
+    with controlled(target):
+        done = ropewalk("stop", str(os.getpid()), "--grace", "inf")
+    assert target.stopped_with == [float("inf")] and done.returncode == 0, done.stderr
+
+
 def test_stop_passes_on_the_grace_and_a_failed_program_is_a_failed_command() -> None:
     target = Pretence("walk-fails")
     with controlled(target):
@@ -197,6 +204,11 @@ def test_a_program_that_dies_while_it_stops_has_ended() -> None:
         done = ropewalk("stop", "walk-dies")
     assert done.returncode == 0
     assert done.stdout == f"walk-dies (pid {process.pid}, pretend.py) has ended, and did not say how\n"
+    with launcher("walk-dies") as process:
+        in_json = ropewalk("stop", "walk-dies", "--json")
+    assert in_json.returncode == 0
+    told = {"kind": "program", "name": "walk-dies", "id": "id-of-pretence", "pid": process.pid, "state": "ended"}
+    assert json.loads(in_json.stdout) == told
 
 
 def test_a_program_that_takes_longer_than_its_grace_is_not_waited_for_for_ever(

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from ropewalk.cli import app, runs, runs_logs
+from ropewalk.cli import app, command_line, runs, runs_logs
 from ropewalk.tracking import RunStore, open_store
 from ropewalk.tracking.kept_output import OUTPUT
 from ropewalk.tracking.records import (
@@ -295,6 +295,18 @@ def test_output_is_shown_by_attempt(store: RunStore, tmp_path: Path) -> None:
     assert "has output of the attempts 1, 2, 10" in run("logs", "dd44", "--attempt", "3", wrong=1)
     (line,) = [json.loads(line) for line in run_lines("logs", "dd44", "--attempt", "1", "-n", "1", "--json")]
     assert line == {"attempt": 1, "line": f"{RED}last\x07 of 1"}
+
+
+def test_colours_of_output_are_left_out_if_none_are_wanted(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output_of(store, tmp_path)
+    monkeypatch.setattr(command_line, "is_terminal", lambda _: True)
+    shown = {
+        no_color: CliRunner().invoke(app, ["runs", "logs", "dd44", "-n", "1"], env={"NO_COLOR": no_color}).stdout
+        for no_color in ("", "1")
+    }
+    assert RED in shown[""] and RED not in shown["1"]
 
 
 def run_lines(*arguments: str) -> list[str]:

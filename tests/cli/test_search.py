@@ -57,6 +57,21 @@ def test_a_search_prints_its_trials_as_json(folder: Path) -> None:
     assert [(one.name, Path(one.path).read_text()) for one in kept] == [("code/train_cli.py", TRAIN)]
 
 
+def test_what_the_function_prints_is_not_between_the_json(folder: Path) -> None:
+    talks = TRAIN.replace("for step", "print('this is tried')\n    for step")
+    (folder / "train_cli.py").write_text(f"{talks}print('this is imported')\n")
+    code, output, errors = run("train_cli.py:train", "--metric", "score", "--trials", "1", "--json")
+    assert code == 0 and len(json.loads(output)) == 1
+    assert "this is imported" in errors and "this is tried" in errors
+
+
+def test_a_metric_that_is_no_number_is_null_in_json(folder: Path) -> None:
+    (folder / "train_cli.py").write_text("def train(run, x):\n    run.log(score=float('nan'))\n")
+    code, output, errors = run("train_cli.py:train", "--metric", "score", "--trials", "1", "--json")
+    assert code == 0 and "NaN" not in output, errors
+    assert json.loads(output)[0]["score"] is None
+
+
 def test_a_search_prints_a_table_and_takes_options_of_scheduler_and_sampler(folder: Path) -> None:
     code, output, errors = run(
         "train_cli.py:train", "--metric", "score", "--mode", "min", "--scheduler", "stopping_asha R=3 eta=3",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import errno
+import importlib
 import json
 import os
 import signal
@@ -17,8 +20,10 @@ from typing import Any
 import psutil
 import pytest
 
+from ropewalk import settings
+from ropewalk.cli.submissions import RunSpec
 from tests.cli.command import environment, ropewalk
-from tests.cli.pretend_cluster import installed
+from tests.cli.pretend_cluster import PretendCluster, installed
 from tests.patience import PATIENCE_S
 
 #: Of the submitted scripts: words mean programs too, and those of others may run on this machine.
@@ -153,7 +158,9 @@ def test_one_that_does_not_stop_is_killed_after_the_grace(tmp_path: Path, state:
     run = submit(tmp_path, stubborn, **state)
     wait_for("up", run, **state)
     stopped = call("stop", run, "--grace", "0.3", "--json", **state)
-    assert json.loads(stopped.stdout)["state"] == "lost"
+    ended = json.loads(stopped.stdout)  # it was called lost, and its process was said not to have told how it ended
+    assert (ended["state"], ended["exit_code"]) == ("ended", 128 + signal.SIGKILL)
+    assert ended["reason"] == "it was killed, as it had not ended 0.3 s after it was asked to"
 
 
 def test_a_run_that_is_killed_is_told_as_such(tmp_path: Path, state: dict[str, str]) -> None:
@@ -282,6 +289,32 @@ def test_without_a_grace_its_job_is_ended_at_once_and_the_output_is_kept(
     assert "up" in said and "cleaned up" not in said
 
 
+def test_the_code_of_a_launcher_that_was_killed_is_removed_by_the_next_one(
+    tmp_path: Path, cluster: dict[str, str]
+) -> None:
+    """Each launcher that a cluster killed left a copy of its project on a node, for good."""
+    project, temporary = tmp_path / "project", tmp_path / "tmp"
+    project.mkdir()
+    temporary.mkdir()
+    cluster = {**cluster, "TMPDIR": str(temporary)}
+
+    def start() -> None:
+        wait_for("up", submit(project, WAITS, "--engine", "pretend", **cluster), **cluster)
+
+    start()
+    [left] = temporary.glob("ropewalk-code-*")
+    [job] = [int(file.read_text()) for file in tmp_path.glob("queue/*.pid")]
+    [parent] = psutil.Process(job).children()
+    [launcher] = parent.children()
+    parent.kill()
+    start()
+    assert left.exists(), "the launcher goes on without its parent"
+    launcher.kill()
+    psutil.wait_procs([launcher])
+    start()
+    assert not left.exists()
+
+
 def test_a_launcher_that_could_not_use_its_engine_as_a_job_is_refused(tmp_path: Path, cluster: dict[str, str]) -> None:
     (tmp_path / "train.py").write_text("")
     done = ropewalk("submit", "train.py", "--engine", "pretend", "-o", "outside=yes", folder=tmp_path, **cluster)
@@ -293,6 +326,29 @@ def test_a_cluster_that_refuses_leaves_nothing_and_its_words_are_shown(tmp_path:
     done = ropewalk("submit", "train.py", "--engine", "pretend", "-o", "broken=yes", folder=tmp_path, **cluster)
     assert done.returncode == 2 and "takes no jobs today; ask its administrator" in done.stderr
     assert list(tmp_path.glob("state/ropewalk/runs/*")) == []
+
+
+def test_a_job_whose_record_cannot_be_written_does_not_run_on(
+    tmp_path: Path, cluster: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk was full, or Ctrl-C came, after the job had been submitted: it ran, and nobody knew of it."""
+    monkeypatch.setenv("PRETEND_QUEUE", cluster["PRETEND_QUEUE"])
+    here: Any = importlib.import_module("ropewalk.cli.submit")
+    monkeypatch.setattr(here, "make_engine", lambda _name, options: PretendCluster(options))
+
+    jobs: list[int] = []
+
+    def full(*_: object) -> None:
+        jobs.extend(int(file.read_text()) for file in tmp_path.glob("queue/*.pid"))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(here, "write", full)
+    errand = RunSpec(file=None, module="this", arguments=[], working_folder="/", state_folder="")
+    monkeypatch.setenv("XDG_STATE_HOME", cluster["XDG_STATE_HOME"])
+    with pytest.raises(OSError, match="No space left"):
+        here._submit(errand, dataclasses.replace(settings.load({"code": "shared"}, {}, []), engine="pretend"))
+    [job] = jobs
+    assert os.waitpid(job, 0)[1] == signal.SIGKILL
 
 
 def test_an_engine_that_does_not_answer_is_told_in_the_list(tmp_path: Path, cluster: dict[str, str]) -> None:

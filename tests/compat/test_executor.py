@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -23,7 +23,7 @@ import pytest
 
 from ropewalk import errors
 from ropewalk.compat.executor import Executor
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -51,13 +51,6 @@ def wait_for_file(path: str, value: object = None) -> object:
 def note(path: str) -> None:
     with open(path, "a") as file:
         file.write("x")
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.002)
 
 
 def run_program(source: str, *args: str) -> subprocess.CompletedProcess[str]:
@@ -188,7 +181,7 @@ def test_a_call_can_be_cancelled_until_it_begins_and_is_not_made_then(
 ) -> None:
     notes = tmp_path / "notes"
     blocking = [executor.submit(wait_for_file, gate) for _ in range(2)]
-    until(lambda: all(future.running() for future in blocking), "both workers are busy")
+    wait_until(lambda: all(future.running() for future in blocking), "both workers are busy")
     waiting = [executor.submit(note, str(notes)) for _ in range(20)]
     assert not blocking[0].cancel()
     assert waiting[3].cancel() and waiting[3].cancel() and waiting[3].cancelled()
@@ -205,16 +198,16 @@ def test_a_call_can_be_cancelled_until_it_begins_and_is_not_made_then(
 
 def test_a_cancelled_call_gives_its_arguments_back_while_workers_are_busy(executor: Executor, gate: str) -> None:
     blocking = [executor.submit(wait_for_file, gate) for _ in range(2)]
-    until(lambda: all(future.running() for future in blocking), "both workers are busy")
+    wait_until(lambda: all(future.running() for future in blocking), "both workers are busy")
     future = executor.submit(len, b"x")
     assert future.cancel()
-    until(lambda: (status := executor.status()) is not None and status.queued == 0, "the call is forgotten")
+    wait_until(lambda: (status := executor.status()) is not None and status.queued == 0, "the call is forgotten")
 
 
 @pytest.mark.timing
 def test_cancelling_thousands_takes_no_time_for_each_of_all_others(executor: Executor, gate: str) -> None:
     blocking = [executor.submit(wait_for_file, gate) for _ in range(2)]
-    until(lambda: all(future.running() for future in blocking), "both workers are busy")
+    wait_until(lambda: all(future.running() for future in blocking), "both workers are busy")
 
     def cancelling_s(num: int) -> float:
         waiting = [executor.submit(abs, 1) for _ in range(num)]
@@ -242,7 +235,7 @@ def test_after_short_calls_long_ones_can_still_be_cancelled(executor: Executor, 
     # The pool guessed from the short ones how many it could send ahead, and all of these counted as running.
     concurrent.futures.wait([executor.submit(wait_for_file, __file__) for _ in range(200)])
     waiting = [executor.submit(wait_for_file, gate) for _ in range(2000)]
-    until(lambda: any(future.running() for future in waiting), "one runs")
+    wait_until(lambda: any(future.running() for future in waiting), "one runs")
     assert sum(future.cancel() for future in waiting) >= 2000 - 2 * 16
 
 
@@ -283,7 +276,7 @@ def test_map_ends_with_the_first_exception_and_cancels_what_has_not_begun(
     with pytest.raises(StopIteration):
         next(results)
     # What was sent ahead to the workers is taken back as well.
-    until(lambda: (s := executor.status()) is not None and s.queued + s.running <= 2, "the rest is cancelled")
+    wait_until(lambda: (s := executor.status()) is not None and s.queued + s.running <= 2, "the rest is cancelled")
     Path(gate).touch()
     executor.shutdown()
     assert len(notes.read_text()) <= 2
@@ -293,10 +286,11 @@ def test_closing_the_iterator_cancels_the_rest(executor: Executor, gate: str) ->
     results = executor.map(wait_for_file, [__file__, *[gate] * 50])
     next(results)
     results.close()  # type: ignore[attr-defined]
-    until(lambda: (status := executor.status()) is not None and status.queued == 0, "the rest is cancelled")
+    wait_until(lambda: (status := executor.status()) is not None and status.queued == 0, "the rest is cancelled")
 
 
 def test_map_has_a_deadline(executor: Executor, gate: str) -> None:
+    assert executor.submit(abs, -1).result(PATIENCE_S) == 1  # a worker is there before the time begins
     results = executor.map(wait_for_file, [__file__, gate], timeout=2)
     began = time.monotonic()
     with pytest.raises(TimeoutError, match="1 of 2 results"):
@@ -417,7 +411,7 @@ def test_shutdown_need_not_wait_and_two_can_wait_for_it(gate: str) -> None:
 def test_shutdown_can_cancel_what_has_not_begun(gate: str) -> None:
     executor = Executor(2)
     running = [executor.submit(wait_for_file, gate) for _ in range(2)]
-    until(lambda: all(future.running() for future in running), "both workers are busy")
+    wait_until(lambda: all(future.running() for future in running), "both workers are busy")
     waiting = [executor.submit(abs, 1) for _ in range(50)]
     results = executor.map(abs, range(3))
     executor.shutdown(wait=False, cancel_futures=True)
@@ -441,7 +435,7 @@ def test_a_dropped_executor_runs_what_was_submitted() -> None:
 def test_workers_can_be_terminated(gate: str) -> None:
     executor = Executor(1)
     running = executor.submit(wait_for_file, gate)
-    until(running.running, "it runs")
+    wait_until(running.running, "it runs")
     waiting = executor.submit(abs, 1)
     executor.terminate_workers()
     executor.terminate_workers()
@@ -454,7 +448,7 @@ def test_workers_can_be_terminated(gate: str) -> None:
 def test_leaving_by_an_interrupt_does_not_wait_for_the_work(gate: str) -> None:
     executor = Executor(1)
     future = executor.submit(wait_for_file, gate)
-    until(future.running, "it runs")
+    wait_until(future.running, "it runs")
 
     def interrupted() -> None:
         with executor:

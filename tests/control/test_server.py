@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import stat
+import sys
 import threading
 import time
 import warnings
@@ -234,3 +235,10 @@ def test_without_the_secret_nobody_is_heard() -> None:
         with pytest.raises(TransportRefused, match="not a member"):
             dial(address, stranger, server_module.CONTROL_CODEC, timeout_s=PATIENCE_S)
     assert target.threads == []
+
+
+def test_a_script_whose_name_is_no_utf_8_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    # `program.launch` raised UnicodeEncodeError.
+    monkeypatch.setattr(sys, "argv", [os.fsdecode(b"/home/tr\xe4in.py")])
+    with controlled(Pretence("walk-latin")) as (_, found):
+        assert str(found) == f"walk-latin (pid {os.getpid()}, tr\\udce4in.py)"

@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -13,11 +14,12 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.engines import make_engine
-from ropewalk.engines.engine import Engine, JobSpec
+from ropewalk.engines.engine import Engine, JobSpec, JobState
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, SettingsError
 from ropewalk.testing.engine_conformance import EngineConformance
 from tests.engines.pretend_batch import CPUS, install, serving, wait_for_supervisors
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -167,3 +169,55 @@ def test_missing_commands_are_named_by_the_check(
 def test_options_that_would_break_the_engine_are_refused(name: str, options: dict[str, object], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         make_engine(name, options)
+
+
+def _in_front(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
+    """Put scripts before the commands of the same names on the PATH."""
+    folder.mkdir()
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+def test_a_site_may_print_more_than_the_id_of_a_job(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The jobs were submitted, and yet it was an error, so that they ran on without anybody who knew of them."""
+    _in_front(tmp_path / "site", monkeypatch, qsub=f'echo "Your balance: 7 h"; exec {tmp_path}/bin/qsub "$@"')
+    engine = make_engine("pbs", {"folder": str(shared)})
+    ids = engine.submit(JobSpec(["sleep", "600"]), 2, "run", "a")
+    assert len(ids) == 2 and engine.find("run") == ids
+    engine.cancel(ids)
+    engine.close()
+
+
+def test_a_user_may_have_more_jobs_than_a_command_has_room_for_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The history of PBS has the jobs of weeks: "Argument list too long" was all that the engine said to anything."""
+    ids = [f"{number}.a-server-with-a-long-name.{'x' * 80}" for number in range(80_000)]
+    (tmp_path / "ids").write_text("\n".join(ids))
+    qstat = f"""shift 5; echo $# >> {tmp_path}/asked; echo '{{"Jobs": {{}}}}'"""
+    _in_front(tmp_path / "site", monkeypatch, qselect=f"cat {tmp_path}/ids", qstat=qstat)
+    assert make_engine("pbs", {"folder": str(tmp_path / "shared")}).runs() == {}
+    assert sum(map(int, (tmp_path / "asked").read_text().split())) == len(ids)
+
+
+@pytest.mark.parametrize("name", ["pbs", "lsf"])
+def test_a_job_whose_node_does_not_see_the_folder_says_so(
+    name: str, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot write to its log there either: exit code 78 was all that was known of it."""
+    submit = {"pbs": "qsub", "lsf": "bsub"}[name]
+    script = f'rm -r {shared}/ropewalk-run; exec {tmp_path}/bin/{submit} "$@"'
+    _in_front(tmp_path / "site", monkeypatch, **{submit: script})
+    engine = make_engine(name, {"folder": str(shared)})
+    [id] = engine.submit(JobSpec(["true"], stdin=b"secret"), 1, "run", "a")
+    deadline = time.monotonic() + PATIENCE_S
+    while (status := engine.poll([id])[id]).state is not JobState.ENDED:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert f"its node cannot open the job's files in the folder {shared}" in status.reason
+    assert f"set the option folder of the engine {name}" in status.reason and status.exit_code == 78
+    engine.close()

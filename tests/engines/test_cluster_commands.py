@@ -11,6 +11,8 @@ import pytest
 from ropewalk.engines.cluster_commands import is_passing, words_of
 from ropewalk.engines.slurm_commands import ask, run_command
 from ropewalk.errors import EngineError
+from ropewalk.process_start import start_ticks
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -74,3 +76,28 @@ def test_commands_see_few_variables_of_the_launcher(folder: Path, monkeypatch: p
     said = run_command(["squeue"])
     assert "leaked" not in said
     assert {"LC_ALL=C", "SLURM_CONF=/etc/slurm/other.conf"} <= set(said.splitlines())
+
+
+def test_a_command_that_hangs_is_given_up_with_all_that_it_started(folder: Path) -> None:
+    """Many sites put a script in front of the command, and each question left a hanging command behind it."""
+    pretend(folder, f"sleep 600 & echo $! > {folder}/child; wait")
+    with pytest.raises(EngineError, match="did not answer within 3 s"):
+        run_command(["squeue"], timeout_s=3)
+    child = int((folder / "child").read_text())
+    deadline = time.monotonic() + PATIENCE_S
+    while start_ticks(child):
+        assert time.monotonic() < deadline, "what the script had started runs on"
+        time.sleep(0.01)
+
+
+def test_an_interrupt_in_the_terminal_does_not_reach_a_command(folder: Path) -> None:
+    """It is for the launcher, which then ends its jobs: a second one ended the `scancel` that did so."""
+    pretend(folder, "ps -o pgid= -p $$")
+    assert int(run_command(["squeue"])) != os.getpgrp()
+
+
+def test_a_script_reaches_the_command_byte_for_byte(folder: Path) -> None:
+    """The name of a folder may be no UTF-8; it came as a question mark, and the job found nothing there."""
+    pretend(folder, "od -An -tx1")
+    path = b"/home/J\xf6rg/\xc3\xa4"
+    assert bytes.fromhex(run_command(["squeue"], stdin=os.fsdecode(path))) == path

@@ -115,6 +115,15 @@ def test_a_time_limit_holds_without_a_launcher() -> None:
     assert sent["Labels"][containers.TIME_LIMIT] == "5400"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "written"), [(30 * 86400.0, "2592000"), (1234567.0, "1234567"), (0.5, "0.5"), (1e-6, "0.001")]
+)
+def test_a_time_limit_is_written_so_that_every_timeout_reads_it(seconds: float, written: str) -> None:
+    """That of busybox took 2.592e+06 for no number, and 1234567 s were 3 s more."""
+    sent = body(JobSpec(["python3"], time_limit_s=seconds))
+    assert sent["Cmd"][5] == sent["Labels"][containers.TIME_LIMIT] == written
+
+
 def test_containers_get_gpus_of_their_own() -> None:
     assert containers.free_gpus(2, [], []) == ["0", "1"]
     assert containers.free_gpus(2, [], ["0", "2"]) == ["1", "3"]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,13 @@ from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
 from ropewalk.testing.engine_under_test import new_run
 from tests.lab.docker import THIN, DockerHost
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
+
+
+def docker_errors() -> Any:
+    return importlib.import_module("docker.errors")
 
 
 @pytest.fixture(autouse=True)
@@ -53,13 +58,6 @@ def engine_of(host: DockerHost, **options: object) -> Generator[DockerEngine]:
         for ids in list(engine._requests.values()):
             engine.cancel(ids)
         engine.close()
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < timeout_s, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.02)
 
 
 def end_of(engine: DockerEngine, id: str) -> JobStatus:
@@ -91,13 +89,24 @@ def unreachable() -> Iterator[None]:
 
 def test_a_job_over_its_memory_is_said_to_have_been(engine: DockerEngine) -> None:
     code = "block = b'x' * (200 << 20); print(len(block))"
-    reasons: list[str] = []
-    # The daemon learns of the cause by an event beside that of the end, which it misses now and then on a busy host.
-    while len(reasons) < 3 and not any("52428800 bytes" in reason for reason in reasons):
-        status = end_of(engine, start(engine, sys.executable, "-c", code, resources=Resources(memory="50Mi")))
-        assert status.exit_code == -9
-        reasons.append(status.reason)
-    assert reasons[-1].startswith("out of memory"), reasons
+    status = end_of(engine, start(engine, sys.executable, "-c", code, resources=Resources(memory="50Mi")))
+    assert status.exit_code == -9
+    assert status.reason.startswith("out of memory") and "52428800 bytes" in status.reason
+
+
+def test_a_job_over_its_memory_is_said_to_have_been_although_its_inspection_lacks_it(
+    engine: DockerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it learns of it after the end, only its events say so."""
+    inspect = engine.daemon.inspect
+
+    def missed(id: str) -> dict[str, Any] | None:
+        if inspected := inspect(id):
+            inspected["State"]["OOMKilled"] = False
+        return inspected
+
+    monkeypatch.setattr(engine.daemon, "inspect", missed)
+    test_a_job_over_its_memory_is_said_to_have_been(engine)
 
 
 def test_the_limits_hold_in_the_container(engine: DockerEngine) -> None:
@@ -115,6 +124,20 @@ def test_a_paused_container_is_said_to_be_and_can_be_ended(engine: DockerEngine,
     assert f"docker unpause {id}" in status.reason
     engine.cancel([id])
     assert engine.poll([id])[id] == JobStatus(JobState.ENDED, -9, "cancelled")
+
+
+def test_a_container_whose_log_cannot_be_read_is_ended_all_the_same(
+    engine: DockerEngine, host: DockerHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log may be damaged, as after a loss of power; the container was left running."""
+    id = start(engine)
+
+    def damaged(*_: object, **__: object) -> bytes:
+        raise docker_errors().APIError("Error grabbing logs: invalid character")
+
+    monkeypatch.setattr(engine.daemon.api, "logs", damaged)
+    engine.cancel([id])
+    assert id not in host.docker("ps", "--all")
 
 
 def test_a_container_without_its_network_lives_and_is_removed_all_the_same(
@@ -366,3 +389,5 @@ def test_the_launcher_is_reached_where_containers_can(host: DockerHost, monkeypa
         assert engine.logs(start(engine)) in ("", "up\n")
     assert DockerEngine({"host": "tcp://192.0.2.7:2376"}).hosts() == ["192.0.2.7"]
     assert DockerEngine({"host": "ssh://me@there"}).hosts() == []
+    monkeypatch.setattr(docker_module, "resolve", {"there": ["10.0.0.5"]}.get)
+    assert DockerEngine({"host": "tcp://there:2376"}).hosts() == ["10.0.0.5"]

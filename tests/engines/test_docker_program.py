@@ -7,13 +7,12 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
 from tests.lab.docker import THIN, DockerHost, thin_volumes
-from tests.patience import PATIENCE_S
+from tests.patience import wait_until
 
 SQUARES = """
 import platform, sys, time
@@ -55,13 +54,6 @@ def launch(host: DockerHost, *words: str, **variables: str) -> Generator[subproc
             yield process
         finally:
             process.kill()
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < timeout_s, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.1)
 
 
 def test_a_pool_in_two_containers_gives_the_right_answers(host: DockerHost) -> None:

@@ -13,11 +13,11 @@ from ropewalk.engines.engine import JobSpec, JobState
 from ropewalk.engines.kubernetes import KubernetesEngine
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
-from tests.engines.test_kubernetes_failures import wait_for
 from tests.lab.kubernetes import IMAGE, Cluster
 from tests.lab.kubernetes_server import EVERYBODY
 from tests.lab.kubernetes_store import validate
 from tests.lab.plugin import require_packages
+from tests.patience import wait_until
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 
@@ -69,7 +69,7 @@ def test_the_engine_uses_every_right_of_the_role_and_no_other(kubernetes: Cluste
     assert engine.hosts() and engine.per_job(Resources())
     spec = JobSpec([sys.executable, "-c", "print(input()); import time; time.sleep(600)"], stdin=b"hello\n")
     ids = engine.submit(spec, 2, "run", "a")
-    wait_for(lambda: engine.poll(ids)[ids[0]].state is JobState.RUNNING, "the job to run")
+    wait_until(lambda: engine.poll(ids)[ids[0]].state is JobState.RUNNING, "the job to run")
     engine.logs(ids[0])
     assert sorted(engine.find("run")) == ids and list(engine.runs()) == ["run"]
     engine.cancel(ids)
@@ -98,7 +98,7 @@ def test_without_one_right_there_is_an_error_that_names_it(
         return False
 
     try:
-        wait_for(is_refused, f"the missing right to {verb} {resource} to be named")
+        wait_until(is_refused, f"the missing right to {verb} {resource} to be named")
     finally:
         engine.close()
 
@@ -149,7 +149,7 @@ engine.close()
     options = kubernetes.options(service_account="ropewalk", automount_service_account_token=True)
     engine = KubernetesEngine(options)
     id = engine.submit(JobSpec([sys.executable, "-c", code]), 1, "outer", "a")[0]
-    wait_for(lambda: engine.poll([id])[id].state is JobState.ENDED, "the launcher to end")
+    wait_until(lambda: engine.poll([id])[id].state is JobState.ENDED, "the launcher to end")
     assert engine.poll([id])[id].exit_code == 0, engine.logs(id)
     assert "from inside" in engine.logs(id)
     engine.close()

@@ -12,11 +12,12 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
+from ropewalk.engines import kubernetes_manifests as manifests
 from ropewalk.engines.engine import JobSpec, JobState, JobStatus
 from ropewalk.engines.kubernetes import KubernetesEngine
 from ropewalk.engines.kubernetes_manifests import MOST_STDIN_BYTES
@@ -26,7 +27,7 @@ from tests.lab.kubernetes import NAMESPACE, Cluster
 from tests.lab.kubernetes_store import Refused
 from tests.lab.plugin import require_packages
 from tests.other_users import MALLORY, as_user, needs_root
-from tests.patience import PATIENCE_S
+from tests.patience import wait_until
 
 SLEEP = JobSpec([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"])
 SECRET = "a-secret-91b7"
@@ -47,16 +48,9 @@ def engine(kubernetes: Cluster) -> Iterator[KubernetesEngine]:
         yield engine
 
 
-def wait_for(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.02)
-
-
 def status_when(engine: KubernetesEngine, id: str, words: str) -> JobStatus:
     """The state of a job once its reason contains these words."""
-    wait_for(lambda: words in engine.poll([id])[id].reason, f"{words!r}; it is {engine.poll([id])[id]}")
+    wait_until(lambda: words in engine.poll([id])[id].reason, f"{words!r}; it is {engine.poll([id])[id]}")
     return engine.poll([id])[id]
 
 
@@ -79,7 +73,7 @@ def test_a_quota_that_is_used_up(kubernetes: Cluster, engine: KubernetesEngine) 
     assert "exceeded quota" in said and "limited: pods=2" in said
     assert "describe resourcequota" in said and "end something" in said
     assert "create 3 pods like" in said and "which asks for 1 CPUs" in said
-    wait_for(lambda: not kubernetes.pods(), "what had been created to be removed: all or none")
+    wait_until(lambda: not kubernetes.pods(), "what had been created to be removed: all or none")
     kubernetes.store.quota = {"requests.memory": 2**30}
     assert "memory=4G" in refusal(engine)
 
@@ -133,6 +127,25 @@ def test_a_token_that_was_renewed_in_its_file_is_read_again(kubernetes: Cluster)
         config.write_text(json.dumps(renewed))
         del kubernetes.api.users[kubernetes.token]
         assert engine.find("run") == []
+
+
+def test_a_configuration_that_is_being_written_when_a_token_expires_is_read_again_later(kubernetes: Cluster) -> None:
+    """The thread that follows the pods ended with the error, and no end of a job was noticed any more."""
+    config = kubernetes.kubeconfig()
+    with engine_of(kubernetes, kubeconfig=str(config)) as engine:
+        [id] = engine.submit(SLEEP, 1, "run", "request")
+        wait_until(lambda: is_running(engine, id), "the job to run")
+        whole = config.read_text()
+        config.write_text(whole[: len(whole) // 2])
+        del kubernetes.api.users[kubernetes.token]
+        kubernetes.api.drop_streams()
+        watch = engine._watches["run"]
+        wait_until(lambda: watch.error and watch.error.status == 401, "the watch to be refused")
+        kubernetes.kubelet.evict(NAMESPACE, id, "The node was low on resource: memory.")
+        renewed = json.loads(whole)
+        renewed["users"][0]["user"]["token"] = kubernetes.add_user("admin")
+        config.write_text(json.dumps(renewed))
+        wait_until(lambda: engine.poll([id])[id].state is JobState.ENDED, "the end of the job to be noticed")
 
 
 def test_no_configuration_at_all(kubernetes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +247,7 @@ def test_a_standard_input_of_several_secrets_arrives_whole_and_they_go_with_the_
     code = "import hashlib, sys, time; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest(), flush=True); "
     job = JobSpec([sys.executable, "-c", code + "time.sleep(600)"], stdin=stdin)
     (id,) = engine.submit(job, 1, "large", "a")
-    wait_for(lambda: hashlib.sha256(stdin).hexdigest() in engine.logs(id), "the digest of the input")
+    wait_until(lambda: hashlib.sha256(stdin).hexdigest() in engine.logs(id), "the digest of the input")
     assert sorted(kubernetes.secrets()) == [f"{id}-00", f"{id}-01", f"{id}-02"]
     engine.cancel([id])
     assert engine.poll([id])[id].state is JobState.ENDED
@@ -264,7 +277,7 @@ def test_a_pod_that_fits_nowhere_is_told_by_the_state(engine: KubernetesEngine) 
 def test_a_pod_that_waits_for_room_is_no_pod_that_fits_nowhere(kubernetes: Cluster, engine: KubernetesEngine) -> None:
     spec = JobSpec(SLEEP.command, resources=Resources(cpus=60))
     ids = engine.submit(spec, 3, "run", "a")
-    wait_for(lambda: any("no room now" in each.reason for each in engine.poll(ids).values()), "one to wait")
+    wait_until(lambda: any("no room now" in each.reason for each in engine.poll(ids).values()), "one to wait")
     [waits] = [each for each in engine.poll(ids).values() if "no room now" in each.reason]
     assert waits.state is JobState.PENDING and not waits.hopeless
     engine.cancel(ids)
@@ -275,7 +288,7 @@ def test_a_pod_that_fits_nowhere_is_given_up_later_without_the_right_to_list_nod
     config = kubernetes.kubeconfig(kubernetes.add_user("mouse", rules))
     with engine_of(kubernetes, kubeconfig=str(config), unschedulable_s=1) as engine:
         id = engine.submit(JobSpec(["a"], resources=Resources(gpus=4)), 1, "run", "a")[0]
-        wait_for(lambda: engine.poll([id])[id].hopeless, "it to be given up")
+        wait_until(lambda: engine.poll([id])[id].hopeless, "it to be given up")
         assert "for 1 s is given up" in engine.poll([id])[id].reason
         engine.cancel([id])
 
@@ -291,7 +304,7 @@ def test_a_server_that_fails_for_a_moment_is_asked_again(
         kubernetes.api.fail(code, times=2, verb=verb, resource=resource)
     spec = JobSpec([sys.executable, "-c", "import sys; print(sys.stdin.read())"], stdin=b"hello")
     id = engine.submit(spec, 1, "run", "a")[0]
-    wait_for(lambda: engine.poll([id])[id].exit_code == 0, "the job to end")
+    wait_until(lambda: engine.poll([id])[id].exit_code == 0, "the job to end")
     assert engine.logs(id).strip() == "hello"
 
 
@@ -315,7 +328,7 @@ def test_a_creation_whose_answer_got_lost_is_not_done_twice(
     ids = engine.submit(spec, 2, "run", "a")
     assert sorted(pod["metadata"]["name"] for pod in kubernetes.pods()) == sorted(ids)
     assert len(kubernetes.store.seen_pods) == 2
-    wait_for(lambda: is_running(engine, *ids), "both to run")
+    wait_until(lambda: is_running(engine, *ids), "both to run")
     engine.cancel(ids)
 
 
@@ -324,7 +337,7 @@ def test_a_second_launcher_that_asks_for_the_same_gets_the_same(kubernetes: Clus
     with engine_of(kubernetes) as other:
         assert other.submit(SLEEP, 2, "run", "a") == ids
         assert len(kubernetes.store.seen_pods) == 2
-        wait_for(lambda: is_running(other, *ids), "both to run, as seen by the other")
+        wait_until(lambda: is_running(other, *ids), "both to run, as seen by the other")
     engine.cancel(ids)
 
 
@@ -338,7 +351,7 @@ def test_states_go_on_when_streams_break_and_versions_are_forgotten(
         kubernetes.api.gone_by_status = round == 2
         id = engine.submit(JobSpec(["sh", "-c", f"exit {round}"]), 1, "run", str(round))[0]
         trouble()
-        wait_for(lambda id=id, round=round: engine.poll([id])[id].exit_code == round, f"exit code {round}", 10)
+        wait_until(lambda id=id, round=round: engine.poll([id])[id].exit_code == round, f"exit code {round}")
     # One list at the start, and one more for a 410, of which a stream that is just being taken up meets only one.
     assert 2 <= watch.num_lists <= 3, "a broken stream is taken up again without a list"
     assert kubernetes.api.num_watches >= 5
@@ -348,7 +361,7 @@ def test_what_happens_while_nobody_watches_is_found_by_the_next_list(
     kubernetes: Cluster, engine: KubernetesEngine
 ) -> None:
     ends, goes = engine.submit(SLEEP, 2, "run", "a")
-    wait_for(lambda: is_running(engine, ends, goes), "both to run")
+    wait_until(lambda: is_running(engine, ends, goes), "both to run")
     kubernetes.api.fail(500, times=3, verb="watch")
     kubernetes.api.drop_streams()
     kubernetes.store.remove("pods", NAMESPACE, goes)
@@ -360,7 +373,7 @@ def test_what_happens_while_nobody_watches_is_found_by_the_next_list(
 
 def test_polling_asks_the_server_nothing_while_the_watch_stands(kubernetes: Cluster, engine: KubernetesEngine) -> None:
     ids = engine.submit(SLEEP, 2, "run", "a")
-    wait_for(lambda: is_running(engine, *ids), "both to run")
+    wait_until(lambda: is_running(engine, *ids), "both to run")
     before = len(kubernetes.api.requests)
     for _ in range(200):
         engine.poll(ids)
@@ -373,7 +386,7 @@ def test_knowledge_that_is_too_old_is_none(
 ) -> None:
     monkeypatch.setattr("ropewalk.engines.kubernetes._STALE_S", 0.3)
     id = engine.submit(SLEEP, 1, "run", "a")[0]
-    wait_for(lambda: is_running(engine, id), "it to run")
+    wait_until(lambda: is_running(engine, id), "it to run")
     kubernetes.api.fail(500, times=1000, verb="watch")
     kubernetes.api.drop_streams()
 
@@ -384,9 +397,9 @@ def test_knowledge_that_is_too_old_is_none(
             return "on demand: 500" in str(error)
         return False
 
-    wait_for(is_refused, "poll to say that it does not know")
+    wait_until(is_refused, "poll to say that it does not know")
     kubernetes.api.faults.clear()
-    wait_for(lambda: not is_refused() and is_running(engine, id), "poll to know again")
+    wait_until(lambda: not is_refused() and is_running(engine, id), "poll to know again")
     engine.cancel([id])
 
 
@@ -436,7 +449,7 @@ def test_a_lost_node_is_told_and_its_pods_can_be_ended(
 ) -> None:
     monkeypatch.setattr("ropewalk.engines.kubernetes._CANCEL_WAIT_S", 1.5)
     id = engine.submit(SLEEP, 1, "run", "a")[0]
-    wait_for(lambda: is_running(engine, id), "it to run")
+    wait_until(lambda: is_running(engine, id), "it to run")
     node = kubernetes.store.get("pods", NAMESPACE, id)["spec"]["nodeName"]
     kubernetes.kubelet.lose_node(node, cut=cut, noticed_after_s=0.1)
     assert node in status_when(engine, id, "nothing is heard on node").reason
@@ -445,7 +458,7 @@ def test_a_lost_node_is_told_and_its_pods_can_be_ended(
     engine.cancel([id])
     assert time.monotonic() - began > 1, "the node was given the time to end it politely"
     assert not kubernetes.pods(), "a node that is gone never says that its pod has ended"
-    wait_for(lambda: engine.poll([id])[id] == JobStatus(JobState.ENDED, -9, "cancelled"), "the watch to tell of it")
+    wait_until(lambda: engine.poll([id])[id] == JobStatus(JobState.ENDED, -9, "cancelled"), "the watch to tell of it")
 
 
 def node_of(cluster: Cluster, id: str) -> str:
@@ -454,11 +467,11 @@ def node_of(cluster: Cluster, id: str) -> str:
 
 def test_a_replacement_avoids_the_node_that_was_lost(kubernetes: Cluster, engine: KubernetesEngine) -> None:
     id = engine.submit(SLEEP, 1, "run", "a")[0]
-    wait_for(lambda: is_running(engine, id), "it to run")
+    wait_until(lambda: is_running(engine, id), "it to run")
     lost = node_of(kubernetes, id)
     kubernetes.kubelet.lose_node(lost, noticed_after_s=3.0)  # the launcher notices earlier than the cluster
     new = engine.submit(JobSpec(SLEEP.command, away_from=[id]), 1, "run", "b")[0]
-    wait_for(lambda: is_running(engine, new), "its replacement to run")
+    wait_until(lambda: is_running(engine, new), "its replacement to run")
     assert node_of(kubernetes, new) != lost
     engine.cancel([new])
 
@@ -467,12 +480,12 @@ def test_a_node_is_not_avoided_if_there_is_no_other_or_a_job_has_ended_on_it(
     kubernetes: Cluster, engine: KubernetesEngine
 ) -> None:
     ended = engine.submit(JobSpec(["true"]), 1, "run", "a")[0]
-    wait_for(lambda: engine.poll([ended])[ended].exit_code == 0, "it to end")
+    wait_until(lambda: engine.poll([ended])[ended].exit_code == 0, "it to end")
     large = JobSpec(SLEEP.command, resources=Resources(cpus=99))
     ids = engine.submit(large, 2, "run", "b")
-    wait_for(lambda: is_running(engine, *ids), "one to run on each node")
+    wait_until(lambda: is_running(engine, *ids), "one to run on each node")
     new = engine.submit(JobSpec(SLEEP.command, away_from=[ended, *ids]), 1, "run", "c")[0]
-    wait_for(lambda: is_running(engine, new), "a job with no node that it likes to run")
+    wait_until(lambda: is_running(engine, new), "a job with no node that it likes to run")
     assert engine._nodes_of([ended, "unknown"]) == []
     assert engine._nodes_of(ids) == ["node-a", "node-b"]
     engine.cancel([*ids, new])
@@ -480,7 +493,7 @@ def test_a_node_is_not_avoided_if_there_is_no_other_or_a_job_has_ended_on_it(
 
 def test_an_evicted_job(kubernetes: Cluster, engine: KubernetesEngine) -> None:
     id = engine.submit(SLEEP, 1, "run", "a")[0]
-    wait_for(lambda: is_running(engine, id), "it to run")
+    wait_until(lambda: is_running(engine, id), "it to run")
     kubernetes.kubelet.evict(NAMESPACE, id, "The node was low on resource: ephemeral-storage.")
     status = status_when(engine, id, "Evicted")
     assert status.state is JobState.ENDED and "ephemeral-storage" in status.reason
@@ -499,7 +512,7 @@ def test_secrets_are_in_no_pod_and_go_with_it(kubernetes: Cluster) -> None:
     code = "import sys, time; print(len(sys.stdin.read()), flush=True); time.sleep(600)"
     with engine_of(kubernetes) as engine:
         id, gone = engine.submit(JobSpec([sys.executable, "-c", code], stdin=SECRET.encode()), 2, "run", "a")
-        wait_for(lambda: engine.logs(id).strip() == str(len(SECRET)), "it to read its stdin")
+        wait_until(lambda: engine.logs(id).strip() == str(len(SECRET)), "it to read its stdin")
         everything = json.dumps([kubernetes.store.seen_pods, kubernetes.pods()])
         assert SECRET not in everything and base64.b64encode(SECRET.encode()).decode() not in everything
         assert sorted(kubernetes.secrets()) == [id, gone]
@@ -513,7 +526,7 @@ def test_secrets_are_in_no_pod_and_go_with_it(kubernetes: Cluster) -> None:
 def test_ended_pods_go_when_the_engine_is_closed_unless_they_are_wanted(kubernetes: Cluster, keep: bool) -> None:
     with engine_of(kubernetes, keep_pods=keep) as engine:
         id = engine.submit(JobSpec(["sh", "-c", "exit 3"], stdin=b"x"), 1, "run", "a")[0]
-        wait_for(lambda: engine.poll([id])[id].exit_code == 3, "it to end")
+        wait_until(lambda: engine.poll([id])[id].exit_code == 3, "it to end")
         assert len(kubernetes.pods()) == 1
         engine.close()
         assert (len(kubernetes.pods()), len(kubernetes.secrets())) == (1 if keep else 0, 0), "no credentials are kept"
@@ -525,7 +538,7 @@ def test_what_launchers_left_that_were_killed_is_removed_by_the_next_one(
 ) -> None:
     killed = KubernetesEngine(kubernetes.options())  # keeps its watch, and never closes
     ended, alive = killed.submit(SLEEP, 2, "run", "a")
-    wait_for(lambda: is_running(killed, ended, alive), "both to run")
+    wait_until(lambda: is_running(killed, ended, alive), "both to run")
     kubernetes.kubelet.evict(NAMESPACE, ended, "The node was low on resource: memory.")
     names = {"now": [ended, alive], "in an hour": [alive]}
     for age_s, when in ((3600.0, "now"), (0.0, "in an hour")):
@@ -538,11 +551,45 @@ def test_what_launchers_left_that_were_killed_is_removed_by_the_next_one(
     killed.close()
 
 
+def test_an_interrupted_submission_leaves_no_pods(
+    kubernetes: Cluster, engine: KubernetesEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knew of them, and those without a Secret waited for it for ever."""
+
+    def interrupted(manifest: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine._api, "create_secret", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine.submit(JobSpec(SLEEP.command, stdin=SECRET.encode()), 1, "run", "a")
+    wait_until(lambda: not kubernetes.pods(), "what had been created to be removed")
+
+
+def test_a_pod_whose_launcher_died_before_it_made_the_secret_is_removed_by_the_next_one(
+    kubernetes: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for its Secret for ever, with its share of a node."""
+    killed = KubernetesEngine(kubernetes.options())
+    left = manifests.job_name("run", "a", 0)
+    monkeypatch.setattr(killed._api, "create_secret", lambda manifest: sys.exit("killed"))
+    with pytest.raises(SystemExit):
+        killed._create(JobSpec(SLEEP.command, stdin=SECRET.encode()), left, "run", "a")
+    wait_until(lambda: kubernetes.pods()[0]["status"].get("startTime"), "a node to begin with the pod")
+    for age_s, is_left in ((3600.0, True), (0.0, False)):
+        monkeypatch.setattr("ropewalk.engines.kubernetes._FORGOTTEN_S", age_s)
+        with engine_of(kubernetes) as engine:
+            new = engine.submit(SLEEP, 1, f"run-{age_s:g}", "a")
+            names = [pod["metadata"]["name"] for pod in kubernetes.pods()]
+            assert (left in names) is is_left
+            engine.cancel(new)
+    killed.close()
+
+
 def test_an_ended_pod_and_its_credentials_are_left_until_they_are_removed(kubernetes: Cluster) -> None:
     killed = KubernetesEngine(kubernetes.options())  # keeps its watch, and never closes
     spec = JobSpec(SLEEP.command, stdin=SECRET.encode())
     ended, alive = killed.submit(spec, 2, "run", "a")
-    wait_for(lambda: is_running(killed, ended, alive), "both to run")
+    wait_until(lambda: is_running(killed, ended, alive), "both to run")
     kubernetes.kubelet.evict(NAMESPACE, ended, "The node was low on resource: memory.")
     with engine_of(kubernetes) as engine, engine_of(kubernetes, user="somebody-else") as other:
         assert engine.remains() == {"run": [f"pod {ended} (Failed) with its Secret"]} and not other.remains()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.engines.kubernetes_api import ApiError, retrying
-from ropewalk.engines.kubernetes_watch import PodTable
+from ropewalk.engines.kubernetes_api import ApiError, PodList, retrying
+from ropewalk.engines.kubernetes_watch import PodTable, PodWatch
+from tests.patience import PATIENCE_S
 
 
 def pod(name: str, note: str = "") -> dict[str, Any]:
@@ -126,3 +130,52 @@ def test_patience_ends() -> None:
     with pytest.raises(ApiError, match=re.escape("failed")):
         retrying(call, 10, call.pauses.append)
     assert not call.pauses, "waiting for longer than one has patience is of no use"
+
+
+class Odd:
+    """An API whose answers to lists, and to watches, are given one after the other; an error is raised."""
+
+    def __init__(self, lists: list[Any], streams: list[list[dict[str, Any]]]) -> None:
+        self.lists, self.streams = iter(lists), iter(streams)
+        self.is_over = threading.Event()
+
+    def list_pods(self, selector: str) -> PodList:
+        answer = next(self.lists)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def watch_pods(self, selector: str, version: str, timeout_s: int) -> Any:
+        return Events(next(self.streams, []), self.is_over)
+
+
+class Events(list[dict[str, Any]]):
+    """A stream of events that stays open until the watch is closed, if it has none."""
+
+    def __init__(self, events: list[dict[str, Any]], is_over: threading.Event) -> None:
+        super().__init__(events)
+        self._is_over = is_over
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        yield from super().__iter__()
+        if not len(self):
+            self._is_over.wait()
+
+    def interrupt(self) -> None:
+        self._is_over.set()
+
+
+def test_a_watch_goes_on_after_an_answer_that_no_api_server_gives() -> None:
+    """Its thread ended with a KeyError, and what was known until then was reported for ever."""
+    first, later = PodList([pod("a", "first")], "1"), PodList([pod("a", "later")], "2")
+    api: Any = Odd([KeyError("metadata"), first, later], [[{"type": "MODIFIED"}]])
+    watch = PodWatch(api, "")
+    try:
+        assert "a" in watch.pods(PATIENCE_S)
+        deadline = time.monotonic() + PATIENCE_S
+        while watch.pods(0)["a"].pod["status"]["reason"] != "later":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert watch.error is None
+    finally:
+        watch.close()

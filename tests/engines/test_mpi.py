@@ -8,8 +8,7 @@ import os
 import platform
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from ropewalk.testing.engine_conformance import EngineConformance
 from ropewalk.testing.engine_under_test import processes_of
 from tests.lab import require
 from tests.lab.ssh import SshHosts
-from tests.patience import PATIENCE_S
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -65,13 +64,6 @@ def _end_job(folder: Path, id: str) -> None:
                 os.kill(int(folder.name), signal.SIGKILL)
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[MpiEngine]:
     engine = MpiEngine({"folder": str(tmp_path / "jobs")})
@@ -88,17 +80,17 @@ def python(code: str, **facts: object) -> JobSpec:
 def test_each_rank_gets_its_own_credentials_and_knows_nothing_of_mpi(engine: MpiEngine) -> None:
     code = "import os, sys; print(sys.stdin.read(), [name for name in os.environ if name.startswith(('PMI', 'HYD'))])"
     ids = engine.submit(python(code, stdin=b"secret"), 3, "f00d", "a")
-    wait_for(lambda: all(status.state is JobState.ENDED for status in engine.poll(ids).values()))
+    wait_until(lambda: all(status.state is JobState.ENDED for status in engine.poll(ids).values()))
     assert [engine.logs(id) for id in ids] == ["secret []\n"] * 3
 
 
 def test_a_rank_that_fails_or_is_cancelled_leaves_the_others_alone(engine: MpiEngine) -> None:
     code = "import os, time; print('up', flush=True); time.sleep(600)"
     ids = engine.submit(python(code), 3, "f00d", "a")
-    wait_for(lambda: all("up" in engine.logs(id) for id in ids))
+    wait_until(lambda: all("up" in engine.logs(id) for id in ids))
     _end_job(engine._folder.path, ids[0])
     engine.cancel([ids[1]])
-    wait_for(lambda: engine.poll(ids)[ids[0]].state is JobState.ENDED)
+    wait_until(lambda: engine.poll(ids)[ids[0]].state is JobState.ENDED)
     states = engine.poll(ids)
     assert [status.exit_code for status in states.values()] == [-9, -9, None]
     assert [status.reason for status in states.values()] == ["ended by signal 9", "cancelled", ""]
@@ -107,16 +99,16 @@ def test_a_rank_that_fails_or_is_cancelled_leaves_the_others_alone(engine: MpiEn
 
 def test_an_mpiexec_that_ends_takes_its_ranks_with_it_and_says_so(engine: MpiEngine) -> None:
     ids = engine.submit(python("import time; print('up', flush=True); time.sleep(600)"), 2, "f00d", "a")
-    wait_for(lambda: all("up" in engine.logs(id) for id in ids))
+    wait_until(lambda: all("up" in engine.logs(id) for id in ids))
     next(iter(engine._started.values())).terminate()
-    wait_for(lambda: all(status.state is JobState.ENDED for status in engine.poll(ids).values()))
-    wait_for(lambda: not processes_of("f00d"))
+    wait_until(lambda: all(status.state is JobState.ENDED for status in engine.poll(ids).values()))
+    wait_until(lambda: not processes_of("f00d"))
 
 
 def test_an_mpiexec_that_cannot_start_its_ranks_says_why(tmp_path: Path) -> None:
     engine = MpiEngine({"folder": str(tmp_path / "jobs"), "python": "/no/such/python"})
     [id] = engine.submit(python("pass"), 1, "f00d", "a")
-    wait_for(lambda: engine.poll([id])[id].state is JobState.ENDED)
+    wait_until(lambda: engine.poll([id])[id].state is JobState.ENDED)
     status = engine.poll([id])[id]
     assert status.exit_code is None
     assert "mpiexec ended, and with it all of its ranks" in status.reason and "/no/such/python" in status.reason
@@ -131,13 +123,13 @@ def test_signals_for_a_rank_reach_its_program(engine: MpiEngine) -> None:
         "while True: time.sleep(0.1)"
     )
     [id] = engine.submit(python(code), 1, "f00d", "a")
-    wait_for(lambda: "up" in engine.logs(id))
+    wait_until(lambda: "up" in engine.logs(id))
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (folder / "cmdline").read_bytes().split(b"\0")
             if b"ropewalk.engines.mpi_rank" in words and words[-2].startswith(os.fsencode(engine._folder.path)):
                 os.kill(int(folder.name), signal.SIGTERM)
-    wait_for(lambda: "heard" in engine.logs(id))
+    wait_until(lambda: "heard" in engine.logs(id))
 
 
 def test_without_mpiexec_the_error_says_how_to_get_one(tmp_path: Path) -> None:

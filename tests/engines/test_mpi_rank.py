@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+from ropewalk.process_start import start_ticks
+from tests.patience import PATIENCE_S
 
 
 def test_a_job_gets_neither_the_ranks_variables_nor_the_token_of_slurm(tmp_path: Path) -> None:
@@ -18,3 +25,27 @@ def test_a_job_gets_neither_the_ranks_variables_nor_the_token_of_slurm(tmp_path:
     rank = [sys.executable, "-P", "-m", "ropewalk.engines.mpi_rank", str(tmp_path)]
     subprocess.run(rank, env=environment, check=True)
     assert (tmp_path / "0.log").read_text() == "['ROPEWALK_RUN_ID', 'SLURM_JOB_ID']\n"
+
+
+def test_a_job_ends_with_a_rank_that_is_killed(tmp_path: Path) -> None:
+    """The proxy of an mpiexec that is gone kills its ranks, and their jobs, in sessions of their own, ran on."""
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    (tmp_path / "job.json").write_text(json.dumps({"command": [sys.executable, "-c", code], "environment": {}}))
+    argv = [sys.executable, "-P", "-m", "ropewalk.engines.mpi_rank", str(tmp_path)]
+    with subprocess.Popen(argv, env={**os.environ, "PMI_RANK": "0"}) as rank:
+        log = tmp_path / "0.log"
+        wait_for(lambda: log.exists() and log.read_text().endswith("\n"))
+        rank.kill()
+    job = int(log.read_text())
+    try:
+        wait_for(lambda: not start_ticks(job))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(job, signal.SIGKILL)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)

@@ -22,7 +22,7 @@ from ropewalk.testing.engine_under_test import processes_of
 from tests.lab import Machine
 from tests.lab.ray import RayCluster, ray_cluster
 from tests.left_behind import Snapshot
-from tests.patience import PATIENCE_S
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -89,13 +89,6 @@ def engine_of(cluster: RayCluster, **options: object) -> RayEngine:
 
     Engine.cluster = cluster
     return Engine({"address": cluster.address, "token_path": "/given/by/the/environment", **options})
-
-
-def wait_until(condition: Any, what: str, patience_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {patience_s:g} s for {what}"
-        time.sleep(0.05)
 
 
 def wait_for_nodes(cluster: RayCluster, machines: Collection[Machine]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +19,7 @@ from ropewalk.engines.ray import RayEngine
 from ropewalk.engines.ray_jobs import PREFIX, quoted, run_of
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, SettingsError
+from ropewalk.transport.kernel import raise_descriptor_limit
 
 
 @pytest.mark.parametrize(
@@ -113,3 +117,33 @@ def test_the_engine_does_not_import_ray() -> None:
     """It takes a second, and starts threads."""
     code = "import sys, ropewalk.engines.ray; sys.exit('ray' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Answering(RayEngine):
+    """Has a driver that answers once, and reads nothing more."""
+
+    def __init__(self) -> None:
+        super().__init__({"auth": "disabled"})
+
+    def _popen(self, argv: Sequence[str], **popen_arguments: Any) -> subprocess.Popen[bytes]:
+        code = 'import time; input(); print(\'{"answer": "2.60.0"}\', flush=True); time.sleep(600)'
+        return super()._popen([sys.executable, "-c", code], **popen_arguments)
+
+
+def test_a_driver_that_is_stopped_is_given_up_also_before_it_has_read_its_order() -> None:
+    """The code of a submitted script is more than a pipe holds, and writing it had no timeout."""
+    driver = Answering()._start_driver()
+    with pytest.raises(EngineError, match=re.escape("Ray did not answer within 0.5 s")):
+        driver.ask({"do": "submit", "stdin": "x" * (1 << 20)}, 0.5)
+    assert not driver.is_alive
+
+
+def test_a_launcher_with_many_open_files_can_use_ray() -> None:
+    """`select` takes no descriptor above 1023, and a launcher of many processes has more."""
+    raise_descriptor_limit()
+    with contextlib.ExitStack() as files:
+        while files.enter_context(open(os.devnull, "rb")).fileno() < 1100:
+            pass
+        driver = Answering()._start_driver()
+        assert driver.ray_version == "2.60.0"
+        driver.end(grace_s=0.0)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from ropewalk.atomic_files import boot_id
+from ropewalk.engines.engine import JobState
 from ropewalk.engines.mpi import MpiEngine
 from ropewalk.engines.shared_folder import SharedFolder
 from ropewalk.errors import EngineError
+from ropewalk.process_start import start_ticks
 
 
 def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
@@ -64,7 +69,9 @@ def test_folders_of_launchers_that_are_long_gone_are_known(tmp_path: Path) -> No
     folder = SharedFolder(str(tmp_path))
     for run in ("old", "new"):
         folder.prepare(run, "request", 1, b"secret")
-    os.utime(tmp_path / "ropewalk-old", (0, 0))
+    for run, days in (("old", 31), ("new", 20)):  # the job of the new one may wait on another cluster
+        then = time.time() - days * 24 * 3600
+        os.utime(tmp_path / f"ropewalk-{run}", (then, then))
     (tmp_path / "ropewalk-file").write_text("")
     assert folder.old_runs() == ["old"]
     assert folder.remains(busy=["new"]) == {"old": [f"folder {tmp_path}/ropewalk-old"]}
@@ -87,7 +94,8 @@ def test_what_somebody_else_says_of_an_mpiexec_is_not_believed(tmp_path: Path) -
             folder = tmp_path / "jobs" / "ropewalk-f00d" / "0123456789ab"
             folder.mkdir(parents=True)
             born = int(Path(f"/proc/{victim.pid}/stat").read_text().rpartition(")")[2].split()[19])
-            (folder / "mpiexec.json").write_text(json.dumps({"pid": victim.pid, "born": born, "ranks": 1}))
+            facts = {"pid": victim.pid, "born": born, "boot": boot_id(), "host": platform.node(), "ranks": 1}
+            (folder / "mpiexec.json").write_text(json.dumps(facts))
             engine = MpiEngine({"folder": str(tmp_path / "jobs")})
             assert engine.runs() == {"f00d": ["f00d.0123456789ab.0"]}
             (folder / "mpiexec.json").chmod(0o666)
@@ -96,3 +104,38 @@ def test_what_somebody_else_says_of_an_mpiexec_is_not_believed(tmp_path: Path) -
             assert victim.poll() is None
         finally:
             victim.kill()
+
+
+def test_a_run_of_another_host_is_left_alone_until_it_is_cancelled(tmp_path: Path) -> None:
+    """Its mpiexec was looked for among the processes of this host: the files of a run that had lasted for a day were
+    removed as those of a dead one, and without its files it ended.
+    """
+    folder = tmp_path / "jobs" / "ropewalk-f00d" / "0123456789ab"
+    folder.mkdir(parents=True)
+    facts = {"pid": os.getpid(), "born": 1, "boot": "another", "host": "another", "ranks": 2}
+    (folder / "mpiexec.json").write_text(json.dumps(facts))
+    os.utime(folder.parent, (0, 0))
+    engine = MpiEngine({"folder": str(tmp_path / "jobs")})
+    ids = ["f00d.0123456789ab.0", "f00d.0123456789ab.1"]
+    assert engine.runs() == {"f00d": ids} and not engine.remains()
+    engine.close()
+    (folder / "0.end").write_text("3")
+    first, second = engine.poll(ids).values()
+    assert (first.state, first.exit_code) == (JobState.ENDED, 3)
+    assert second.state is JobState.RUNNING and "another" in second.reason
+    engine.cancel(ids)
+    assert not folder.exists(), "a rank that still runs ends without it"
+
+
+def test_an_mpiexec_of_an_earlier_boot_is_gone(tmp_path: Path) -> None:
+    folder = tmp_path / "jobs" / "ropewalk-f00d" / "0123456789ab"
+    folder.mkdir(parents=True)
+    born = start_ticks(os.getpid())
+    facts = {"pid": os.getpid(), "born": born, "boot": "another", "host": platform.node(), "ranks": 1}
+    (folder / "mpiexec.json").write_text(json.dumps(facts))
+    assert MpiEngine({"folder": str(tmp_path / "jobs")}).runs() == {}
+
+
+def test_the_hosts_of_mpi_may_be_addresses_of_ipv6(tmp_path: Path) -> None:
+    """The part before the first colon was looked up, and nothing was found."""
+    assert MpiEngine({"hosts": ["fd00::2", "10.0.0.1:4"]}).hosts() == ["fd00::2", "10.0.0.1"]

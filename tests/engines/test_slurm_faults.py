@@ -20,7 +20,7 @@ from ropewalk.engines.resources import Resources
 from ropewalk.engines.slurm import SlurmEngine
 from ropewalk.errors import EngineError
 from tests.lab.slurm import CPUS_PER_NODE, KILL_WAIT_S, SlurmCluster, new_cluster
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 FOREVER = "import time; print('up', flush=True); time.sleep(600)"
 
@@ -54,7 +54,7 @@ def run() -> str:
 def _end(engine: SlurmEngine, run: str) -> None:
     ids = engine.find(run)
     engine.cancel(ids)
-    wait_for(lambda: all(status.state is not JobState.RUNNING for status in engine.poll(ids).values()))
+    wait_until(lambda: all(status.state is not JobState.RUNNING for status in engine.poll(ids).values()))
     engine.close()
 
 
@@ -62,22 +62,15 @@ def python(code: str, **facts: object) -> JobSpec:
     return JobSpec(command=[sys.executable, "-c", code], **facts)  # pyright: ignore[reportArgumentType]
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
 def start(engine: SlurmEngine, spec: JobSpec, run: str) -> str:
     """A job that is up."""
     [id] = engine.submit(spec, 1, run, str(time.monotonic_ns()))
-    wait_for(lambda: "up" in engine.logs(id))
+    wait_until(lambda: "up" in engine.logs(id))
     return id
 
 
 def end_of(engine: SlurmEngine, id: str, timeout_s: float = PATIENCE_S) -> JobStatus:
-    wait_for(lambda: engine.poll([id])[id].state is JobState.ENDED, timeout_s)
+    wait_until(lambda: engine.poll([id])[id].state is JobState.ENDED, timeout_s=timeout_s)
     return engine.poll([id])[id]
 
 
@@ -208,9 +201,9 @@ def test_waiting_jobs_say_why_and_each_can_be_cancelled_alone(
 ) -> None:
     whole = Resources(cpus=CPUS_PER_NODE - 1)  # the last one is for the job that waits for its time to pass
     running = engine.submit(python(FOREVER, resources=whole), 3, run, "running")
-    wait_for(lambda: all("up" in engine.logs(id) for id in running))
+    wait_until(lambda: all("up" in engine.logs(id) for id in running))
     waiting = engine.submit(python(FOREVER, resources=whole, stdin=b"secret"), 3, run, "waiting")
-    wait_for(lambda: engine.poll(waiting)[waiting[0]].reason.startswith(("Resources", "Priority")))
+    wait_until(lambda: engine.poll(waiting)[waiting[0]].reason.startswith(("Resources", "Priority")))
     assert "nodes are busy" in engine.poll(waiting)[waiting[0]].reason
     assert engine.find(run) == running + waiting
     engine.cancel([waiting[1]])
@@ -232,7 +225,7 @@ def test_signals_of_slurm_reach_the_program_itself(slurm: SlurmCluster, engine: 
     id = start(engine, python(code), run)
     for number in ("USR1", "TERM"):
         slurm.run("scancel", "--batch", f"--signal={number}", id)
-    wait_for(lambda: "heard 10" in engine.logs(id) and "heard 15" in engine.logs(id))
+    wait_until(lambda: "heard 10" in engine.logs(id) and "heard 15" in engine.logs(id))
 
 
 def test_a_notice_before_the_program_listens_does_not_end_it(
@@ -299,7 +292,7 @@ def test_a_slurm_without_json_is_asked_with_scontrol(
     pretend(tmp_path, "squeue", "echo \"squeue: unrecognized option '--json'\" >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}:{slurm.environment['PATH']}")
     ids = engine.submit(python("import os; raise SystemExit(int(os.environ['SLURM_ARRAY_TASK_ID']))"), 2, run, "a")
-    wait_for(lambda: all(status.state is JobState.ENDED for status in engine.poll(ids).values()))
+    wait_until(lambda: all(status.state is JobState.ENDED for status in engine.poll(ids).values()))
     assert [status.exit_code for status in engine.poll(ids).values()] == [0, 1]
     id = start(engine, python(FOREVER), run)
     assert engine.find(run) == [id]
@@ -357,12 +350,12 @@ def test_secrets_are_where_only_the_user_reads_them(
     try:
         [id] = engine.submit(python(code, stdin=secret.encode()), 1, run, "a")
         waiting = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*")}
-        wait_for(lambda: engine.poll([id])[id].reason.startswith("PartitionDown: the partition is closed"))
+        wait_until(lambda: engine.poll([id])[id].reason.startswith("PartitionDown: the partition is closed"))
     finally:
         slurm.run("scontrol", "update", "PartitionName=main", "State=UP")
     assert sorted(waiting.values()) == [0o600, 0o600, 0o700, 0o700]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    wait_for(lambda: "up" in engine.logs(id))
+    wait_until(lambda: "up" in engine.logs(id))
     assert engine.logs(id).splitlines()[:2] == [f"False False {len(secret)}", id], "nothing of the launcher leaks"
     assert [path.name for path in folder.rglob("*.stdin")] == [], "the job removes them as soon as it has them"
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*.log")} == {0o600}
@@ -389,7 +382,7 @@ def test_a_plug_that_is_pulled_ends_the_jobs_of_that_node_only(own: Callable[[in
     cluster = own(2)
     engine = SlurmEngine({**cluster.options, "exclusive": True})
     ids = engine.submit(python(FOREVER), 2, run, "a")
-    wait_for(lambda: all("up" in engine.logs(id) for id in ids))
+    wait_until(lambda: all("up" in engine.logs(id) for id in ids))
     printed = cluster.run("squeue", "--noheader", "--format=%i %N")
     node_of = dict(line.split() for line in printed.splitlines())
     cluster.lab.plug(cluster.nodes[node_of[ids[0]]])

@@ -101,6 +101,7 @@ def test_flags_that_nobody_asked_for_are_not_sent() -> None:
         ({"extra": "job.sh"}, "long flags"),
         ({"time": "2h"}, "a time is written"),
         ({"nodelist": "n[1-2]"}, "several nodes"),
+        ({"exclude": "n[a-c]"}, "a list of nodes is written"),
         ({"folder": "/a\\b"}, "backslash"),
         ({"notice_s": -1}, "notice_s"),
         ({"processes_per_job": 0}, "processes_per_job"),

@@ -11,8 +11,7 @@ import shutil
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -24,8 +23,7 @@ from ropewalk.engines.slurm_steps import SlurmSteps, slurm_engine
 from ropewalk.errors import EngineError, SettingsError
 from ropewalk.testing.engine_conformance import EngineConformance
 from tests.lab.slurm import SlurmCluster
-from tests.patience import PATIENCE_S
-from tests.scenarios.tasks import wait_until
+from tests.patience import wait_until
 
 FOREVER = "import os, time; print('up on', os.environ['SLURMD_NODENAME'], flush=True); time.sleep(600)"
 RUN = "57e95a11"
@@ -85,7 +83,7 @@ def two(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("SLURM_JOB_ID", id)
     yield id
     slurm.run("scancel", id)
-    wait_for(lambda: RUN not in " ".join(steps(slurm)))
+    wait_until(lambda: RUN not in " ".join(steps(slurm)))
 
 
 @pytest.fixture
@@ -103,7 +101,7 @@ def step_of_user(cluster: SlurmCluster, allocation: str, name: str, *flags: str)
     argv = ["srun", f"--jobid={allocation}", f"--job-name={name}", "--exact", *flags, "sleep", "600"]
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            wait_for(lambda: name in steps(cluster))
+            wait_until(lambda: name in steps(cluster))
             yield
         finally:
             process.terminate()
@@ -113,22 +111,15 @@ def python(code: str, **facts: object) -> JobSpec:
     return JobSpec(command=[sys.executable, "-c", code], **facts)  # pyright: ignore[reportArgumentType]
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
 def start(engine: Engine, spec: JobSpec, count: int, request: str = "a") -> list[str]:
     """Agents that are up."""
     ids = engine.submit(spec, count, RUN, request)
-    wait_for(lambda: all("up" in engine.logs(id) for id in ids))
+    wait_until(lambda: all("up" in engine.logs(id) for id in ids))
     return ids
 
 
 def end_of(engine: Engine, id: str) -> JobStatus:
-    wait_for(lambda: engine.poll([id])[id].state is JobState.ENDED)
+    wait_until(lambda: engine.poll([id])[id].state is JobState.ENDED)
     return engine.poll([id])[id]
 
 
@@ -188,13 +179,13 @@ def test_agents_wait_with_words_while_other_steps_hold_the_nodes(
 ) -> None:
     with step_of_user(slurm, two, "other", "--ntasks-per-node=1", "--nodes=2", "--cpus-per-task=4"):
         ids = engine.submit(python(FOREVER), 2, RUN, "a")
-        wait_for(lambda: "other steps of the allocation hold" in engine.poll(ids)[ids[0]].reason)
+        wait_until(lambda: "other steps of the allocation hold" in engine.poll(ids)[ids[0]].reason)
         assert {status.state for status in engine.poll(ids).values()} == {JobState.PENDING}
         assert engine.find(RUN) == ids
         engine.cancel(ids[:1])
         assert end_of(engine, ids[0]).reason == "CANCELLED: by its launcher"
         slurm.run("scancel", steps(slurm)["other"])
-    wait_for(lambda: "up" in engine.logs(ids[1]))
+    wait_until(lambda: "up" in engine.logs(ids[1]))
     assert len(steps(slurm)) == 1
 
 
@@ -267,7 +258,7 @@ def test_a_step_whose_srun_is_killed_is_still_ended_by_cancel(slurm: SlurmCluste
     engine._agents[id].client.wait()
     assert engine.poll([id])[id].state is not JobState.LOST
     engine.cancel([id])
-    wait_for(lambda: f"ropewalk-{id}" not in steps(slurm))
+    wait_until(lambda: f"ropewalk-{id}" not in steps(slurm))
     assert end_of(engine, id).exit_code != 0
 
 
@@ -334,7 +325,7 @@ def test_a_run_whose_allocation_ends_ends_with_words(slurm: SlurmCluster, two: s
     with open(slurm.folder / "forever.out", "w+") as out:
         with slurm.controller.popen(argv, env=environment, stdout=out, stderr=subprocess.STDOUT) as launcher:
             try:
-                wait_for(lambda: (slurm.folder / "forever.out").read_text().count("at work") == 4)
+                wait_until(lambda: (slurm.folder / "forever.out").read_text().count("at work") == 4)
                 slurm.run("scancel", two)
                 assert launcher.wait(120) != 0
             finally:

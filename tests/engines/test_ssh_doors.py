@@ -20,9 +20,9 @@ from ropewalk.engines.ssh_connection import SshConnection
 from ropewalk.errors import EngineError
 from ropewalk.processes.session import Session
 from ropewalk.testing.engine_under_test import new_run
-from tests.engines.test_ssh_faults import engine_of, wait_until
+from tests.engines.test_ssh_faults import engine_of
 from tests.lab.ssh import SshHosts
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes.test_session import Listener, start
 
 ECHO = """

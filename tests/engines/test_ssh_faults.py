@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 
 import psutil
@@ -23,6 +23,7 @@ from ropewalk.errors import EngineError
 from ropewalk.testing.engine_under_test import command_line, new_run, processes_of
 from tests.lab.machine import Machine
 from tests.lab.ssh import SshHosts
+from tests.patience import wait_until
 
 #: The job, a child of it in a session of its own, and one that hides from every mark.
 FAMILY = """
@@ -45,15 +46,6 @@ while not all("up" in engine.logs(id) for id in ids):
 print(asked["run"], flush=True)
 time.sleep(600)
 """
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 120.0) -> float:
-    """Returns how long it took."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < timeout_s, f"waited {timeout_s:g} s for {what}"
-        time.sleep(0.02)
-    return time.monotonic() - began
 
 
 @contextlib.contextmanager

@@ -217,7 +217,7 @@ class Kubelet:
             return
 
         def running(changed: Object) -> None:
-            changed["status"] |= {"phase": "Running", "podIP": machine.ip, "startTime": now()}
+            changed["status"] |= {"phase": "Running", "podIP": machine.ip}
             changed["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
             _set_state(changed, {"running": {"startedAt": now()}})
 
@@ -297,7 +297,7 @@ class Kubelet:
         self._update(pod, ended)
 
     def _pulled(self, pod: Object, container: Object) -> bool:
-        self._update(pod, lambda changed: _set_state(changed, {"waiting": {"reason": "ContainerCreating"}}))
+        self._update(pod, _taken)
         time.sleep(self.pull_s)
         image = container["image"]
         if pod["spec"].get("securityContext", {}).get("runAsNonRoot") and not _user(pod):
@@ -426,6 +426,11 @@ def expand(text: str, environment: dict[str, str]) -> str:
 def _placed(pod: Object, node: str) -> None:
     pod["spec"]["nodeName"] = node
     pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
+
+
+def _taken(pod: Object) -> None:
+    pod["status"]["startTime"] = now()
+    _set_state(pod, {"waiting": {"reason": "ContainerCreating"}})
 
 
 def _is_disliked(spec: Object, node: str) -> bool:

@@ -78,6 +78,14 @@ why = "it is the same number"
 
 
 @pytest.mark.lab
+def test_exceptions_of_modules_are_replaced_too() -> None:
+    source = "try:\n    read()\nexcept (ValueError, struct.error):\n    pass\n"
+    assert {mutant.becomes for mutant in mutants_of(source)} == {
+        "except (CosmicRayTestingException, struct.error):",
+        "except (ValueError, CosmicRayTestingException.error):",
+    }
+
+
 @pytest.mark.parametrize(
     ("listed", "survivors", "code"), [("", 1, 1), (EQUAL, 0, 0), (EQUAL + EQUAL.replace("<=", "!="), 0, 1)]
 )

@@ -72,7 +72,8 @@ def test_processes_are_in_the_page_before_anything_follows_it(
 ):
     browser.open(served.url)
     browser.wait_for("survivor", "running", "2/2")
-    page = browser.script("return fetch(document.querySelector('a.rw-name').href).then((answer) => answer.text());")
+    link = "[...document.querySelectorAll('a.rw-name')].find((link) => link.textContent == 'survivor')"
+    page = browser.script(f"return fetch({link}.href).then((answer) => answer.text());")
     assert "survivor.0" in page and "survivor.1" in page
 
 

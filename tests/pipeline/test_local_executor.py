@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,7 @@ from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.pipeline.stages.randomness import micro_batch_seed
+from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
@@ -160,6 +162,28 @@ def test_results_do_not_depend_on_the_cut_or_the_schedule(graph: ModelGraph) -> 
     other = player_of(graph, seed=12)
     other.step(x, y)
     assert float(other.step(x, y).loss) not in losses
+
+
+def test_a_loss_that_draws_random_numbers_draws_the_same_for_every_cut_and_when_it_is_computed_again(
+    graph: ModelGraph,
+) -> None:
+    # It drew from the generator of its process: each run was another, and a step that is repeated after a death too.
+    def masked(outputs: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs + torch.randn_like(outputs), labels)
+
+    x, y = batch()
+    state = torch.get_rng_state()
+    weights: list[Tensor] = []
+    for num_stages, recompute in ((1, False), (2, False), (4, False), (4, True)):  # the last stages draw nothing
+        plan = plan_of(graph, even_cut(graph, num_stages), recompute=recompute)
+        executor = LocalExecutor(graph, masked, sgd, plan, seed=11)
+        executor.step(x, y)
+        executor.step(x, y)
+        weights.append(executor.to_module().state_dict()["0.weight"])
+    assert all(torch.equal(one, weights[0]) for one in weights)
+    assert torch.equal(torch.get_rng_state(), state)
+    other = player_of(graph, loss_fn=masked, seed=12, micro_batches=4)
+    assert len({float(loss) for _ in range(2) for loss in other.step(x[:1].expand(8, -1), y[:1].expand(8)).losses}) == 8
 
 
 # --- using it ---------------------------------------------------------------------------------------------------------
@@ -332,6 +356,65 @@ def test_an_exception_says_stage_micro_batch_operator_and_version(where: str, ac
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+def test_embeddings_with_sparse_gradients_train_as_with_dense_ones() -> None:
+    # They could not be traced: "Could not run 'aten::equal' with arguments from the 'SparseCPU' backend".
+    words, labels, weights = torch.randint(50, (8, 3)), torch.randint(3, (8,)), list[Tensor]()
+    for sparse in (False, True):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Embedding(50, 4, sparse=sparse), nn.Flatten(), nn.Linear(12, 3))
+        graph = trace(model, words)
+        plan = plan_of(graph, even_cut(graph, 2), micro_batches=4, replicas=(2, 1))
+        options = TrainingOptions(clip_norm=0.1)
+        executor = LocalExecutor(
+            graph, functional.cross_entropy, partial(torch.optim.SGD, lr=0.1), plan, options=options
+        )
+        for _ in range(2):
+            executor.step(words, labels)
+        weights.append(executor.to_module().state_dict()["0.weight"])
+    assert torch.allclose(*weights, atol=1e-7)
+
+
+def test_a_loss_that_writes_to_its_labels_writes_once_also_if_it_is_computed_again(graph: ModelGraph) -> None:
+    # With recomputation it counted its labels down twice, and the gradients were those of other labels.
+    def from_one(outputs: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs, labels.sub_(1).clamp_(0))
+
+    x, y = batch()
+    weights: list[Tensor] = []
+    for recompute in (False, True):
+        plan = plan_of(graph, even_cut(graph, 2), recompute=recompute)
+        executor = LocalExecutor(graph, from_one, sgd, plan)
+        executor.step(x, y.clone())
+        weights.append(executor.to_module().state_dict()["0.weight"])
+    assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"clip_norm": 1.0}, r"write options=ropewalk\.pipeline\.TrainingOptions\(clip_norm=\.\.\.\)"),
+        ({"lr_schedule": None}, r"write optimizer=ropewalk\.pipeline\.OptimizerMaker\(optimizer, lr_schedule=\.\.\.\)"),
+        ({"declared": "sum"}, r"write loss_fn=ropewalk\.pipeline\.Loss\(loss_fn, declared=\.\.\.\)"),
+        ({"sed": 3}, r"did you mean 'seed'"),
+    ],
+)
+def test_an_option_is_told_where_it_belongs(graph: ModelGraph, option: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=f"LocalExecutor has no argument {next(iter(option))}.*{words}"):
+        player_of(graph, **option)
+
+
+@pytest.mark.parametrize("hooked", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_a_model_with_a_hook_on_a_parameter_is_refused(hooked: str) -> None:
+    # Stages trained copies without it: rows of an embedding that a hook kept still moved, and nothing was said.
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    handle = getattr(model[2].weight, hooked)(lambda gradient: None)
+    graph = trace(model, (torch.randn(4, 4),))
+    with pytest.raises(ValueError, match=r"parameter '2\.weight' of Sequential has a hook on its gradient, and stages"):
+        player_of(graph)
+    handle.remove()
+    assert player_of(graph).step(*batch()).done
+
+
 def test_a_loss_that_is_no_number_is_named(graph: ModelGraph) -> None:
     executor = player_of(graph, loss_fn=lambda outputs, labels: outputs)
     with pytest.raises(StageFailed, match="loss_fn must return a tensor with one element"):
@@ -343,6 +426,7 @@ def test_what_makes_nothing_for_a_stage_is_refused_before_the_first_step(graph: 
     wanted: list[tuple[dict[str, Any], str]] = [
         ({"optimizer": one}, r"optimizer must be a function.*type SGD; give lambda parameters"),
         ({"optimizer": lambda parameters: None}, r"it returned NoneType; give lambda parameters"),  # pyright: ignore[reportUnknownLambdaType]
+        ({"optimizer": OptimizerMaker(sgd, lambda _: None)}, "lr_schedule must return a schedule, .* NoneType; give"),  # pyright: ignore[reportUnknownLambdaType, reportArgumentType]
         ({"loss_fn": "mse"}, r"loss_fn must be a function of outputs and labels, but it is 'mse'"),
         ({"loss_fn": nn.MSELoss}, r"loss_fn is the class MSELoss; give an object of it: MSELoss\(\)"),
     ]
@@ -351,6 +435,13 @@ def test_what_makes_nothing_for_a_stage_is_refused_before_the_first_step(graph: 
             player_of(graph, **options)
     with pytest.raises(TypeError, match=r"lr_schedule must be a function.*type StepLR; give lambda optimizer"):
         OptimizerMaker(sgd, torch.optim.lr_scheduler.StepLR(one, 1))  # type: ignore[arg-type]
+    # The rate stayed as it was, and of the second only the first update told, in the middle of torch.
+    for schedule, message in (
+        (lambda _: torch.optim.lr_scheduler.StepLR(one, 1), "a StepLR of another optimizer.*of the argument"),
+        (torch.optim.lr_scheduler.ReduceLROnPlateau, "ReduceLROnPlateau needs a loss for each step"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            player_of(graph, optimizer=OptimizerMaker(sgd, schedule))  # type: ignore[arg-type]
 
 
 def test_example_inputs_that_do_not_fit_the_model_are_named(graph: ModelGraph) -> None:

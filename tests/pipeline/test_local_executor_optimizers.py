@@ -11,8 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LinearLR, SequentialLR
 
 from ropewalk.pipeline.local_executor import LocalExecutor
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.trainer import Trainer
 from tests.pipeline.played_plans import even_cut, plan_of
@@ -91,6 +93,47 @@ def test_groups_go_on_under_another_cut_and_when_versions_change_hands() -> None
     fourth = player_of(model, named, 3)
     fourth.load_state_dict(third.state_dict())
     fourth.step(x, y)
+
+
+def by_layer(named_parameters: Named) -> torch.optim.Optimizer:
+    """Each layer has a group of its own, and learns slower than the next one."""
+    layers = sorted({name.partition(".")[0] for name, _ in named_parameters})
+    return torch.optim.SGD(
+        [
+            {"params": [p for name, p in named_parameters if name.startswith(layer)], "lr": 0.01 * 2 ** int(layer)}
+            for layer in layers
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "lr_schedule",
+    [
+        lambda optimizer: LambdaLR(optimizer, lambda update: 1 / (1 + update)),
+        lambda optimizer: CosineAnnealingLR(optimizer, 20),
+        lambda optimizer: SequentialLR(
+            optimizer, [LinearLR(optimizer, 0.1, total_iters=3), CosineAnnealingLR(optimizer, 20)], [3]
+        ),
+    ],
+)
+@pytest.mark.parametrize("num_stages", [(3, 1), (1, 3), (3, 2)])
+def test_schedules_of_groups_go_on_under_another_cut(lr_schedule: RateSchedule, num_stages: tuple[int, int]) -> None:
+    # A LambdaLR took the base rates of the stage that held the first parameter, or raised if that had fewer groups.
+    x, y = batch()
+    optimizers, (before, after) = OptimizerMaker(by_layer, lr_schedule), num_stages
+    first, undisturbed = (player_of(model_of(), optimizers, num) for num in (before, after))
+    for executor in (first, undisturbed):
+        for _ in range(4):
+            executor.step(x, y)
+    resumed = player_of(model_of(), optimizers, after)
+    resumed.load_state_dict(first.state_dict())
+    for _ in range(3):
+        resumed.step(x, y)
+        undisturbed.step(x, y)
+        found, wanted = (one.state_dict()["options"] for one in (resumed, undisturbed))
+        assert {name: options["lr"] for name, options in found.items()} == {
+            name: options["lr"] for name, options in wanted.items()
+        }
 
 
 def test_classes_with_their_arguments_and_functions_get_plain_parameters() -> None:

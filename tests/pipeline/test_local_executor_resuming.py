@@ -147,7 +147,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(graph: ModelGr
         (wider, r"parameter '6.weight' is torch.float32 of shape \(3, 7\) in the state, and .* \(3, 6\) in the model"),
         (fewer, "3 buffers do not fit: '2.num_batches_tracked' is in the model, but not in the state"),
         (frozen, r"parameter '.*' is trained here, and was not when the state was saved"),
-        (graph.model.state_dict(), "the state has no 'parameters'; give what an executor's state_dict returned"),
+        (graph.model.state_dict(), "the state has no 'parameters'; give what state_dict returned"),
         ({**before, "rates": {}}, "was saved without an lr_schedule, and this executor is with one"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from pickle import PickleBuffer
@@ -18,15 +18,9 @@ from ropewalk.pool import standstill, standstill_watch
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.result_batch import ResultBatch
 from ropewalk.pool.results import MapResult
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
-
-
-def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, f"did not happen within {timeout_s} s: {what}"
-        time.sleep(0.005)
 
 
 def num_argument_files() -> int:

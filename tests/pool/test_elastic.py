@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import ropewalk
-from tests.pool.test_dispatcher import wait_for_file, wait_until
+from tests.patience import wait_until
+from tests.pool.test_dispatcher import wait_for_file
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 

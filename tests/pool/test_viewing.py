@@ -9,7 +9,6 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from ropewalk.pool.packing import _label
 from ropewalk.pool.status import PoolStatus, WorkerStatus
 from ropewalk.pool.viewing import pool_view, processes_of
 from ropewalk.supervision.failure import DeathRecord
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -65,7 +64,7 @@ def test_a_client_of_a_pool_that_ends_learns_what_became_of_its_tasks() -> None:
     with rw.Pool(1, name="short") as pool, launcher_of(pool).connect() as conversation:
         pool.map(square, range(3))
         pool.map_async(time.sleep, [PATIENCE_S] * 7, chunksize=1)
-        until(lambda: conversation.ask(Look(), ViewIs).view, lambda view: view.facts["running"] != 0)
+        wait_until(lambda: conversation.ask(Look(), ViewIs).view, wanted=lambda view: view.facts["running"] != 0)
         pool.terminate()
         pool.join()
         due, last = time.monotonic() + PATIENCE_S, None
@@ -159,14 +158,6 @@ def launcher_of(pool: rw.Pool, name: str = "") -> Launcher:
         time.sleep(0.02)
 
 
-def until(look: Callable[[], View], wanted: Callable[[View], bool]) -> View:
-    due = time.monotonic() + PATIENCE_S
-    while not wanted(view := look()):
-        assert time.monotonic() < due, view
-        time.sleep(0.01)
-    return view
-
-
 def test_a_look_from_another_terminal_shows_the_tasks_and_a_worker_can_be_killed(tmp_path: Path) -> None:
     gate = str(tmp_path / "gate")
     with rw.Pool(2, name="seen") as pool, (launcher := launcher_of(pool)).connect() as conversation:
@@ -185,7 +176,8 @@ def test_a_look_from_another_terminal_shows_the_tasks_and_a_worker_can_be_killed
         assert all(row[0] in ("seen.0", "seen.1") and row[2] <= row[3] for row in rows)
 
         waiting = pool.map_async(wait_for, [gate])
-        view = until(look, lambda _: os.path.exists(f"{gate}.began"))
+        wait_until(lambda: os.path.exists(f"{gate}.began"))
+        view = wait_until(look, wanted=lambda view: any(each.doing for each in view.processes))
         (busy,) = [each for each in view.processes if each.doing]
         assert (busy.doing, busy.state) == ("wait_for 0", "running")
         counts = look(tasks=0).panels["tasks"]
@@ -196,7 +188,7 @@ def test_a_look_from_another_terminal_shows_the_tasks_and_a_worker_can_be_killed
 
         cursor = look(stream=0).panels["stream"]["cursor"]
         conversation.ask(Act("kill", busy.name), ActionDone)
-        view = until(look, lambda view: view.facts["deaths"] == 1)
+        view = wait_until(look, wanted=lambda view: view.facts["deaths"] == 1)
         assert busy.name in view.last_failure and "SIGKILL" in view.last_failure
         death = next(event for event in view.events if event.kind == "death")
         assert death.process == busy.name and view.started <= death.at <= view.at
@@ -242,7 +234,7 @@ def test_a_pool_that_is_stopped_with_a_grace_gives_it_to_its_workers(tmp_path: P
     pool = rw.Pool(1, name="patient")
     waiting = pool.apply_async(keep_going, (str(tmp_path / "it"),))
     with launcher_of(pool).connect() as conversation:
-        until(lambda: conversation.ask(Look(), ViewIs).view, lambda _: (tmp_path / "it.began").exists())
+        wait_until(lambda: conversation.ask(Look(), ViewIs).view, wanted=lambda _: (tmp_path / "it.began").exists())
         conversation.ask(Stop(PATIENCE_S), ViewIs, 2 * PATIENCE_S)
     assert (tmp_path / "it.saved").exists()
     with pytest.raises(TaskCancelled):

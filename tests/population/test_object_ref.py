@@ -23,8 +23,8 @@ from ropewalk.population.noise_table import NoiseTable
 from ropewalk.population.object_ref import ObjectRef, put
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.synchronize import Barrier
+from tests.patience import wait_until
 from tests.population.neighbours import lose_host, session_of_neighbours
-from tests.scenarios.tasks import wait_until
 
 SIZE = 300_000
 TABLE = NoiseTable(1 << 16, seed=2)

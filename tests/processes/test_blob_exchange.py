@@ -38,7 +38,7 @@ from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
 from ropewalk.transport.tokens import key_of_agent, key_of_host, key_of_socket, token_of
-from tests.scenarios.tasks import wait_until
+from tests.patience import wait_until
 
 RUN, KEY = "run", "k" * 64
 AUTHORITY = RunAuthority.create(RUN)

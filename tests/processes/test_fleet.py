@@ -40,6 +40,7 @@ class PretendEngine(Engine):
         self.refusal: Exception | None = None
         self.puzzle: Exception | None = None
         self.specs: list[JobSpec] = []
+        self.polled: list[Sequence[str]] = []
 
     def submit_one(self, spec: JobSpec, run_id: str, request_id: str, number: int) -> str:
         if self.refusal:
@@ -53,6 +54,7 @@ class PretendEngine(Engine):
         return super().per_job(process)
 
     def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
+        self.polled.append(ids)
         if self.puzzle:
             raise self.puzzle
         return dict.fromkeys(ids, self.status)
@@ -132,6 +134,25 @@ def test_jobs_that_wait_for_the_same_reason_are_reported_together_and_once(scene
     scene.engine.status = JobStatus(JobState.PENDING, reason="still no room")
     scene.look(6.0)
     assert len(scene.told.happened) == 2, "another reason is reported"
+
+
+def test_the_engine_is_asked_about_all_that_wait_together_and_not_again_before_it_has_answered(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked once a second for each of them: with many in a queue, or a slow squeue, questions and their threads
+    piled up without end.
+    """
+    scene.submit(3)
+    asked: list[Callable[[], None]] = []
+    monkeypatch.setattr(scene.fleet._engine, "in_thread", asked.append)
+    for _ in range(5):
+        scene.look(1.0)
+    [ask] = asked
+    ask()
+    scene.loop.run()
+    assert scene.engine.polled == [["job-of-agent-1", "job-of-agent-2", "job-of-agent-3"]]
+    scene.look(1.0)
+    assert len(asked) == 2, "the next question"
 
 
 def test_the_reason_why_no_job_will_ever_run_is_reported_once_and_ends_the_wait(scene: Scene) -> None:
@@ -324,3 +345,28 @@ def test_leases_are_looked_at_five_times_each_and_when_the_first_one_ends(
     agents[1].lease.heard(time.monotonic())
     look()
     assert later.pop()[0] == 2.0 and not later
+
+
+@pytest.mark.parametrize("unanswered", ["find", "poll", "cancel"])
+def test_what_a_cluster_does_not_answer_at_the_end_keeps_no_job_and_no_engine(unanswered: str) -> None:
+    """Jobs were not cancelled after a question that had failed, and the engine's threads and connections stayed."""
+    ended: list[str] = []
+
+    class Unanswered(PretendEngine):
+        def cancel(self, ids: Sequence[str]) -> None:
+            ended.extend(ids)
+            if unanswered == "cancel":
+                raise EngineError("squeue did not answer within 20 s")
+
+        def close(self) -> None:
+            ended.append("closed")
+
+    def refuse(*_: object) -> Any:
+        raise EngineError("squeue did not answer within 20 s")
+
+    engine: Any = Unanswered()
+    engine.status = JobStatus(JobState.ENDED, 0)
+    if unanswered != "cancel":
+        setattr(engine, unanswered, refuse)
+    EngineClient(engine, PretendLoop()).close("run", ["up", "waits"], [])  # pyright: ignore[reportArgumentType]
+    assert ended == ["up", "waits", "closed"]

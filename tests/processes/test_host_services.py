@@ -17,7 +17,7 @@ from ropewalk.processes.host_services import SERVICE, ServiceUp, find_through_ag
 from ropewalk.processes.session import Session
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial_owner
-from tests.scenarios.tasks import wait_until
+from tests.patience import wait_until
 
 ENTRY = f"{__name__}:serve"
 FAILING = f"{__name__}:fail"

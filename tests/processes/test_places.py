@@ -94,8 +94,7 @@ def test_a_pool_whose_hosts_cannot_be_asked_has_not_reached_a_limit(
         raise EngineError("the host n1 is of no use: it cannot be reached")
 
     monkeypatch.setattr(Uneven, "per_job", unreached)
-    # the pool is broken as soon as its first start fails, which may be before its `with` is entered
-    with pytest.raises(rw.StartFailed, match="n1 is of no use") as failed, rw.Pool(1, session=session) as pool:
+    with rw.Pool(1, session=session) as pool, pytest.raises(rw.StartFailed, match="n1 is of no use") as failed:
         pool.map(abs, [-1])
     assert any("ropewalk explain StartFailed" in note for note in failed.value.__notes__)
 
@@ -150,11 +149,11 @@ def test_a_crowd_of_several_users_is_told(session: rw.Session) -> None:
 
 
 def _wait_for_event(pool: Any, words: str) -> str:
-    for _ in range(400):
-        if found := [event for event in pool.status().events if words in event]:
-            return found[0]
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := [event for event in pool.status().events if words in event]):
+        assert time.monotonic() < deadline, f"nobody said {words!r}: {pool.status().events}"
         time.sleep(0.05)
-    raise AssertionError(f"nobody said {words!r}: {pool.status().events}")
+    return found[0]
 
 
 def test_an_agent_that_idles_makes_room_for_what_does_not_fit_beside_it(session: rw.Session) -> None:

@@ -25,9 +25,9 @@ from ropewalk.transport.blobs import BlobRef
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.link import Link
+from tests.patience import wait_until
 from tests.processes.entries import Word
 from tests.processes.test_session import Listener, start
-from tests.scenarios.tasks import wait_until
 from tests.shared_session import kept
 
 MessageT = TypeVar("MessageT")

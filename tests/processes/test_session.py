@@ -25,9 +25,9 @@ from ropewalk.processes.shared_sessions import default_session
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.link import Link, Received
+from tests.patience import wait_until
 from tests.processes.entries import WORDS, Word
 from tests.scenarios.launchers import is_alive, wait_until_gone
-from tests.scenarios.tasks import wait_until
 
 
 class Listener:

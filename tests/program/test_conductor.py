@@ -456,6 +456,18 @@ def test_a_second_stop_with_a_shorter_grace_hurries_and_a_third_with_a_longer_on
     assert run.num_over == 1
 
 
+def test_a_stop_shortens_the_grace_of_what_is_ending_already() -> None:
+    # What had been scaled away went on for its five seconds, whatever the grace of the stop.
+    run = Run([worker("actor", replicas=2)])
+    for replica in range(2):
+        run.hosting.run(name_of("actor", replica))
+    run.conductor.scale("actor", 1)
+    run.time.advance(1)
+    run.stop(0.5)
+    run.time.advance(0.5)
+    assert sorted(run.hosting.signals, key=str) == [(name_of("actor", replica), signal.SIGTERM) for replica in range(2)]
+
+
 def test_a_node_can_stop_the_program_and_the_first_one_counts() -> None:
     run = Run(store_and_actor())
     run.hosting.says(ACTOR, StopProgram("done"))

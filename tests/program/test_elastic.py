@@ -106,3 +106,26 @@ def test_a_restart_after_a_failure_tries_the_upper_bound_again() -> None:
     run.hosting.exits(name_of("train", 0, 1), -signal.SIGKILL)
     run.hosting.exits(name_of("train", 0, 2), -signal.SIGKILL)  # it had been started again alone, and is ended
     assert generation_of(run) == (2, 3)
+
+
+def test_a_group_that_has_met_is_left_alone_while_its_ranks_end_one_by_one() -> None:
+    # A group that had all of its ranks was restarted after the last call, because one of them had completed by then.
+    run = group((2, 4))
+    for replica in range(4):
+        run.hosting.run(name_of("train", replica))
+    run.hosting.returns(name_of("train", 3))
+    run.time.advance(2 * LAST_CALL_S)
+    assert run.hosting.heard(StopUnit) == [] and run.conductor.units.sizes == {"train": 4}
+    for replica in range(3):
+        run.hosting.returns(name_of("train", replica))
+    assert run.outcome is ProgramOutcome.COMPLETED
+
+
+def test_a_last_call_is_over_when_the_group_restarts() -> None:
+    run = group((2, 4), max_restarts=5)
+    for replica in range(3):
+        run.hosting.up(name_of("train", replica))
+    run.time.advance(LAST_CALL_S - 0.5)
+    run.hosting.exits(name_of("train", 0), -signal.SIGKILL)  # the others are asked to end, and take a moment
+    run.time.advance(0.6)
+    assert run.conductor.units.sizes == {"train": 4}

@@ -145,6 +145,15 @@ def test_hurry_shortens_what_was_asked_and_asks_what_was_held(ending: Ending) ->
     assert sorted(ending.hosting.signals, key=str) == [(ACTOR, signal.SIGTERM), (STORE, signal.SIGTERM)]
 
 
+def test_what_has_to_hurry_is_asked_what_it_is_doing_before_its_end(ending: Ending) -> None:
+    # It was asked shortly before the end of the grace that it had at first, and was said not to answer.
+    ending.end(ACTOR)
+    ending.time.advance(1)
+    ending.endings.hurry(0.5)
+    ending.time.advance(0.4)
+    assert [each.number for each in ending.hosting.heard(AskStatus, ACTOR)] == [0] and ending.hosting.signals == []
+
+
 def test_hurry_never_puts_an_end_off(ending: Ending) -> None:
     # A second stop, with a grace a little shorter, began a new grace for what would have ended in a moment.
     ending.end(ACTOR)

@@ -37,6 +37,8 @@ build(work, 1.5).launch("threads")           # says that it was stopped
 forgotten = build(abs, 1)                    # says that it was never launched
 if "crash" in sys.argv:
     raise SystemError("the reason")
+if "lost" in sys.argv:
+    raise rw.ServiceLost("it is gone", service="store")
 """
 
 
@@ -89,3 +91,10 @@ def test_at_the_end_of_a_script_everything_that_was_forgotten_is_said(tmp_path: 
 def test_a_script_that_fails_has_said_enough(tmp_path: Path) -> None:
     text = run(tmp_path, "crash")
     assert "SystemError: the reason" in text and "RuntimeWarning" not in text
+
+
+def test_a_script_that_fails_because_a_program_has_failed_says_why(tmp_path: Path) -> None:
+    # A call raised that its service was gone, and the exception of the node, the reason, was shown nowhere.
+    text = run(tmp_path, "lost")
+    assert "ServiceLost: it is gone" in text and "ValueError: broken" in text
+    assert text.count("RuntimeWarning") == 1 and "program 'fail' failed" in text

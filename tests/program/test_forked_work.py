@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from ropewalk.program.forked_work import ForkedWork, ForkedWorkFailed
-from tests.patience import PATIENCE_S
-from tests.scenarios.tasks import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 
 def test_a_child_sees_memory_as_it_was_when_it_was_made() -> None:

@@ -52,8 +52,7 @@ from ropewalk.transport.credentials import create_run_folder
 from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.tokens import token_of
-from tests.calls.ends import until
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.program.recording import name_of
 
 KEY, RUN = "key of the host", "run-1"
@@ -189,7 +188,7 @@ def launcher() -> Iterator[Launcher]:
         launcher.close()
         shutil.rmtree(folder)
     # Threads of nodes say that they have ended, and then end.
-    until(lambda: vars(node_context)["_all"] == [])
+    wait_until(lambda: vars(node_context)["_all"] == [])
     assert vars(launcher.host)["_units"] == {}
 
 
@@ -234,7 +233,7 @@ def test_a_process_that_is_gone_is_not_let_in_again_and_one_that_is_lost_is_hung
         launcher.tell(Retired([RetiredProcess("gone", "", is_cut)]))
         assert other.add(1) == 3
         if is_cut:
-            until(lambda: bool(first.closed))
+            wait_until(lambda: bool(first.closed))
         else:
             assert store.add(1) == 4
             first.close("it is gone")
@@ -371,7 +370,7 @@ def test_a_method_that_outlives_its_caller_is_told_of_once(
     launcher.start(name_of("stuck"), stuck=Service(Stuck))
     with launcher.client(*launcher.comes_up()) as client:
         future = client.add.future(1)
-        until(lambda: launcher.unit("stuck").nodes[0].served.running)
+        wait_until(lambda: launcher.unit("stuck").nodes[0].served.running)
         future.cancel()
         note = launcher.next(Note)
         assert note.text.startswith(
@@ -667,7 +666,7 @@ def test_a_service_with_work_of_its_own_is_saved_where_it_says_whether_it_is_cal
     launcher.start(name_of("steps"), checkpoint_s=0.01, steps=Service(Steps))
     with launcher.client(*launcher.comes_up(), kind=Steps) as client:
         num_saved = len(client.all_saved())
-        until(lambda: len(client.all_saved()) > num_saved + 3)  # no call that would count: it takes no turn
+        wait_until(lambda: len(client.all_saved()) > num_saved + 3)  # no call that would count: it takes no turn
         for _ in range(200):
             client.add(1)
         saved = client.all_saved()
@@ -712,3 +711,46 @@ def test_a_state_is_saved_while_the_service_works(launcher: Launcher) -> None:
             waits.wait(0.01)
     launcher.stop(name_of("store"))
     launcher.next(UnitEnded)
+
+
+class Slow(Counter):
+    """A service with a call that goes on after the service was asked to stop."""
+
+    latest: Slow
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+        Slow.latest = self
+
+    def stay(self) -> None:
+        self.value += 1
+        self.goes_on.wait(PATIENCE_S)
+
+
+class SlowAndSafe(Slow):
+    @concurrent(1)
+    def state_dict(self) -> dict[str, int]:
+        return super().state_dict()
+
+
+@pytest.mark.parametrize("kind", [Slow, SlowAndSafe])
+def test_a_state_that_is_not_saved_because_of_a_call_is_told_of(
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch, kind: type[Slow]
+) -> None:
+    # The end of a service left out its last checkpoint if a call ran longer than a second, and nobody learned of it.
+    monkeypatch.setattr(node_host, "_DRAIN_S", 0.05)
+    unit = launcher.start(name_of("store"), store=Service(kind))
+    up, ready = launcher.comes_up()
+    with launcher.client(up, ready, kind=kind) as store:
+        store.stay.send()
+        wait_until(lambda: unit.nodes[0].served and unit.nodes[0].served.running)
+        launcher.stop(name_of("store"))
+        said = launcher.said.get(timeout=PATIENCE_S)
+        if kind is Slow:
+            assert isinstance(said, Note) and "the state of store was not saved again at its end" in said.text
+            said = launcher.said.get(timeout=PATIENCE_S)
+        assert isinstance(said, UnitEnded)
+        Slow.latest.goes_on.set()
+    saved = checkpoints.load(launcher.folder / "states", "store", 0)
+    assert saved is None if kind is Slow else saved and saved.state == {"value": 1}

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ropewalk.errors import StartFailed
 from ropewalk.program import conductor as conductor_module
 from ropewalk.program.instructions import ProgramOutcome, ReplicaState
 from ropewalk.program.messages import UnitEnded
@@ -81,3 +82,14 @@ def test_the_restart_of_a_group_is_told_with_its_cause_and_what_followed_is_not(
     (told,) = caplog.messages
     assert told.startswith("train.1 on host here (pid 7) raised ValueError: its own fault; all 2 ranks start again (re")
     assert not any("closed by peer" in text for _, text in run.hosting.shown)
+
+
+def test_a_rank_whose_end_is_held_ends_once_if_the_session_is_lost_meanwhile() -> None:
+    # A host took its ranks along: the first one raised, and its end was told again when the session was lost.
+    run = two_ranks()
+    run.hosting.raises(FIRST, CLOSED)
+    run.hosting.pids.clear()
+    run.conductor.lost(StartFailed("no hosts are left"))
+    assert run.conductor.supervisor.done and run.outcome is ProgramOutcome.STOPPED
+    run.time.advance(2 * HOLD_S)
+    assert run.num_over == 1

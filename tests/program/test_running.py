@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +16,10 @@ import ropewalk as rw
 from ropewalk.control.server import ControlServer
 from ropewalk.errors import FileNotTrusted
 from ropewalk.program import running as running_module
+from ropewalk.program.observing import StatusRows
 from ropewalk.program.running import RunningProgram
 from ropewalk.transport.serialization import dumps
+from tests.forked_process import ForkedProcess
 from tests.patience import PATIENCE_S
 
 
@@ -307,3 +311,83 @@ def test_calls_that_wait_for_each_other_are_ended_with_a_drawing_and_one_goes_on
         assert [future.result() for future in futures if not future.exception()] == ["answered"]
         assert clients[0].back_and_forth(6) == 6, "a chain that comes back is no circle"
         assert any("calls waited for each other" in event for event in running.status().events)
+
+
+def test_a_forked_child_leaves_the_program_to_its_parent() -> None:
+    with launched() as running:
+
+        def use() -> None:
+            assert vars(running_module)["_running"] == []
+            running.stop()
+            for ask in (running.wait, lambda: running.restart("store")):
+                with pytest.raises(rw.ProgramStopped, match=r"belongs to process \d+, from which this one"):
+                    ask()
+            assert running.status().state == "running"
+
+        assert running.wait_ready(PATIENCE_S)
+        with ForkedProcess(use) as child:
+            child.wait_until_done()
+        assert running.client("store").add(2) == 2
+
+
+FORKS = """
+import os, sys, warnings
+import ropewalk as rw
+
+def work():
+    rw.wait_for_stop()
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", DeprecationWarning)
+    program = rw.Program("forks")
+    program.add(rw.Worker(work))
+    with program.launch(sys.argv[1]) as running:
+        running.wait_ready()
+        child = os.fork()
+        if not child:
+            sys.exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), running.status().state)
+"""
+
+
+@pytest.mark.parametrize("mode", ["processes", "threads"])
+def test_a_forked_child_that_ends_does_not_wait_for_the_program(tmp_path: Path, mode: str) -> None:
+    # It stopped the program at its end, and waited for ever for a loop that runs in its parent only.
+    (tmp_path / "forks.py").write_text(FORKS)
+    command = [sys.executable, "forks.py", mode]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.stdout, done.stderr, done.returncode) == ("7 running\n", "", 0)
+
+
+def fail() -> None:
+    raise ValueError("the reason")
+
+
+def test_a_program_that_fails_beside_a_call_to_it_raises_its_failure() -> None:
+    # The call raised ProgramStopped, which left the block, and nothing said why the program had ended.
+    def call_until_it_ends() -> None:
+        with launched(store=rw.Service(Store), actor=rw.Worker(fail)) as running:
+            store = running.client("store")
+            while True:
+                store.add(1)
+
+    with pytest.raises(rw.ProgramFailed, match="ValueError: the reason"):
+        call_until_it_ends()
+
+
+def test_a_program_that_cannot_write_its_last_row_releases_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # One step of the end that raised left out all others: the folder of the states stayed claimed in this process.
+    def cannot(_: StatusRows) -> None:
+        raise OSError("the disk is full")
+
+    program = rw.Program("demo")
+    program.add(rw.Service(Kept), name="store")
+    with monkeypatch.context() as patched:
+        patched.setattr(StatusRows, "end", cannot)
+        with program.launch(mode="threads", checkpoint=tmp_path / "states") as running:
+            assert running.client("store").add(3) == 3
+    assert "the disk is full" in capsys.readouterr().err
+    with program.launch(mode="threads", checkpoint=tmp_path / "states") as running:
+        assert running.client("store").add(1) == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from ropewalk.control.view import ProcessView, View
 from ropewalk.program.running import RunningProgram
 from ropewalk.program.status import NodeCall, NodeStatus
 from ropewalk.program.viewing import graph_edges, graph_nodes, processes_of
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -97,14 +97,6 @@ def launched() -> RunningProgram:
     return program.launch()
 
 
-def until(look: Callable[[], T], wanted: Callable[[T], bool]) -> T:
-    due = time.monotonic() + PATIENCE_S
-    while not wanted(seen := look()):
-        assert time.monotonic() < due, seen
-        time.sleep(0.01)
-    return seen
-
-
 def test_a_look_from_another_terminal_is_what_the_program_shows_and_a_replica_can_be_killed_and_restarted() -> None:
     with launched() as running:
         running.wait_ready(PATIENCE_S)
@@ -116,7 +108,9 @@ def test_a_look_from_another_terminal_is_what_the_program_shows_and_a_replica_ca
                 return conversation.ask(Look({"graph": 0, "painting": 3}), ViewIs).view
 
             edges = [{"from": "actor", "to": "store", "calls": 5}]  # as counted by the caller, which tells it by itself
-            view = until(look, lambda view: of(view, "store.0").done == 5 and view.panels["graph"]["edges"] == edges)
+            view = wait_until(
+                look, wanted=lambda view: of(view, "store.0").done == 5 and view.panels["graph"]["edges"] == edges
+            )
             assert (view.kind, view.id, view.state, view.offers) == ("program", running.id, "running", ("graph",))
             store = view.panels["graph"]["nodes"][0]
             assert (store["calls_done"], store["running"]) == (5, 1) and 0.002 <= store["mean_call_s"] < PATIENCE_S
@@ -125,7 +119,7 @@ def test_a_look_from_another_terminal_is_what_the_program_shows_and_a_replica_ca
 
             text = conversation.ask(Act("kill", "store.0"), ActionDone).text
             assert text == "store.0 is killed; its restart rule decides whether it starts again"
-            view = until(look, lambda view: of(view, "store.0").pid not in (0, first))
+            view = wait_until(look, wanted=lambda view: of(view, "store.0").pid not in (0, first))
             assert view.last_failure.startswith("store.0 was killed by SIGKILL") and view.facts["restarts"] == 1
             death, restart = [event for event in view.events if event.kind]
             assert (death.kind, death.process, death.text) == ("death", "store.0", view.last_failure)
@@ -133,9 +127,9 @@ def test_a_look_from_another_terminal_is_what_the_program_shows_and_a_replica_ca
             assert view.started <= death.at <= restart.at <= view.at
 
             second = of(view, "store.0").pid
-            until(look, lambda view: of(view, "store.0").state == "running")
+            wait_until(look, wanted=lambda view: of(view, "store.0").state == "running")
             assert conversation.ask(Act("restart", "store.0"), ActionDone).text.endswith("and starts again")
-            view = until(look, lambda view: of(view, "store.0").pid not in (0, second))
+            view = wait_until(look, wanted=lambda view: of(view, "store.0").pid not in (0, second))
             assert view.facts["restarts"] == 1  # on request, which is no failure
     assert running.view().state == "stopped" and running.view().has_ended
 
@@ -159,7 +153,7 @@ def test_each_caller_of_a_service_counts_the_calls_that_it_makes() -> None:
         return {edge["from"]: edge["calls"] for edge in view.panels["graph"]["edges"]}
 
     with program.launch(mode="threads") as running:
-        until(lambda: running.view({"graph": 0}), lambda view: calls(view) == {"actor": 8, "critic": 4})
+        wait_until(lambda: running.view({"graph": 0}), wanted=lambda view: calls(view) == {"actor": 8, "critic": 4})
 
 
 class Fragile:
@@ -186,11 +180,11 @@ def test_the_calls_of_a_caller_are_those_of_all_its_lives() -> None:
         return view.panels["graph"]["edges"][0]["calls"]
 
     with program.launch() as running:
-        until(lambda: running.view({"graph": 0}), lambda view: calls(view) == 10)
+        wait_until(lambda: running.view({"graph": 0}), wanted=lambda view: calls(view) == 10)
         with pytest.raises(rw.RopewalkError):
             running.client("actor").die()
         seen: list[int] = []
-        until(lambda: seen.append(calls(running.view({"graph": 0}))) or seen[-1], lambda now: now == 20)
+        wait_until(lambda: seen.append(calls(running.view({"graph": 0}))) or seen[-1], wanted=lambda now: now == 20)
         assert seen == sorted(seen), "a restart takes nothing away"
 
 
@@ -203,7 +197,7 @@ def test_a_replica_that_does_not_answer_is_silent_and_the_others_are_not() -> No
         running.wait_ready(PATIENCE_S)
         pid = of(running.view(), "store.0").pid
         os.kill(pid, signal.SIGSTOP)
-        until(lambda: states_of_threads(pid), lambda states: states == {"T"})  # until then it may still answer
+        wait_until(lambda: states_of_threads(pid) == {"T"})  # until then it may still answer
         try:
             first = running.view()
             again = running.view()  # the silence counts from the first question
@@ -211,7 +205,7 @@ def test_a_replica_that_does_not_answer_is_silent_and_the_others_are_not() -> No
         finally:
             os.kill(pid, signal.SIGCONT)
         asked_at = time.monotonic()
-        until(running.view, lambda view: of(view, "store.0").silent_s <= time.monotonic() - asked_at)
+        wait_until(running.view, wanted=lambda view: of(view, "store.0").silent_s <= time.monotonic() - asked_at)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 import ropewalk as rw
@@ -17,9 +18,9 @@ from ropewalk.rl.blocks import EpisodeEnd
 from ropewalk.rl.learner_rank import LearnerRank
 from ropewalk.rl.learners.data_parallel import LearnerGroup
 from ropewalk.rl.learners.on_policy import OnPolicyLearner
+from tests.patience import wait_until
 from tests.rl.agents import experience
 from tests.rl.replay.stand_in import insertion
-from tests.scenarios.tasks import wait_until
 
 EXPERIMENT = rl.Experiment(rl.IMPALA(unroll=8, envs=1, batch_size=2), rl.Gymnasium("CartPole-v1"), rl.MLP((4,)))
 
@@ -41,6 +42,22 @@ def test_a_delivery_that_fails_beside_its_repetition_takes_no_scores_away(monkey
     first.join(60)
     assert list(learner.counters.recent) == [10.0, 11.0] and learner.counters.episodes == 2
     assert not learner._episodes
+
+
+@pytest.mark.parametrize("num_bytes", [1000, 100_000])
+def test_a_small_delivery_travels_as_its_pickle_and_a_large_one_without_a_copy(
+    monkeypatch: pytest.MonkeyPatch, num_bytes: int
+) -> None:
+    monkeypatch.setattr(rw, "current_node", lambda: SimpleNamespace(generation=0, label="learner"))
+    learner = AsyncLearner(Assembly(EXPERIMENT, 1), hold=True)
+    block = insertion(0, tables=[EXPERIMENT.agent.table])
+    block = dataclasses.replace(block, rows={"value": np.zeros((1, num_bytes), np.uint8)})
+    delivery = Delivery(block, 0, (EpisodeEnd(0, 7.5, 5, True, {}),), {"env": 2.0})
+    packed = delivery.packed()
+    assert isinstance(packed, bytes) if num_bytes == 1000 else packed is delivery
+    assert learner.deliver(packed) is True
+    assert list(learner.counters.recent) == [7.5] and learner.times.actors["env"] == 2.0
+    assert learner._replay.info()[EXPERIMENT.agent.table].size == 1
 
 
 def test_a_delivery_after_one_that_was_refused_ends_with_the_next_life_of_its_actor(

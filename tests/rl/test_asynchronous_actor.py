@@ -10,6 +10,7 @@ import pytest
 
 from ropewalk.rl.asynchronous_actor import _CentralPolicy, _OwnPolicy, drive
 from ropewalk.rl.variables import Variables
+from ropewalk.transport.serialization import loads
 from tests.rl.replay.stand_in import insertion
 
 
@@ -38,7 +39,7 @@ def group(name: str, num: int, seen: list[Any], error: Exception | None = None) 
 
 def test_groups_ask_together_until_each_has_ended() -> None:
     acting, seen = Choosing(), list[Any]()
-    drive([group("a", 3, seen), group("b", 1, seen), group("c", 0, seen)], acting)  # type: ignore[arg-type]
+    drive([group("a", 3, seen), group("b", 1, seen), group("c", 0, seen)], acting.choose)
     assert acting.together == [["a0", "b0"], ["a1"], ["a2"]]
     assert seen == ["c ended", "a0", "b0", "b ended", "a1", "a2", "a ended"]
 
@@ -46,7 +47,7 @@ def test_groups_ask_together_until_each_has_ended() -> None:
 def test_an_error_of_one_group_ends_the_others() -> None:
     acting, seen = Choosing(), list[Any]()
     with pytest.raises(ZeroDivisionError):
-        drive([group("a", 9, seen), group("b", 1, seen, ZeroDivisionError())], acting)  # type: ignore[arg-type]
+        drive([group("a", 9, seen), group("b", 1, seen, ZeroDivisionError())], acting.choose)
     assert seen == ["a0", "b0", "b ended", "a ended"]
 
 
@@ -63,9 +64,17 @@ class Answering:
     def is_on_this_host(self) -> bool:
         return True
 
-    def deliver(self, delivery: Any, have: int) -> Any:
-        self.asked.append((delivery.insertion.sequence, delivery.acknowledged, have, sorted(delivery.seconds)))
+    def deliver(self, delivery: bytes, have: int) -> Any:
+        sent = loads(delivery)
+        self.asked.append((sent.insertion.sequence, sent.acknowledged, have, sorted(sent.seconds)))
         return self.answers.pop(0)
+
+
+def collected(acting: _OwnPolicy, collector: Any) -> Any:
+    """A block, for which nothing is asked of anybody: the policy is in the same process."""
+    with pytest.raises(StopIteration) as end:
+        next(acting.collect(collector, 5))
+    return end.value.value
 
 
 def test_an_actor_makes_one_call_for_each_block_which_takes_it_and_brings_weights() -> None:
@@ -74,19 +83,21 @@ def test_an_actor_makes_one_call_for_each_block_which_takes_it_and_brings_weight
     assembly = SimpleNamespace(policy=lambda _spec, _group: None)
     acting = _OwnPolicy(learner, assembly, None, 0)  # type: ignore[arg-type]
     loaded = list[Any]()
-    collector = SimpleNamespace(load=lambda variables: loaded.append(variables.version), steps=lambda _num: None)
+    collector = SimpleNamespace(
+        load=lambda variables: loaded.append(variables.version), collect=lambda num: f"{num} steps"
+    )
     acting.begin(0, 0)
     stream = acting.stream(learner)  # type: ignore[arg-type]
     wanted = list[bool]()
     for number in range(4):
-        acting.collect(collector, 5)  # type: ignore[arg-type]
+        assert collected(acting, collector) == "5 steps"
         wanted.append(stream.deliver(insertion(number), (), {"env": 1.0}))
     assert wanted == [True, True, True, False]
     parts = ["env", "wait"]
     assert learner.asked == [("newest", -1), (0, 0, 1, parts), (1, 1, 1, parts), (2, 2, 7, parts), (3, 3, 7, parts)]
     assert loaded == [1, 7]
     acting.begin(0, 1)  # a new life, with new environments: there are no newer weights, and they are loaded anew
-    acting.collect(collector, 5)  # type: ignore[arg-type]
+    assert collected(acting, collector) == "5 steps"
     assert learner.asked[-1] == ("newest", 7) and loaded == [1, 7, 7]
 
 
@@ -98,10 +109,11 @@ class Elsewhere(Answering):
 
     @property
     def deliver(self) -> Any:  # type: ignore[override]
-        def future(delivery: Any, have: int) -> Any:
-            self.asked.append((delivery.insertion.sequence, delivery.acknowledged, have))
+        def future(delivery: bytes, have: int) -> Any:
+            sent = loads(delivery)
+            self.asked.append((sent.insertion.sequence, sent.acknowledged, have))
             answer = self.answers.pop(0)
-            return SimpleNamespace(result=lambda: self.asked.append(f"taken {delivery.insertion.sequence}") or answer)
+            return SimpleNamespace(result=lambda: self.asked.append(f"taken {sent.insertion.sequence}") or answer)
 
         return SimpleNamespace(future=future)
 

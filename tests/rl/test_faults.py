@@ -53,12 +53,11 @@ from ropewalk.rl.asynchronous import AsyncLearner
 from ropewalk.rl.distributed import ProcessCounts, build_program
 from ropewalk.rl.round_learner import LimiterStuck
 from ropewalk.rl.seeds import derived_seed
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.rl.environments import hostile
 from tests.rl.environments.hostile import MakesHostile
 from tests.rl.faulty import Counted, FailsIn, PausedIMPALA, Rewards, StuckIMPALA, size_of
 from tests.scenarios.services import pid_of, status_of
-from tests.scenarios.tasks import wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 

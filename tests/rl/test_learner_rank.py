@@ -30,8 +30,7 @@ from ropewalk.rl.learners.data_parallel import RankReport
 from ropewalk.rl.logs.memory import MemoryLogger
 from ropewalk.rl.result import TrainingOutcome
 from ropewalk.rl.variables import epoch_of
-from tests.patience import PATIENCE_S
-from tests.scenarios.tasks import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -199,16 +198,22 @@ def test_after_a_restart_no_score_counts_twice_and_none_is_missing(when: str, mo
 def test_actors_collect_again_for_a_learner_that_dies_after_its_end(
     learners: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distributed, "_CHECKPOINT_S", 1e6)  # it goes on from its beginning
+    monkeypatch.setattr(distributed, "_CHECKPOINT_S", 1e6)  # the one that is killed has stored nothing
     experiment = dataclasses.replace(EXPERIMENT, steps=1_500)
     program = build_program(Assembly(experiment, 2), ProcessCounts(2, "async", learners=learners), hold=True)
     with program.launch() as running:
         learner = running.client("learner", on_lost="retry")[0]
         wait_until(lambda: learner.status().done, what="the end")
         running.kill("learner", 0)
-        wait_until(lambda: epoch_of(learner.outcome().variables.version) >= 1, what="the second life")
+        wait_until(lambda: epoch_of(learner.outcome().variables.version), what="a later life")
         wait_until(lambda: learner.status().done, what="the end of the second life")
-        assert learner.outcome().counters.steps >= experiment.steps
+        outcome = learner.outcome()
+        stored = checkpoints.load(running._conductor.checkpoints, "learner", 1) if learners == 2 else None
+        assert restarts_of(running) == {"learner": 1, "actors": 0}
+    # The other rank is asked to end with the killed one, and stores its end if its grace is long enough for that. Then
+    # all go on from there, and their epoch is later than that of its versions and than the one they began with.
+    assert epoch_of(outcome.variables.version) == (1 if stored is None else 2)
+    assert outcome.counters.steps >= experiment.steps
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ropewalk.control.view import View
 from ropewalk.rl.logs.logger import LogRow
 from ropewalk.tracking.interruptions import RunStopped
 from tests.control.looking import ask_for, look_at, looks, within
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -117,7 +118,7 @@ def test_a_program_is_shown_as_its_experiment_with_its_processes_once() -> None:
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        assert within(90, is_seen)
+        assert within(PATIENCE_S, is_seen)
         assert looks("program") == []
         ask_for("experiment", "stop")
     finally:

@@ -16,8 +16,8 @@ import psutil
 
 import ropewalk
 from tests.cli.command import environment
+from tests.patience import wait_until
 from tests.rest_of import rest_of
-from tests.scenarios.tasks import wait_until
 
 #: Stands at the top of every script: words to the test, the pids of a tree, and a gate that the test opens.
 PREAMBLE = """
@@ -117,7 +117,7 @@ def wait_until_gone(pids: Iterable[int], timeout_s: float = 120.0) -> float:
     """Wait for the ends of processes; returns the seconds it took."""
     pids = list(pids)
     begun = time.monotonic()
-    wait_until(lambda: not any(map(is_alive, pids)), timeout_s, what=f"the ends of {pids}")
+    wait_until(lambda: not any(map(is_alive, pids)), timeout_s=timeout_s, what=f"the ends of {pids}")
     return time.monotonic() - begun
 
 

@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 import ropewalk as rw
 from ropewalk.program.running import RunningProgram
 from ropewalk.program.status import NodeStatus
-from tests.scenarios.tasks import note, wait_for_file, wait_until
+from tests.patience import wait_until
+from tests.scenarios.tasks import note, wait_for_file
 
 MODES = ("processes", "threads")
 

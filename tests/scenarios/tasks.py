@@ -3,21 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
 
-from tests.patience import PATIENCE_S
-
-
-def wait_until(holds: Callable[[], object], timeout_s: float = PATIENCE_S, *, what: str = "") -> None:
-    """Poll a condition; the test fails when it never holds."""
-    deadline = time.monotonic() + timeout_s
-    pause_s = 0.001
-    while not holds():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"did not happen within {timeout_s} s: {what or holds}")
-        time.sleep(pause_s)
-        pause_s = min(0.02, 1.2 * pause_s)  # a condition may be a look at all processes of the machine
+from tests.patience import wait_until
 
 
 def note(path: str, text: object) -> None:

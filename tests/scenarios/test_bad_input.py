@@ -19,6 +19,7 @@ import ropewalk
 from ropewalk.engines.resources import usable_memory
 from ropewalk.errors import NotPicklable, PoolClosed, ProcessLimit, TaskCancelled
 from ropewalk.quantities import shown_size
+from tests.patience import PATIENCE_S, wait_until
 from tests.scenarios.tasks import (
     megabyte,
     note,
@@ -27,7 +28,6 @@ from tests.scenarios.tasks import (
     raise_value_error,
     square,
     wait_for_file,
-    wait_until,
 )
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -190,12 +190,12 @@ def test_an_iterable_that_raises_half_way_gives_its_results_first() -> None:
         for chunksize, num_whole in ((1, 7), (3, 6)):
             for imap in (pool.imap, pool.imap_unordered):
                 results = imap(square, counting(7), chunksize)
-                values = sorted(results.next(10) for _ in range(num_whole))
+                values = sorted(results.next(PATIENCE_S) for _ in range(num_whole))
                 assert values == [number**2 for number in range(num_whole)]
                 with pytest.raises(LookupError, match="no number 7"):
-                    results.next(10)
+                    results.next(PATIENCE_S)
                 with pytest.raises(StopIteration):
-                    results.next(10)
+                    results.next(PATIENCE_S)
         assert pool.map(square, range(3)) == [0, 1, 4]
 
 
@@ -289,7 +289,7 @@ def test_get_gives_up_after_its_timeout_and_may_be_called_again(tmp_path: Path) 
         with pytest.raises(ValueError, match="not ready"):
             result.successful()
         Path(gate).touch()
-        assert (result.get(120), mapped.get(120), results.next(10)) == (5, [6], 7)
+        assert (result.get(120), mapped.get(120), results.next(PATIENCE_S)) == (5, [6], 7)
         assert result.ready() and result.successful()
 
 
@@ -347,8 +347,8 @@ def test_terminate_ends_an_endless_imap_and_who_waits_for_it() -> None:
     pool = ropewalk.Pool(2)
     results = pool.imap(square, endless())
     unordered = pool.imap_unordered(square, endless(), chunksize=10)
-    assert results.next(10) == 1
-    assert unordered.next(10) >= 1
+    assert results.next(PATIENCE_S) == 1
+    assert unordered.next(PATIENCE_S) >= 1
     outcome: list[BaseException] = []
 
     def consume() -> None:
@@ -467,7 +467,7 @@ def test_an_iterator_is_dropped_while_its_iterable_blocks() -> None:
 
     with ropewalk.Pool(1) as pool:
         results = pool.imap(square, blocking())
-        assert results.next(10) == 1
+        assert results.next(PATIENCE_S) == 1
         del results
         assert pool.map(square, [3]) == [9]
         let_go.set()
@@ -479,9 +479,9 @@ def test_errors_of_tasks_do_not_stop_an_iterator() -> None:
         results = pool.imap(raise_value_error, range(20))
         for number in range(20):
             with pytest.raises(ValueError, match=rf"^{number}\b"):
-                results.next(10)
+                results.next(PATIENCE_S)
         with pytest.raises(StopIteration):
-            results.next(10)
+            results.next(PATIENCE_S)
 
 
 def test_arguments_and_results_of_every_size_arrive() -> None:

@@ -15,9 +15,10 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.processes.open_sessions import close_all
+from tests.patience import wait_until
 from tests.scenarios.launchers import kill
 from tests.scenarios.services import Counter, pid_of, serve_until_stopped, status_of
-from tests.scenarios.tasks import wait_for_file, wait_until
+from tests.scenarios.tasks import wait_for_file
 
 SOON_S = 120.0
 

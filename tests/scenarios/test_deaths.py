@@ -24,6 +24,7 @@ import ropewalk
 from ropewalk.errors import TaskPoisoned
 from ropewalk.testing import faults
 from ropewalk.transport.link import Link
+from tests.patience import wait_until
 from tests.scenarios.launchers import (
     agent_of,
     fork_server_of,
@@ -33,7 +34,7 @@ from tests.scenarios.launchers import (
     pids_of,
     wait_until_gone,
 )
-from tests.scenarios.tasks import note, noted, pid, square, wait_for_file, wait_until
+from tests.scenarios.tasks import note, noted, pid, square, wait_for_file
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -604,4 +605,4 @@ def test_a_launcher_killed_while_its_agent_starts_leaves_nothing(tmp_path: Path)
             script.signal(signal.SIGKILL)
             script.process.wait(120)
             wait_until_gone(map(int, pids))
-            wait_until(lambda folder=folder: not os.path.exists(folder), 5.0, what=f"the end of {folder}")
+            wait_until(lambda folder=folder: not os.path.exists(folder), timeout_s=5.0, what=f"the end of {folder}")

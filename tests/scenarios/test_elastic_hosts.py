@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 
 from tests.lab import Lab
+from tests.patience import wait_until
 from tests.scenarios.hosts import cluster_of, processes_on, wait_until_empty
-from tests.scenarios.tasks import wait_until
 
 
 def test_a_pool_asks_for_whole_hosts_and_gives_whole_hosts_back(lab: Lab, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from ropewalk.tracking.store.opening import open_store
 from tests.lab import Lab, Machine
+from tests.patience import wait_until
 from tests.scenarios.hosts import Cluster, cluster_of, processes_on, wait_until_empty
 from tests.scenarios.launchers import Launcher
-from tests.scenarios.tasks import wait_until
 
 #: A pool and a program on both hosts that never end by themselves.
 ENDLESS = """

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab import Lab, Machine, wires
+from tests.patience import wait_until
 from tests.scenarios.hosts import cluster_of, processes_on
-from tests.scenarios.tasks import wait_until
 
 #: Tasks of a millisecond, a program whose nodes call each other, and the events of both.
 WORK = """

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab import Lab, Machine, wires
+from tests.patience import wait_until
 from tests.scenarios.hosts import Cluster, cluster_of, processes_on, wait_until_empty
-from tests.scenarios.tasks import wait_until
 
 
 def test_a_pool_survives_a_host_that_is_cut_off_and_one_that_is_plugged(lab: Lab, tmp_path: Path) -> None:

@@ -30,18 +30,8 @@ from ropewalk.pool.constant_store import MAX_CONSTANTS
 from ropewalk.pool.task_ledger import TaskLedger
 from ropewalk.processes import open_sessions
 from tests.control.looking import looks
-from tests.patience import PATIENCE_S
-from tests.scenarios.tasks import (
-    note,
-    noted,
-    nothing,
-    pid,
-    raise_own_error,
-    raise_value_error,
-    square,
-    wait_for_file,
-    wait_until,
-)
+from tests.patience import PATIENCE_S, wait_until
+from tests.scenarios.tasks import note, noted, nothing, pid, raise_own_error, raise_value_error, square, wait_for_file
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 

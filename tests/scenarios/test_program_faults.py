@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import ropewalk as rw
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.scenarios.launchers import kill, suspend
 from tests.scenarios.services import (
     MODES,
@@ -27,7 +27,7 @@ from tests.scenarios.services import (
     serve_until_stopped,
     status_of,
 )
-from tests.scenarios.tasks import note, noted, wait_for_file, wait_until
+from tests.scenarios.tasks import note, noted, wait_for_file
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab import Lab, Machine
+from tests.patience import wait_until
 from tests.scenarios.hosts import Cluster, cluster_of
-from tests.scenarios.tasks import wait_until
 
 #: A service whose state is larger than what goes into a header, and a wait until the launcher has it.
 COUNTER = """

@@ -18,10 +18,10 @@ from typing import Any, Literal
 import pytest
 
 import ropewalk as rw
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.scenarios.launchers import is_alive, kill, launcher
 from tests.scenarios.services import MODES, Counter, Gate, add_many, pid_of, serve_until_stopped, status_of
-from tests.scenarios.tasks import note, noted, square, wait_for_file, wait_until
+from tests.scenarios.tasks import note, noted, square, wait_for_file
 
 np = pytest.importorskip("numpy")
 

@@ -30,9 +30,8 @@ from ropewalk.sharing.connections import Connection, Pipe
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import Queue
 from ropewalk.sharing.synchronize import Barrier, Condition, Event, Lock, Semaphore
-from tests.patience import PATIENCE_S
-from tests.scenarios.launchers import is_alive, suspend
-from tests.scenarios.tasks import wait_until
+from tests.patience import PATIENCE_S, wait_until
+from tests.scenarios.launchers import is_alive, suspend, wait_until_asleep
 from tests.shared_session import kept
 from tests.sharing.listeners import listener_pid
 
@@ -232,7 +231,7 @@ def test_a_reader_that_stands_still_holds_up_nobody_else(session: Session, proce
     items, taken = Queue(session=session), Queue(session=session)
     process_of(take_one, items, taken)
     pid = taken.get(timeout=120)
-    time.sleep(0.1)  # so that its `get` has reached the queue, which nobody can see from here
+    wait_until_asleep(pid)  # its `get` has reached the queue
     suspend(pid)
     items.put("its own")
     for number in range(1000):

@@ -24,6 +24,7 @@ import pytest
 import ropewalk
 from ropewalk.errors import PoolClosed, ProcessLimit
 from ropewalk.processes.open_sessions import close_all
+from tests.patience import wait_until
 from tests.scenarios.launchers import (
     agent_of,
     fork_server_of,
@@ -34,7 +35,7 @@ from tests.scenarios.launchers import (
     wait_until_asleep,
     wait_until_gone,
 )
-from tests.scenarios.tasks import note, noted, pid, square, wait_for_file, wait_until
+from tests.scenarios.tasks import note, noted, pid, square, wait_for_file
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 

@@ -24,12 +24,13 @@ import ropewalk
 from ropewalk.errors import (
     CrashLoop,
     InitializerFailed,
+    PoolClosed,
     RemoteError,
     TaskPoisoned,
     TaskTimeout,
     WorkerLost,
 )
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.scenarios.tasks import (
     LostError,
     OwnError,
@@ -41,7 +42,6 @@ from tests.scenarios.tasks import (
     raise_value_error,
     square,
     wait_for_file,
-    wait_until,
 )
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -194,7 +194,7 @@ def test_a_task_that_kills_its_workers_is_poisoned_and_its_neighbours_finish(
         values: list[Any] = []
         for _ in range(10):
             try:
-                values.append(results.next(20))
+                values.append(results.next(PATIENCE_S))
             except TaskPoisoned as error:
                 values.append(error)
         error = values[5]
@@ -269,7 +269,7 @@ def test_what_kills_workers_while_they_load_it_poisons_the_tasks_that_need_it_an
         else:
             poisoned = pool.map_async(functools.partial(max, deadly), [1])
         with pytest.raises(TaskPoisoned, match="exited with code 7"):
-            poisoned.get(60)
+            poisoned.get(PATIENCE_S)
         assert pool.status().num_deaths == 3
         assert pool.map(square, range(10)) == [number * number for number in range(10)]
 
@@ -436,7 +436,7 @@ def test_children_of_a_task_end_with_its_worker(tmp_path: Path, how: str) -> Non
             assert pool.apply(square, (3,)) == 9
         children = [int(each) for each in noted(pids)]
         assert len(children) == 5
-        wait_until(lambda: not any(is_running(child) for child in children), 5.0, what=f"{children} end")
+        wait_until(lambda: not any(is_running(child) for child in children), timeout_s=5.0, what=f"{children} end")
 
 
 def test_children_of_a_dataloader_end_with_the_worker_that_is_killed(tmp_path: Path) -> None:
@@ -461,7 +461,7 @@ def test_children_of_a_dataloader_end_with_the_worker_that_is_killed(tmp_path: P
         with pytest.raises(TaskPoisoned, match="SIGKILL"):
             result.get(120)
         children = [int(each) for each in noted(pids)]
-        wait_until(lambda: not any(is_running(child) for child in children), 5.0, what=f"{children} end")
+        wait_until(lambda: not any(is_running(child) for child in children), timeout_s=5.0, what=f"{children} end")
 
 
 def test_a_child_that_outlives_its_task_does_no_harm(tmp_path: Path) -> None:
@@ -507,6 +507,21 @@ def test_an_initializer_that_raises_ends_the_pool_by_name(tmp_path: Path) -> Non
             assert isinstance(cause, OwnError) and cause.code == 7 and "in initialize" in str(cause.__cause__)
         wait_until(lambda: not pool.status().workers, what="nobody is started again")
     assert len(noted(tries)) <= 2
+
+
+def test_a_pool_that_broke_before_its_block_is_entered_and_ends_with_it() -> None:
+    """Its `with` raised the error where the host was busy, and nothing ended the pool."""
+
+    def initialize() -> None:
+        raise ValueError("no licence")
+
+    pool = ropewalk.Pool(1, initialize)
+    with pytest.raises(InitializerFailed):
+        pool.wait_until_ready()
+    with pool, pytest.raises(InitializerFailed, match="no licence"):
+        pool.map(square, range(10))
+    with pytest.raises(PoolClosed, match="was terminated"), pool:
+        raise AssertionError("a pool that has ended is not entered")
 
 
 def test_tasks_that_wait_for_an_initializer_hear_that_it_raised(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ropewalk.search.population_search import PopulationSearch
 from ropewalk.search.schedulers import ASHA, PopulationTraining
 from ropewalk.search.search import Search
 from tests.control.looking import ask_for, looks, within
+from tests.patience import PATIENCE_S
 from tests.search import functions
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -45,7 +46,7 @@ def run_and_look(search: Search, enough: Callable[[View], bool]) -> tuple[Any, V
 
     thread.start()
     try:
-        assert within(60, is_seen) and seen, "it ended before anybody saw it"
+        assert within(PATIENCE_S, is_seen) and seen, "it ended before anybody saw it"
     finally:
         thread.join()
     return results[0], seen[0]

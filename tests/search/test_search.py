@@ -33,6 +33,7 @@ from ropewalk.tracking.records import Metrics, RunRecord, StateIs
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.store import RunStore
 from tests.foreign_frames import foreign_frames
+from tests.patience import wait_until
 from tests.search import functions
 from tests.search.named_hosts import session_of_named_hosts
 
@@ -367,11 +368,11 @@ def test_a_trial_is_stopped_and_a_search_is_paused_from_another_terminal(
 
     def ask() -> None:
         with open_store(tmp_path / "runs.db") as store:
-            run = wait_for(lambda: [each for each in store.runs(kind="search") if store.children(each.id)])[0].id
+            run = wait_until(lambda: [each for each in store.runs(kind="search") if store.children(each.id)])[0].id
             first = store.request(f"{run}-0", "stop")
-            wait_for(lambda: store.requested(first).answered)  # type: ignore[union-attr]
+            wait_until(lambda: store.requested(first).answered)  # type: ignore[union-attr]
             second = store.request(run, "pause")
-            wait_for(lambda: store.requested(second).answered)  # type: ignore[union-attr]
+            wait_until(lambda: store.requested(second).answered)  # type: ignore[union-attr]
             answers.extend([store.requested(first), store.requested(second)])
 
     with beside(ask):
@@ -392,9 +393,9 @@ def test_who_asks_for_something_of_a_trial_that_has_just_ended_is_told_so(
 
     def ask() -> None:
         with open_store(tmp_path / "runs.db") as store:
-            ended = wait_for(lambda: store.runs(kind="trial", states=["done"]))[0]
+            ended = wait_until(lambda: store.runs(kind="trial", states=["done"]))[0]
             number = store.request(ended.id, "stop")
-            wait_for(lambda: store.requested(number).answered)  # type: ignore[union-attr]
+            wait_until(lambda: store.requested(number).answered)  # type: ignore[union-attr]
             answers.append(store.requested(number))
             store.request(ended.id.rpartition("-")[0], "pause")
 
@@ -413,7 +414,7 @@ def test_every_request_to_a_search_and_its_trials_is_answered_however_late_it_co
 
     def ask() -> None:
         with open_store(tmp_path / "runs.db") as store:
-            searches = wait_for(lambda: store.runs(kind="search"))
+            searches = wait_until(lambda: store.runs(kind="search"))
             while True:
                 is_over = store.run(searches[0].id).state == "done"
                 runs = [searches[0], *store.children(searches[0].id)]
@@ -438,12 +439,6 @@ def beside(work: Callable[[], object]) -> Generator[None]:
         yield
     finally:
         thread.join()
-
-
-def wait_for(look: Callable[[], Any]) -> Any:
-    while not (found := look()):
-        time.sleep(0.02)
-    return found
 
 
 # --- going on ---------------------------------------------------------------------------------------------------------
@@ -498,11 +493,11 @@ def test_the_same_command_goes_on_after_sigkill_and_after_ctrl_c(
     script: Callable[[], subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     first = script()
-    wait_for(lambda: steps_in(tmp_path) >= 5)
+    wait_until(lambda: steps_in(tmp_path) >= 5)
     first.kill()
     first.wait()
     second = script()
-    wait_for(lambda: steps_in(tmp_path) >= 10)
+    wait_until(lambda: steps_in(tmp_path) >= 10)
     (tmp_path / "slowly").touch()  # no trial is done before it hears of the interrupt
     second.send_signal(signal.SIGINT)
     _, told = second.communicate()
@@ -565,7 +560,7 @@ def test_a_search_beside_a_running_one_of_its_name_says_so(
 
     def work_beside() -> None:
         with open_store(tmp_path / "runs.db") as store:
-            run = wait_for(lambda: [each for each in store.runs(kind="search") if store.children(each.id)])[0].id
+            run = wait_until(lambda: [each for each in store.runs(kind="search") if store.children(each.id)])[0].id
             second = made(functions.value, name="shared", progress=True).run()
             assert second.run != run
             store.request(run, "stop")

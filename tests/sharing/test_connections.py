@@ -25,8 +25,8 @@ import ropewalk as rw
 from ropewalk.pool.pool import Pool
 from ropewalk.sharing.connections import Connection, Pipe
 from ropewalk.sharing.queues import Queue
-from tests.patience import PATIENCE_S
-from tests.scenarios.tasks import wait_until
+from tests.patience import PATIENCE_S, wait_until
+from tests.scenarios.launchers import wait_until_asleep
 from tests.sharing.listeners import listener_pid
 
 wait: Any = multiprocessing.connection.wait  # its stubs know no connections but its own
@@ -348,7 +348,7 @@ def stop_in_recv(connection: Connection) -> None:
 
     def stop() -> None:
         wait_until(lambda: is_in("Connection.recv"))
-        time.sleep(0.2)  # so that it waits in the kernel, which nobody can see from here
+        wait_until_asleep(os.getpid())
         os.kill(os.getpid(), signal.SIGSTOP)
 
     threading.Thread(target=stop).start()

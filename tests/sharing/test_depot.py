@@ -19,7 +19,7 @@ from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.loop_with_deputies import DEPUTY_S, LoopWithDeputies
 from ropewalk.transport.streams.plain import PlainStream
-from tests.scenarios.tasks import wait_until
+from tests.patience import wait_until
 from tests.transport.ends import on_loop, running_loop
 
 

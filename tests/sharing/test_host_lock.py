@@ -21,8 +21,7 @@ from ropewalk.pool.pool import Pool
 from ropewalk.sharing.host_lock import HostLock
 from ropewalk.sharing.locks import RLock
 from ropewalk.sharing.memory import Array, RawValue, Value
-from tests.patience import PATIENCE_S
-from tests.scenarios.tasks import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 
 @pytest.fixture

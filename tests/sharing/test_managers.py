@@ -23,8 +23,7 @@ from ropewalk.managers import BaseManager, Manager, RemoteError, SyncManager
 from ropewalk.pool.pool import Pool
 from ropewalk.sharing.manager_owner import ManagerProcess
 from tests.interrupting import interrupt_after_receiving, interrupts_at_each_step
-from tests.patience import PATIENCE_S
-from tests.scenarios.tasks import wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tests.sharing import managed_types as types
 
 pytestmark = pytest.mark.usefixtures("shared_depot")

@@ -27,9 +27,9 @@ from ropewalk.sharing.locks import Lock
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.memory import Array, RawArray, RawValue, Value
 from tests.lab import Lab
+from tests.patience import wait_until
 from tests.scenarios.hosts import cluster_of
 from tests.scenarios.sites import SITES
-from tests.scenarios.tasks import wait_until
 from tests.sharing.listeners import listener_pid
 
 

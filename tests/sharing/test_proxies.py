@@ -20,8 +20,7 @@ import pytest
 from ropewalk.compat.process import Process
 from ropewalk.managers import Manager
 from ropewalk.pool.pool import Pool
-from tests.patience import PATIENCE_S
-from tests.scenarios.tasks import wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tests.sharing import managed_types as types
 
 pytestmark = pytest.mark.usefixtures("shared_depot")

@@ -28,8 +28,8 @@ from ropewalk.sharing import membership, shared_object
 from ropewalk.sharing.locks import Lock
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import JoinableQueue, Queue, SimpleQueue
-from tests.patience import PATIENCE_S
-from tests.scenarios.tasks import wait_until
+from tests.patience import PATIENCE_S, wait_until
+from tests.scenarios.launchers import wait_until_asleep
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_readers_are_served_first_come_first_served(session: rw.Session, pool: P
     for _ in range(3):
         waiting.append(pool.apply_async(wait_for_item, (items, pids)))
         order.append(pids.get())
-        time.sleep(0.05)  # so that its `get` has reached the queue, which nobody can see from here
+        wait_until_asleep(order[-1])  # its `get` has reached the queue
     for number in range(3):
         items.put(number)
     assert [result.get(120) for result in waiting] == [0, 1, 2]

@@ -17,8 +17,7 @@ from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.link import Codec
 from ropewalk.transport.tokens import key_of_host, token_for
-from tests.patience import PATIENCE_S
-from tests.scenarios.tasks import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 
 def probe(shared: Any, lock: Any, path: str) -> None:

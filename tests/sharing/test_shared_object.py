@@ -27,7 +27,7 @@ from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import Queue
 from ropewalk.sharing.synchronize import Event
 from ropewalk.transport.ack_page import _NUM_SLOTS
-from tests.scenarios.tasks import wait_until
+from tests.patience import wait_until
 
 
 def link_to_depot() -> Any:

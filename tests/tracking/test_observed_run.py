@@ -21,7 +21,7 @@ from ropewalk.tracking import RunPaused, RunStopped, current_run, open_store, tr
 from ropewalk.tracking.observed_run import observed
 from ropewalk.tracking.store.rows import RunRow
 from ropewalk.tracking.store.store import RunStore
-from tests.scenarios.tasks import wait_until
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 

@@ -20,9 +20,9 @@ from ropewalk.processes.session import Session
 from ropewalk.tracking.launcher_records import LauncherRecords
 from ropewalk.tracking.pipe_sink import sink_here
 from ropewalk.tracking.records import Metrics, NoteAdded, Record
+from tests.patience import wait_until
 from tests.processes.entries import WORDS, Word
 from tests.processes.test_session import Listener
-from tests.scenarios.tasks import wait_until
 from tests.shared_session import kept
 from tests.tracking.entries import Counter, here, metrics
 

@@ -11,7 +11,7 @@ import pytest
 from ropewalk.errors import RunUnsuitable
 from ropewalk.tracking.records import OwnerIs, RunRecord, StateIs
 from ropewalk.tracking.run_requests import answer_to, answer_words, check_can_be_asked, is_here, kill_run, wait_for_end
-from tests.calls.ends import until
+from tests.patience import wait_until
 from tests.tracking.store.making import begin, new_store, own_process
 
 
@@ -67,7 +67,7 @@ def test_a_kill_is_over_when_the_end_is_written(store: Any) -> None:
     begin(store, "a", own_process(), StateIs("running", 2.0))
     killing = threading.Thread(target=kill_run, args=(store, store.run("a"), 3600.0))
     killing.start()
-    (request,) = until(lambda: store.requests(["a"]))
+    (request,) = wait_until(lambda: store.requests(["a"]))
     store.answer(request.number, True, "it was killed")
     killing.join(0.5)
     assert killing.is_alive()

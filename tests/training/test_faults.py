@@ -40,9 +40,8 @@ from tests import conftest
 from tests.foreign_frames import foreign_frames
 from tests.forked_process import ForkedProcess
 from tests.left_behind import Snapshot
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.scenarios.launchers import launcher, wait_until_gone
-from tests.scenarios.tasks import wait_until
 from tests.shared_session import kept
 from tests.training.faulty_training import (
     PATIENCE,

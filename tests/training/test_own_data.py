@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import random
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline import trace
@@ -40,8 +44,8 @@ def shards(first_step: int, shard: DataShard) -> Iterator[Pair]:
         )
 
 
-def own(make: Any, shard: DataShard = ALONE) -> OwnData:
-    return OwnData(make, trace(nn.Sequential(nn.Linear(1, 1)), torch.zeros(3, 1)), shard)
+def own(make: Any, shard: DataShard = ALONE, seed: int = 0) -> OwnData:
+    return OwnData(make, trace(nn.Sequential(nn.Linear(1, 1)), torch.zeros(3, 1)), shard, seed)
 
 
 @pytest.mark.parametrize("make", [shards, without_step])
@@ -57,10 +61,48 @@ def test_a_replica_gets_the_same_samples_however_its_data_is_made(make: Any, rep
             assert made[index].num_samples == 3
 
 
+def from_place(first: int, place: str) -> Iterator[Pair]:
+    assert place == "here"
+    return whole(first)
+
+
+def from_place_without_step(place: str) -> Iterator[Pair]:
+    assert place == "here"
+    return without_step()
+
+
+@pytest.mark.parametrize("make", [from_place, from_place_without_step])
+def test_a_function_whose_other_arguments_are_given_already_gets_the_step_if_there_is_a_place_for_it(make: Any) -> None:
+    # Whatever argument there was, it was called with the step: "got multiple values for argument 'place'".
+    assert torch.equal(own(functools.partial(make, place="here")).pieces(3)[1].labels, pair(3)[1][3:6])
+
+
 def test_shards_that_are_uneven_are_refused() -> None:
     with pytest.raises(PlanInvalid, match="4 micro-batches cannot be shared out evenly among 3 replicas"):
         own(shards, DataShard(0, 3, 4))
     own(whole, DataShard(0, 3, 4))
+
+
+def shuffled() -> Iterator[Pair]:
+    """Draws from the three generators that nobody has to make."""
+    samples = torch.arange(12.0).reshape(12, 1)
+    while True:
+        for (x,) in DataLoader(TensorDataset(samples), batch_size=4, shuffle=True):
+            x = x + 100 * random.randrange(9) + 1000 * np.random.randint(9)
+            yield x, x[:, 0].long()
+
+
+def test_data_that_draws_random_numbers_is_the_same_in_every_process_and_after_going_back() -> None:
+    one, other = own(shuffled), own(shuffled)
+    wanted = [one.batch(step)[0] for step in range(8)]
+    _ = random.random(), np.random.random(), torch.rand(1)  # the other process has drawn something else meanwhile
+    before = random.getstate(), str(np.random.get_state()), torch.get_rng_state()
+    found = [other.batch(step)[0] for step in (0, 1, 2, 3, 1, 2, 3, 4, 5, 6, 7)]
+    assert (random.getstate(), str(np.random.get_state())) == before[:2]
+    assert torch.equal(torch.get_rng_state(), before[2])
+    assert [x.tolist() for x in found[:4]] == [x.tolist() for x in wanted[:4]]
+    assert [x.tolist() for x in found[4:]] == [x.tolist() for x in wanted[1:]]
+    assert own(shuffled, seed=1).batch(0)[0].tolist() != wanted[0].tolist()
 
 
 def test_what_data_gives_wrongly_is_told_with_its_step() -> None:

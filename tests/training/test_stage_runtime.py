@@ -17,7 +17,7 @@ from ropewalk.pipeline.actions import Action, ActionKind  # noqa: E402
 from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, mini_batch  # noqa: E402
 from ropewalk.training.assignment import Admission  # noqa: E402
 from ropewalk.training.stage_runtime import StageRuntime  # noqa: E402
-from tests.scenarios.tasks import wait_until  # noqa: E402
+from tests.patience import wait_until  # noqa: E402
 
 
 def in_a_frame(tensor: Any, offset: int) -> Any:

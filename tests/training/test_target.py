@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from ropewalk.processes import agent_bootstrap
 from ropewalk.training.panels.pipeline import bubble_of
 from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer import Trainer
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.population.neighbours import Neighbours
 from tests.training.faulty_training import Job, batch, pids
 
@@ -42,15 +42,6 @@ def launcher(session: rw.Session) -> Launcher:
 def looked_at(found: Launcher, panels: dict[str, int] | None = None) -> View:
     with found.connect() as connection:
         return connection.ask(Look(panels or {}), ViewIs).view
-
-
-def seen(look: Callable[[], View], done: Callable[[View], bool]) -> View:
-    """Look until it is so; samples are some tenths of a second old."""
-    due = time.monotonic() + PATIENCE_S
-    while not done(view := look()):
-        assert time.monotonic() < due, f"never seen; the last look: {view.facts}, {view.processes}"
-        time.sleep(0.05)
-    return view
 
 
 @pytest.fixture
@@ -113,7 +104,7 @@ def test_a_death_is_seen_with_its_cause_and_the_steps_that_are_repeated(
     os.kill(pid, signal.SIGKILL)
     training.step(*batch(8)).metrics()
     training.drain()
-    view = seen(lambda: looked_at(found, ALL), lambda view: all(one.doing for one in view.processes))
+    view = wait_until(lambda: looked_at(found, ALL), wanted=lambda view: all(one.doing for one in view.processes))
     assert view.facts["restarts"] == 1 and "SIGKILL" in view.last_failure
     kinds = [(event.kind, event.process) for event in view.events]
     assert kinds[0] == ("plan", "") and ("death", view.processes[1].name) in kinds and kinds[-1] == ("restart", "")
@@ -127,11 +118,10 @@ def test_a_stage_that_is_stopped_falls_silent_and_the_others_are_still_seen(trai
     training.view(ALL)
     os.kill(pid, signal.SIGSTOP)
     try:
-        view = seen(training.view, lambda view: view.processes[0].silent_s > 1)
-        assert view.processes[1].silent_s < 1
+        wait_until(training.view, wanted=lambda view: view.processes[0].silent_s > 1 > view.processes[1].silent_s)
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert seen(training.view, lambda view: view.processes[0].silent_s < 0.6)
+    assert wait_until(training.view, wanted=lambda view: view.processes[0].silent_s < 0.6)
 
 
 def test_a_process_can_be_killed_from_outside_and_training_goes_on(training: Trainer, trainings: rw.Session) -> None:
@@ -173,8 +163,8 @@ def test_while_its_jobs_wait_the_reason_is_seen_and_it_can_be_stopped(monkeypatc
         trainer = Job().trainer(session, name="unet", timeouts=timeouts)
         began = time.monotonic()
         beginning = thread.submit(trainer.__enter__)
-        view = seen(trainer.view, lambda view: bool(view.events) or beginning.done())
-        seen(trainer.view, lambda _: beginning.done() or time.monotonic() - began > 20 * timeouts.start_s)
+        view = wait_until(trainer.view, wanted=lambda view: bool(view.events) or beginning.done())
+        wait_until(trainer.view, wanted=lambda _: beginning.done() or time.monotonic() - began > 20 * timeouts.start_s)
         assert not beginning.done()
         assert "waits: other jobs hold all nodes (Resources)" in view.events[0].text
         assert view.state == "starting" and {one.state for one in view.processes} == {"starting"}

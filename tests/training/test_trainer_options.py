@@ -10,7 +10,7 @@ import pytest
 import ropewalk as rw
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline import OptimizerMaker
-from ropewalk.training import ProcessOptions, Progress, Snapshots, Sources
+from ropewalk.training import ProcessOptions, Progress, Snapshots, Sources, TrainerTimeouts
 
 
 def test_a_folder_for_copies_is_a_path_and_words_stay_words() -> None:
@@ -28,6 +28,13 @@ def test_each_training_counts_its_own_steps() -> None:
     ("make", "options", "error", "message"),
     [
         (Snapshots, {"every": 0}, ValueError, "every 1 or more steps, or 'auto', not every 0"),
+        (Snapshots, {"every": "3"}, TypeError, "every is of type str; give a number of steps, or 'auto'"),
+        (Snapshots, {"every": 2.5}, TypeError, "every is of type float"),
+        (TrainerTimeouts, {"stalled_s": "600"}, TypeError, "stalled_s is of type str; give a number, such as 600.0"),
+        (TrainerTimeouts, {"replace_s": -1}, ValueError, "replace_s is 0 or more, not -1"),
+        (TrainerTimeouts, {"silent_s": float("nan")}, ValueError, "silent_s is 0 or more, not nan"),
+        (TrainerTimeouts, {"max_deaths": None}, TypeError, "max_deaths is of type NoneType; give a number, such as 3"),
+        (Progress, {"total_steps": "9"}, TypeError, "total_steps is of type str; give the number of steps"),
         (Snapshots, {"copy": 3}, TypeError, "copy of snapshots is of type int; give .*launcher"),
         (ProcessOptions, {"engine": 3}, TypeError, "engine is of type int; give its name"),
         (ProcessOptions, {"session": rw.Session}, TypeError, r"session is of type type; give ropewalk.Session\(\)"),

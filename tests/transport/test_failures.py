@@ -242,3 +242,11 @@ def test_a_line_of_a_notebook_is_shown_where_it_was_typed(monkeypatch: pytest.Mo
     arrived = str(rebuild_error(failure, "pool-1.0 on vm").__cause__)
     assert f"{frame}    return 1 / x\nZeroDivisionError" in arrived
     assert arrived.count("    raised") == failure.traceback.count("    raised"), "lines that are there are not repeated"
+
+
+def test_an_exception_with_bytes_of_a_file_name_that_is_no_utf_8_travels() -> None:
+    # A worker that raised it died, three times, and the task was said to be the reason.
+    error = travel(ValueError("no \udce4 here"))
+    assert isinstance(error, ValueError) and error.args == ("no \udce4 here",)
+    failure = failure_of(ValueError("no \udce4 here"))
+    assert failure.message == "no \\udce4 here" and "no \\udce4 here" in failure.traceback

@@ -143,6 +143,20 @@ def test_a_link_is_not_looked_at_before_the_first_short_sleep() -> None:
     assert waits.wait(30e-6) == ("woken", 0.0)
 
 
+@pytest.mark.parametrize(("short_s", "pays"), [(0.0, False), (SHORT_S, True)])
+def test_after_a_long_look_in_vain_only_short_ones_pay_before_anybody_has_slept(short_s: float, pays: bool) -> None:
+    waits = Waits(short_s)
+
+    def nothing() -> bool:
+        waits.now += 1e-6
+        return False
+
+    waits.looking.slept(30e-6)
+    assert waits.looking.pays
+    assert waits.looking.look(nothing) is None
+    assert waits.looking.pays is pays
+
+
 def test_what_is_not_to_wait_does_not_look() -> None:
     waits, asked = Waits(), list[float | None]()
     waits.looking.slept(30e-6)

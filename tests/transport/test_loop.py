@@ -332,3 +332,11 @@ def test_timers_that_were_cancelled_do_not_stay_until_they_would_have_been_due(l
     on_loop(loop, set_many)
     assert len(loop._timers) < 1000
     assert due.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("delay_s", [float("inf"), 1e9])
+def test_a_timer_may_be_due_in_a_time_for_which_the_kernel_cannot_wait(loop: Loop, delay_s: float) -> None:
+    # The loop ended, and with it everything that it served.
+    on_loop(loop, lambda: loop.call_later(delay_s, lambda: None))
+    assert not loop.ended.wait(0.1)
+    assert on_loop(loop, lambda: "goes on") == "goes on"

@@ -31,7 +31,7 @@ from ropewalk.transport.loop import Loop
 from ropewalk.transport.relay import MAX_UNDECIDED, Relay
 from ropewalk.transport.splice import BUFFER_BYTES
 from ropewalk.transport.streams.tls import TlsStream, client_context, server_context
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.transport.ends import certificate, on_loop, running_loop
 
 Pair = tuple[socket.socket, socket.socket]
@@ -115,13 +115,6 @@ def pair(request: pytest.FixtureRequest, exchange: Exchange) -> Iterator[Pair]:
     a, b = exchange.pair(request.param)
     with a, b:
         yield a, b
-
-
-def wait_until(condition: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"it never came true that {what}"
-        time.sleep(0.005)
 
 
 def read_all(sock: socket.socket) -> bytes:

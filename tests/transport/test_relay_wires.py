@@ -17,7 +17,7 @@ from ropewalk.transport import relay, splice
 from ropewalk.transport.joining import join, new_ticket
 from ropewalk.transport.relay import Relay
 from tests.lab import Lab, Machine
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.transport.ends import on_loop, running_loop
 
 Pair = tuple[socket.socket, socket.socket]
@@ -145,10 +145,3 @@ def receive_exactly(sock: socket.socket, num_bytes: int) -> None:
         piece = sock.recv(min(num_bytes, 1 << 20))
         assert piece, f"{num_bytes} bytes are missing"
         num_bytes -= len(piece)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

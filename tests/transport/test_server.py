@@ -39,7 +39,7 @@ from ropewalk.transport.passport import Passport
 from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.tls import TlsStream, client_context
 from ropewalk.transport.tls_server import TlsListener
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.transport.ends import NOTES, RUN, Note, Server, certificate, on_loop, running_loop, serving
 
 
@@ -59,13 +59,6 @@ def unix_server() -> Iterator[Server]:
 def tls_server() -> Iterator[Server]:
     with serving("tls") as server:
         yield server
-
-
-def wait_until(condition: Any, what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"it never came true that {what}"
-        time.sleep(0.005)
 
 
 def greet(server: Server, say: Callable[[Hello], Any], who: Credentials, *, shows: str = "") -> Link:

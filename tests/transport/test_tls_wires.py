@@ -22,7 +22,7 @@ from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
 from ropewalk.transport.tls_server import TlsListener
 from tests.lab import Lab, Machine
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.transport.ends import NOTES, RUN, Note, certificate, on_loop, running_loop
 
 #: What each does to the link of the machine that dials; and what a call must not take longer than because of it.
@@ -236,13 +236,6 @@ def test_a_stranger_that_is_cut_off_keeps_no_place(lab: Lab, monkeypatch: pytest
             wait_until(lambda: len(at.listener._strangers) == 0)
         lab.heal(far)
         at.dial(far).close()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_a_run_listens_only_on_the_address_that_was_asked_for(lab: Lab) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import select
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from ropewalk.transport.frames import encode_head
 from ropewalk.transport.link import Link
 from ropewalk.transport.streams.stream import TURN_BYTES
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.transport.ends import NOTES, STREAMS, Note, Server, on_loop, running_loop, serving
 
 #: Many turns, and more than the buffers between two processes hold.
@@ -175,10 +174,3 @@ def test_hundreds_of_megabytes_on_one_link_do_not_silence_another(server: Server
             carrier.join(0.001)
         assert back == [300 << 20]
         assert num_answers > 10, "a link that is silenced answers once or twice, before and after"
-
-
-def wait_until(holds: Any) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

@@ -144,7 +144,7 @@ class ReplicaClient:
             route = self._route(facts)
         # The fast path for most calls: outside of any call or deadline, without anything to remember.
         packed = error = None
-        if not kwargs and not self._retries and call_context.current.get() is None:
+        if not kwargs and (facts.idempotent or not self._retries) and call_context.current.get() is None:
             connection = route.connection
             packed = pack_arguments(connection.link, args, kwargs, keep=False, with_code=facts.with_code)
             if not packed.fds:

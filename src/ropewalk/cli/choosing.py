@@ -170,6 +170,8 @@ def telling_failures() -> Generator[None]:
     """End the command with exit code 1 and the reason if a launcher cannot be asked."""
     try:
         yield
+    except BrokenPipeError:  # nobody reads what is printed any more, as after `| head`: click ends the command silently
+        raise
     except (
         LauncherGone,
         LauncherSilent,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import shutil
 import sys
 from collections.abc import Callable, Generator, Iterable
@@ -18,6 +19,7 @@ from click.exceptions import Exit
 
 from ropewalk.escaping import escaped_lines
 from ropewalk.near_names import near_names
+from ropewalk.progress_stream import is_terminal
 
 _MOST_COLUMNS = 120
 """The width of help in a wider terminal: longer lines are hard to read."""
@@ -35,6 +37,11 @@ def failure(message: str, code: int = 2) -> Exit:
     context = click.get_current_context(silent=True)
     click.echo(f"{context.command_path if context else 'ropewalk'}: {escaped_lines(message)}", err=True)
     return Exit(code)
+
+
+def shows_colours() -> bool:
+    """Return whether colours that processes have printed are shown: on a terminal, unless NO_COLOR asks for none."""
+    return is_terminal(sys.stdout) and not os.environ.get("NO_COLOR")
 
 
 class PanelFormatter(click.HelpFormatter):
@@ -89,6 +96,15 @@ class PanelCommand(click.Command):
     """A command whose help is in boxes."""
 
     context_class = PanelContext
+    prints_any_letter: bool = True
+    """Whether letters that standard output cannot encode are escaped; False for a command whose script prints."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        reconfigure = getattr(sys.stdout, "reconfigure", None)
+        if self.prints_any_letter and reconfigure is not None:
+            with contextlib.suppress(OSError, ValueError):  # it is closed, or leads elsewhere than where it was opened
+                reconfigure(errors="backslashreplace")  # as Python does on stderr: a name must not end the command
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         arguments = [param for param in self.get_params(ctx) if isinstance(param, DescribedArgument)]

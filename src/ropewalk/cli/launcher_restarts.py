@@ -55,7 +55,9 @@ def describe_loss(exit_code: int, num_before: int, most: int) -> str:
         num_before: how often it was started again before.
         most: how often it may be.
     """
-    how = f"the launcher was ended by {signal.Signals(-exit_code).name}"
+    number = -exit_code
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"  # a real-time one
+    how = f"the launcher was ended by {name}"
     if num_before < most:
         return f"{how}, and starts again ({num_before + 1} of {most})"
     return f"{how}, after {most} restarts (--launcher-restarts {most})" if most else how
@@ -69,6 +71,7 @@ class LauncherProcess:
         folder: in which it runs.
         most_restarts: how often it is started again.
         variables: of its environment, beside those of this process.
+        descriptors: are open in it too.
         grace_s: seconds that processes of a lost launcher have to end by themselves.
     """
 
@@ -78,12 +81,14 @@ class LauncherProcess:
         folder: str,
         most_restarts: int = 0,
         variables: Mapping[str, str] | None = None,
+        descriptors: Sequence[int] = (),
         grace_s: float = _GRACE_S,
     ) -> None:
         self._command = command
         self._folder = folder
         self._most_restarts = most_restarts
         self._variables = dict(variables or {})
+        self._descriptors = descriptors
         self._grace_s = grace_s
         self._child: subprocess.Popen[bytes] | None = None
         self._asked = 0
@@ -121,6 +126,7 @@ class LauncherProcess:
             stdin=subprocess.DEVNULL,
             env={**os.environ, **self._variables},
             preexec_fn=lambda: _begin_with(held),
+            pass_fds=self._descriptors,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._pass_on)
@@ -129,8 +135,10 @@ class LauncherProcess:
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:
         self._asked = number
-        if self._child:
-            self._child.send_signal(number)
+        if self._child and self._child.returncode is None:
+            # Not by `send_signal`, which waits for a child that has just ended: `_wait` would find no child any more.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child.pid, number)
 
     def _wait(self, child: subprocess.Popen[bytes]) -> int:
         """Wait for a child; orphans that became children of this process are waited for, too."""

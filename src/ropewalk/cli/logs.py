@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +11,7 @@ from pathlib import Path
 import click
 
 from ropewalk.cli.choosing import choose_launcher, choose_run, names_of_node, telling_failures
-from ropewalk.cli.command_line import PanelCommand, argument, failure
+from ropewalk.cli.command_line import PanelCommand, argument, failure, shows_colours
 from ropewalk.cli.run_output import show
 from ropewalk.cli.submissions import Submission
 from ropewalk.control.launchers import LauncherConnection, LauncherGone
@@ -105,7 +103,7 @@ class _Logs:
         self._files = files
         self._as_json = as_json
         self._logs: dict[str, LogFile] = {}
-        self._colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        self._colours = shows_colours()
 
     def add(self, paths: Mapping[str, Path]) -> None:
         for name, path in paths.items():

@@ -7,7 +7,6 @@ import html
 import json
 import os
 import signal
-import sys
 import threading
 import urllib.parse
 import webbrowser
@@ -106,7 +105,6 @@ def _tell(address: PageAddress, as_json: bool, file: str) -> None:
                 f"its certificate was made now; your browser shows this SHA-256 fingerprint: {address.fingerprint}"
             )
         click.echo("Ctrl-C ends it; what runs goes on")
-    sys.stdout.flush()
 
 
 def _kept_address(url: str, folder: Path) -> str:

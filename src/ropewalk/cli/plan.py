@@ -121,7 +121,7 @@ def plan(
     memory_bytes = _memory_bytes(memory)
     with _failures():
         searched = _partitioner(partitioner, cost_model, free_transfers)
-        measured = _read_profile(profile) if profile else _measure(str(model), repeats, console)
+        measured = _read_profile(profile) if profile else _measure(str(model), repeats, console, as_json)
         if save_profile:
             measured.save(save_profile)
         with console.status("planning"):
@@ -145,9 +145,9 @@ def plan(
 def _write(made: Plan, measured: Profile, *, svg: Path | None, dot: Path | None, save: Path | None) -> None:
     """Write a plan to the files that were asked for, each in its form."""
     if svg:
-        svg.write_text(made.svg())
+        svg.write_text(made.svg(), encoding="utf-8")
     if dot:
-        dot.write_text(made.dot(measured))
+        dot.write_text(made.dot(measured), encoding="utf-8")
     if save:
         save.write_bytes(made.to_json())
 
@@ -203,7 +203,7 @@ def to_json(made: Plan) -> dict[str, Any]:
 
 def _read_profile(path: Path) -> Profile:
     try:
-        return _profile_in(path.read_text(), path)
+        return _profile_in(path.read_text(encoding="utf-8"), path)
     except (ProfileInvalid, UnicodeDecodeError) as error:
         raise ProfileInvalid(f"{path}: {error}") from error
 
@@ -227,9 +227,10 @@ def _partitioner(name: str | None, cost_model: str | None, free_transfers: bool)
     return pipeline.make_partitioner(name, free_transfers=free_transfers, **options)
 
 
-def _measure(named: str, repeats: int, console: Console) -> Profile:
+def _measure(named: str, repeats: int, console: Console, as_json: bool) -> Profile:
     try:
-        made = script.function_of(named, "a model")()
+        with script.output_aside(as_json):
+            made = script.function_of(named, "a model")()
     except NotAProgram:
         raise
     except Exception as error:  # the user's own error, shown as Python would
@@ -241,5 +242,5 @@ def _measure(named: str, repeats: int, console: Console) -> Profile:
         raise NotAProgram(
             f"{named} must return (model, example inputs of one micro-batch), not {type(made).__name__}"
         ) from None
-    with console.status(f"measuring {named}"):
+    with console.status(f"measuring {named}"), script.output_aside(as_json):
         return pipeline.profile(model, example_inputs, repeats=repeats)

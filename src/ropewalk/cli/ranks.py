@@ -12,6 +12,7 @@ import types
 from collections.abc import Sequence
 
 import ropewalk
+from ropewalk.cli.script import flush_output
 from ropewalk.escaping import escaped_lines
 from ropewalk.program.preloading import preload_of
 from ropewalk.program.program import Program
@@ -109,6 +110,6 @@ def _show(error: ropewalk.ProgramFailed) -> None:
     traceback = (
         str(cause.__cause__ or "").strip().strip('"').strip() if cause and not isinstance(cause, SystemExit) else ""
     )
-    sys.stdout.flush()
+    flush_output()
     for words in [traceback, f"ropewalk run: {error}"] if traceback else [f"ropewalk run: {error}"]:
         print(escaped_lines(words), file=sys.stderr)

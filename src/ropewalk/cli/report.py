@@ -79,9 +79,15 @@ def _of_launcher(launcher: Launcher, record_s: float) -> ReportDocument:
             raise failure(f"{launcher} does not answer", 1)
         recorder.start()
         with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends the recording, and not the report
-            time.sleep(record_s)
+            _sleep(record_s)
         recorder.stop()
         return recorder.document()
+
+
+def _sleep(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while (left_s := end - time.monotonic()) > 0:
+        time.sleep(min(left_s, 3600.0))  # which takes no infinity
 
 
 def _of_run(ref: str, store: str | None, missing: str) -> ReportDocument:

@@ -39,6 +39,8 @@ _KILL_TIMEOUT_S = 2.0
 class RunCommand(PanelCommand):
     """The command line of `run` and `submit`; detects a common mistake: an option of the script before the `--`."""
 
+    prints_any_letter = False
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         name = str(ctx.info_name)
         try:

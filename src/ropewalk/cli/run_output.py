@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import sys
 import time
 from collections.abc import Generator, Iterator
 from typing import Protocol
 
 import click
 
+from ropewalk.cli.command_line import shows_colours
 from ropewalk.cli.submissions import RunState, Submission, output_of, state_of
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine
@@ -118,7 +117,7 @@ def _until_ended(run: Submission, engine: Engine | None) -> Iterator[RunState]:
 def _print(run: Submission, lines: list[str], as_json: bool) -> None:
     if not lines:
         return
-    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    colours = shows_colours()
     shown = [
         json.dumps({"run": run.id, "line": line}) if as_json else escaped_line(line, colours=colours) for line in lines
     ]

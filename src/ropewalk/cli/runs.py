@@ -40,6 +40,7 @@ from ropewalk.cli.runs_tables import (
     show_text,
 )
 from ropewalk.escaping import escaped
+from ropewalk.progress_stream import is_terminal
 from ropewalk.quantities import counted
 from ropewalk.tracking.run_reports import Comparison, RunReport
 
@@ -238,7 +239,7 @@ def _found(store: RunStore, refs: Sequence[str]) -> list[RunRow]:
 
 
 def _can_ask() -> bool:
-    return sys.stdin.isatty()
+    return is_terminal(sys.stdin)
 
 
 def _print(text: str, table: RenderableType) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ropewalk.cli.command_line import PanelCommand, failure
+from ropewalk.cli.command_line import PanelCommand, failure, shows_colours
 from ropewalk.cli.runs_options import json_option, opened, run_argument, store_option
 from ropewalk.escaping import escaped, escaped_line
 from ropewalk.program.log_files import LogFile
@@ -83,7 +82,7 @@ def _follow(
 
 
 def _print(number: int, lines: list[str], as_json: bool) -> None:
-    colours = sys.stdout.isatty()
+    colours = shows_colours()
     for line in lines:
         if as_json:
             click.echo(json.dumps({"attempt": number, "line": line}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import sysconfig
@@ -53,6 +54,17 @@ def function_of(named: str, what: str) -> Callable[..., Any]:
     return found
 
 
+def output_aside(as_json: bool) -> contextlib.AbstractContextManager[object]:
+    """Send what the user's code prints to stderr if a command prints JSON, which stands alone on stdout then."""
+    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+
+
+def flush_output() -> None:
+    """Show what was printed before what is told on stderr; standard output may be closed, or nobody may read it."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        sys.stdout.flush()
+
+
 def show_error(command: str, error: BaseException) -> None:
     """Print an error of the program: as Python would, without the frames of this command, or as one sentence.
 
@@ -69,7 +81,7 @@ def show_error(command: str, error: BaseException) -> None:
     traceback = _without_our_frames(error.__traceback__)
     if isinstance(error, RopewalkError | KeyboardInterrupt) or isinstance(error.__cause__, RemoteTraceback):
         traceback = _to_the_programs_line(traceback)
-    sys.stdout.flush()
+    flush_output()
     if _is_mistake(error):
         told = f"ropewalk {command}: {error}{_last_place(traceback)}"
         print(told, *getattr(error, "__notes__", []), sep="\n", file=sys.stderr)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import click
 
 from ropewalk.cli import placing, script
 from ropewalk.cli.command_line import PanelCommand, argument, failure
+from ropewalk.cli.runs_data import to_json
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
 from ropewalk.processes.fleet import default_resources
@@ -98,12 +98,13 @@ def search(
     placed = placing.place_or_refuse(**where)
     os.environ.update(placed.variables)
     try:
-        made = _made(
-            function, space, sampler=sampler, scheduler=scheduler, metric=list(metric), mode=_modes(mode),
-            trials=trials, max_concurrent=max_concurrent, name=name, project=project, seed=seed,
-            time_limit_s=time_limit_s, resume=not begin_anew, resources=default_resources(placed.settings),
-        )  # fmt: skip
-        results = made.run()
+        with script.output_aside(as_json):
+            made = _made(
+                function, space, sampler=sampler, scheduler=scheduler, metric=list(metric), mode=_modes(mode),
+                trials=trials, max_concurrent=max_concurrent, name=name, project=project, seed=seed,
+                time_limit_s=time_limit_s, resume=not begin_anew, resources=default_resources(placed.settings),
+            )  # fmt: skip
+            results = made.run()
     except (NotAProgram, SearchInvalid, OSError) as error:
         raise failure(str(error)) from None
     except (SearchFailed, RopewalkError) as error:
@@ -112,7 +113,7 @@ def search(
         raise failure(str(error), 1) from None
     if plot is not None:
         results.plot(plot)
-    click.echo(json.dumps(results.to_records()) if as_json else str(results))
+    click.echo(to_json(results.to_records(), indent=None) if as_json else str(results))
 
 
 def _made(function: str, space: Path, *, sampler: str, scheduler: str, resources: Resources, **settings: Any) -> Any:

@@ -85,12 +85,20 @@ def stop(
                 view = _ask_to_stop(conversation, launcher, grace)
         except LauncherGone as gone:
             if gone.last is None:
-                click.echo(f"{escaped(str(launcher))} has ended, and did not say how")
+                words = f"{escaped(str(launcher))} has ended, and did not say how"
+                click.echo(json.dumps(_end_unknown(launcher), indent=2) if as_json else words)
                 return
             view = gone.last
     click.echo(json.dumps(view.to_json(), indent=2) if as_json else describe_end(view))
     if view.state not in ("stopped", "completed", "closed"):
         raise Exit(1)
+
+
+def _end_unknown(launcher: Launcher) -> dict[str, str | int]:
+    """Return what a program is told of something that has ended without a last view: the same entries as in a view."""
+    return {
+        "kind": launcher.kind, "name": launcher.name, "id": launcher.id, "pid": launcher.pid, "state": "ended",
+    }  # fmt: skip
 
 
 def _end_jobs(run_id: str, engine: str | None, option: Sequence[str], as_json: bool) -> None:

@@ -366,3 +366,12 @@ def _end_process(run: Submission, grace_s: float) -> None:
         except psutil.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(os.getpgid(process.pid), signal.SIGKILL)  # of its session; agents end with their launcher
+            process.wait(_CANCEL_S)
+            _keep_kill(run, f"it was killed, as it had not ended {grace_s:g} s after it was asked to")
+
+
+def _keep_kill(run: Submission, reason: str) -> None:
+    """Keep how a run ended whose process was killed before it could record that itself."""
+    folder = folder_of(run.id)
+    if _ended(run, folder) is None:
+        write(folder, "ended.json", RunEnd(128 + signal.SIGKILL, time.time(), reason))

@@ -6,6 +6,7 @@ a job of the engine like any other, with the project's code on its standard inpu
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -26,7 +27,7 @@ from ropewalk.cli.run import RunCommand, bounds_or_refuse, show_dry_run
 from ropewalk.cli.submissions import RunProcess, RunSpec, Submission, forget_old, make_folder, write
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import JobSpec
-from ropewalk.errors import RopewalkError
+from ropewalk.errors import EngineError, RopewalkError
 from ropewalk.interpreters import import_environment, module_command
 from ropewalk.processes.code_bundle import find_project, make_bundle
 from ropewalk.program.script_code import NotAProgram, load_file
@@ -124,8 +125,7 @@ def _submit(errand: RunSpec, chosen: Settings) -> Submission:
             write(folder, "run.json", submission)
             _start(msgspec.structs.replace(errand, state_folder=str(folder)), folder)
         else:
-            submission = msgspec.structs.replace(submission, job=_submit_job(errand, submission.run_id, folder, chosen))
-            write(folder, "run.json", submission)
+            submission = _submit_job(errand, submission, folder, chosen)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -147,7 +147,8 @@ def _start(errand: RunSpec, folder: Path) -> None:
     process.returncode = 0  # it outlives this process, which does not wait for it
 
 
-def _submit_job(errand: RunSpec, run_id: str, folder: Path, chosen: Settings) -> str:
+def _submit_job(errand: RunSpec, submission: Submission, folder: Path, chosen: Settings) -> Submission:
+    """Submit the launcher as a job, and write the record by which it is found again."""
     engine = make_engine(chosen.engine, chosen.engine_options)
     try:
         options = engine.launcher_options(chosen.engine_options)
@@ -166,7 +167,14 @@ def _submit_job(errand: RunSpec, run_id: str, folder: Path, chosen: Settings) ->
             time_limit_s=chosen.time_limit_s,
             outlives=True,
         )
-        return engine.submit(spec, 1, run_id, "launcher")[0]
+        submission = msgspec.structs.replace(submission, job=engine.submit(spec, 1, submission.run_id, "launcher")[0])
+        try:
+            write(folder, "run.json", submission)
+        except BaseException:  # a full disk, or Ctrl-C: nobody would know of the job
+            with contextlib.suppress(EngineError):
+                engine.cancel([submission.job])
+            raise
+        return submission
     finally:
         engine.close()
 

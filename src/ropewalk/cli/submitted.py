@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -23,6 +23,7 @@ import msgspec
 from ropewalk.cli.launcher_restarts import LauncherProcess
 from ropewalk.cli.submissions import RunEnd, RunProcess, RunSpec, write
 from ropewalk.processes.code_bundle import remap, unpack
+from ropewalk.processes.left_folders import FolderClaim, sweep
 from ropewalk.processes.project_files import MARKERS
 from ropewalk.tracking.begun_runs import BEGUN_RUNS
 
@@ -37,12 +38,12 @@ _ROPEWALK = (
 def main(stdin: BinaryIO) -> int:
     """Run the instructions on the standard input (`RunSpec`); returns the exit code."""
     errand = msgspec.json.decode(stdin.readline(), type=RunSpec)
-    with _code(errand, stdin) as here:
+    with _code(errand, stdin) as (here, claims):
         what = ["-m", here.module] if here.module else [str(here.file)]
         ranks = ["--ranks", here.ranks, "--max-restarts", str(here.max_restarts)] if here.ranks else []
         command = [sys.executable, "-c", _ROPEWALK, "run", *ranks, *what, "--", *here.arguments]
         with _memory(errand) as variables:
-            launcher = LauncherProcess(command, here.working_folder, errand.launcher_restarts, variables)
+            launcher = LauncherProcess(command, here.working_folder, errand.launcher_restarts, variables, claims)
             code = launcher.run(partial(_note_launcher, errand.state_folder))
     if errand.state_folder:
         write(Path(errand.state_folder), "ended.json", RunEnd(code, time.time()))
@@ -56,12 +57,18 @@ def _note_launcher(state_folder: str, pid: int) -> None:
 
 
 @contextlib.contextmanager
-def _code(errand: RunSpec, stdin: BinaryIO) -> Generator[RunSpec]:
-    """Yield the instructions for this host: with the code of the bundle, if there is one."""
+def _code(errand: RunSpec, stdin: BinaryIO) -> Generator[tuple[RunSpec, Sequence[int]]]:
+    """Yield the instructions for this host, with the code of the bundle, if there is one, and what keeps its folder.
+
+    If this process and the launcher are killed, the next process of ours on this host removes the folder: not before
+    both have ended, as the launcher goes on when only this process is killed.
+    """
     if not errand.root:
-        yield errand
+        yield errand, ()
         return
     parent = Path(tempfile.mkdtemp(prefix="ropewalk-code-"))
+    claim = FolderClaim(parent)
+    sweep([parent.parent])
     try:
         root = unpack(stdin.read(), parent)
         if not any((root / marker).exists() for marker in MARKERS):
@@ -76,9 +83,10 @@ def _code(errand: RunSpec, stdin: BinaryIO) -> Generator[RunSpec]:
         if Path(folder).is_relative_to(root):
             print(f"ropewalk: it runs in {folder}, which is removed at the end: keep results elsewhere", flush=True)
         file = remap(errand.file, errand.root, str(root)) if errand.file else None
-        yield msgspec.structs.replace(errand, file=file, working_folder=folder)
+        yield msgspec.structs.replace(errand, file=file, working_folder=folder), claim.descriptors
     finally:
         shutil.rmtree(parent, ignore_errors=True)
+        claim.close()
 
 
 @contextlib.contextmanager

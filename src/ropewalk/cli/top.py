@@ -21,6 +21,7 @@ from ropewalk.cli.top_screen import NOTHING_RUNS, listing, screen, to_json
 from ropewalk.page.actions import ActionFailed, Actor
 from ropewalk.page.source import Launchers
 from ropewalk.page.watcher import LookResult, Seen, Source, Watcher
+from ropewalk.progress_stream import is_terminal
 
 _CLIENT = "top"
 _DRAW_S = 1.0
@@ -51,7 +52,7 @@ def show_what_runs(*, once: bool = False, as_json: bool = False) -> None:
     """Do as `ropewalk top` does, with its options."""
     console = Console(highlight=False)
     with telling_failures(), Launchers() as launchers:
-        if once or as_json or not console.is_terminal or console.is_dumb_terminal or not sys.stdin.isatty():
+        if once or as_json or not console.is_terminal or console.is_dumb_terminal or not is_terminal(sys.stdin):
             raise Exit(print_once(launchers, as_json=as_json))
         show(launchers, launchers, console)
 

@@ -33,6 +33,8 @@ from ropewalk.transport.link import Link
 ANSWER_S = 5.0
 """Timeout in seconds for reaching a launcher, and for its answer to a request that needs no work."""
 _MAX_FILE_BYTES = 64 * 1024
+_LONGEST_WAIT_S = 3600.0
+"""A longer wait, such as one without an end, is several ones: `poll` takes at most 24 days."""
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
 
@@ -193,7 +195,7 @@ class LauncherConnection:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     raise self._launcher.silent(round(deadline - started, 1)) from None
-                poller.poll(left_s * 1000)
+                poller.poll(1000 * min(left_s, _LONGEST_WAIT_S))
                 continue
             return None if received is None else received.message
 

@@ -28,6 +28,7 @@ import msgspec
 from ropewalk.atomic_files import write_new_file
 from ropewalk.control.target import ControlTarget
 from ropewalk.control.view import View
+from ropewalk.escaping import escaped
 from ropewalk.processes import bootstrap
 from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.link import Codec, Link, Received
@@ -161,7 +162,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults
 def name_of_script() -> str:
     """Return the name of the file that this process runs, such as "train.py"; "" if it runs none."""
     first = sys.argv[0] if sys.argv else ""
-    return "" if first in ("", "-c", "-m") else Path(first).name
+    return "" if first in ("", "-c", "-m") else escaped(Path(first).name)  # it may be no UTF-8
 
 
 # --- the server -------------------------------------------------------------------------------------------------------

@@ -166,8 +166,8 @@ class BatchEngine(Engine):
                 if time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_S)
-        ids = self._read_ids(printed, count)
-        if ids is None:
+        ids = self._read_ids(printed, count) or self._taken(name)  # a script of the site may print more than the id
+        if not ids:
             raise EngineError(
                 f"{self.submit_command} should have printed the id of a job, but printed {printed[:200]!r}"
             )

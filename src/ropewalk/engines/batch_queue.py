@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ropewalk.engines.batch import BatchEngine
+from ropewalk.engines.batch import BatchEngine, BatchJob
 from ropewalk.engines.batch_sizes import BatchHost, describe, describe_request, usable_share
 from ropewalk.engines.cluster_commands import words_of
-from ropewalk.engines.engine import EngineFinding, JobSpec
+from ropewalk.engines.engine import EngineFinding, JobSpec, JobStatus
 from ropewalk.engines.host_addresses import resolve
-from ropewalk.engines.job_script import job_script
+from ropewalk.engines.job_script import NO_CREDENTIALS, job_script, not_shared
 from ropewalk.engines.options import refuse_control_characters
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
@@ -107,6 +107,14 @@ class QueueEngine(BatchEngine):
         # The job writes its output itself: PBS and LSF copy it to its place only when the job has ended.
         setup = self.queue_options.setup
         return job_script(self.name, spec, run_id, folder, self.task_number, setup=setup, writes_log=True)
+
+    def _status(self, id: str, job: BatchJob | None) -> JobStatus:
+        status = super()._status(id, job)
+        if status.exit_code != NO_CREDENTIALS:
+            return status
+        # Its own words were for its log, which is in the folder; so are those of one that was started a second time.
+        words = not_shared("its node", str(self._folder.path), self.name)
+        return JobStatus(status.state, status.exit_code, "; ".join(filter(None, [words, status.reason])))
 
     def _refuse_impossible(self, spec: JobSpec, count: int) -> None:
         if self.queue_options.processes_per_job is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -81,16 +82,7 @@ class ClusterCommands:
                 help, and `words` is the output of the command.
         """
         try:
-            done = subprocess.run(
-                argv,
-                input=stdin,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout_s,
-                env=self._environment(os.environ),
-                cwd=working_folder(),
-            )
+            done = _done(argv, stdin, timeout_s, self._environment(os.environ))
         except FileNotFoundError:
             raise EngineError(
                 f"there is no {argv[0]} on the PATH; {self.missing}", is_passing=False, words=""
@@ -163,6 +155,35 @@ class ClusterCommands:
     def _environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         kept = {name: environ[name] for name in (*_KEPT, *self.kept) if name in environ}
         return {**kept, "LC_ALL": "C", **self.added}
+
+
+def _done(
+    argv: Sequence[str], stdin: str, timeout_s: float, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, or end it after the timeout, with all that it started: it may be a wrapper of the site.
+
+    It has a session of its own, because a second Ctrl-C in the terminal must not end the `scancel` that follows the
+    first one.
+    """
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        cwd=working_folder(),
+        start_new_session=True,
+    ) as process:
+        try:
+            printed, said = process.communicate(os.fsencode(stdin), timeout_s)
+        except BaseException:
+            if process.returncode is None:  # not reaped: its number is not reused
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(
+        argv, process.returncode, printed.decode(errors="replace"), said.decode(errors="replace")
+    )
 
 
 def is_passing(error: EngineError) -> bool:

@@ -36,6 +36,7 @@ from ropewalk.engines.docker_check import findings
 from ropewalk.engines.docker_daemon import Daemon, StandardInput
 from ropewalk.engines.docker_options import DockerOptions, mount
 from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.host_addresses import resolve
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.side_by_side import side_by_side
@@ -204,8 +205,14 @@ class DockerEngine(Engine):
         if inspected is None:
             return JobStatus(JobState.LOST, reason="the container was removed")
         self._forget_stdin(id)
-        self._over[id] = containers.end_status(inspected)
+        self._over[id] = self._end_status(id, inspected)
         return self._over[id]
+
+    def _end_status(self, id: str, inspected: dict[str, Any]) -> JobStatus:
+        if containers.is_killed(inspected):
+            with contextlib.suppress(EngineError):  # then nothing more is known of its end
+                inspected["State"]["OOMKilled"] = self.daemon.ran_out_of_memory(id, *containers.life_of(inspected))
+        return containers.end_status(inspected)
 
     def _list(self, **labels: str) -> list[dict[str, Any]]:
         """List all our containers with these labels, also ended ones; the newest comes last."""
@@ -246,9 +253,10 @@ class DockerEngine(Engine):
         if inspected is None or not run:
             return ""
         if not containers.is_alive(inspected["State"]["Status"]):
-            self._over[id] = containers.end_status(inspected)
+            self._over[id] = self._end_status(id, inspected)
             return run
-        self._last_words[id] = self.logs(id)
+        with contextlib.suppress(EngineError):  # its log cannot be read: it ends all the same
+            self._last_words[id] = self.logs(id)
         self._remove([id])
         self._over[id] = _KILLED
         self._forget_stdin(id)
@@ -334,7 +342,7 @@ class DockerEngine(Engine):
 
     def hosts(self) -> list[str]:
         if self.daemon.remote_host:
-            return [self.daemon.remote_host] if _is_address(self.daemon.remote_host) else []
+            return resolve(self.daemon.remote_host)
         name = self._shared_network or "bridge"
         if name == "host":
             return ["127.0.0.1"]

@@ -28,6 +28,8 @@ _TIMED_OUT = 124
 """The exit code of `timeout` after its time limit."""
 _KILLED = -int(signal.SIGKILL)
 _NOT_FOUND = 127
+_EVENT_S = 2.0
+"""Seconds after the end of a container in which its last event may come."""
 _STATES = {
     "created": JobState.PENDING,
     "running": JobState.RUNNING,
@@ -78,8 +80,9 @@ def container_body(
         environment["ROPEWALK_RUN_ID"] = labels[RUN]
     if spec.time_limit_s is not None:
         # Docker has no time limit. This one also works when the launcher is gone; busybox knows short options only.
-        command = ["timeout", "-k", str(_GRACE_S), "-s", "TERM", f"{spec.time_limit_s:g}", *command]
-        labels[TIME_LIMIT] = f"{spec.time_limit_s:g}"
+        limit = _plain(spec.time_limit_s)
+        command = ["timeout", "-k", str(_GRACE_S), "-s", "TERM", limit, *command]
+        labels[TIME_LIMIT] = limit
     if gpus:
         labels[GPUS] = ",".join(gpus)
     cpus = spec.resources.cpus if most_cpus is None else min(spec.resources.cpus, most_cpus)
@@ -190,9 +193,26 @@ def end_status(inspected: Mapping[str, Any]) -> JobStatus:
     return JobStatus(JobState.ENDED, code)
 
 
+def is_killed(inspected: Mapping[str, Any]) -> bool:
+    """Return whether a container was ended by SIGKILL, and its inspection does not say that it ran out of memory."""
+    state = inspected["State"]
+    return _exit_code(int(state["ExitCode"])) == _KILLED and not state.get("OOMKilled")
+
+
+def life_of(inspected: Mapping[str, Any]) -> tuple[float, float]:
+    """Return from when to when there may be events of a container that has ended, by the clock of its daemon."""
+    state = inspected["State"]
+    return _seconds(state.get("StartedAt", "")), finished_s(inspected) + _EVENT_S
+
+
 def finished_s(inspected: Mapping[str, Any]) -> float:
     """Return when a container ended, in seconds since 1970; 0 if it never ran."""
     return _seconds(inspected["State"].get("FinishedAt", ""))
+
+
+def _plain(seconds: float) -> str:
+    """Write a time for `timeout`: that of busybox reads no exponent, as in 1e+06; 0 would be no limit."""
+    return f"{max(seconds, 0.001):.3f}".rstrip("0").rstrip(".")
 
 
 def _exit_code(code: int) -> int:

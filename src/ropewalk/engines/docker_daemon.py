@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import ipaddress
+import math
 import os
 import re
 import threading
@@ -141,6 +142,22 @@ class Daemon:
                 return self.api.inspect_container(id)
             except self._sdk.errors.NotFound:
                 return None
+
+    def ran_out_of_memory(self, id: str, since_s: float, until_s: float) -> bool:
+        """Return whether the kernel has killed a process of a container for lack of memory.
+
+        Where the daemon learns that after the end of the container, as on a busy host, its inspection never says so.
+        The daemon remembers some hundred events, and answers when `until_s` has passed.
+
+        Args:
+            id: the container.
+            since_s: the beginning of the time that is looked at, in seconds since 1970 by the daemon's clock.
+            until_s: its end.
+        """
+        wanted = {"container": id, "event": "oom"}
+        with self.asked(f"read the events of container {id}"):
+            events = self.api.events(since=int(since_s), until=math.ceil(until_s), filters=wanted, decode=True)
+            return bool(list(events))
 
     @contextlib.contextmanager
     def forgiving(self, *codes: int) -> Generator[None]:

@@ -68,6 +68,20 @@ def job_script(
     return "\n".join(lines) + "\n"
 
 
+def not_shared(who: str, folder: str, engine: str) -> str:
+    """Return the words for a job that has ended with `NO_CREDENTIALS`.
+
+    Args:
+        who: the node on which it ran, or "its node".
+        folder: the folder of its files, as the launcher names it.
+        engine: the name of the engine.
+    """
+    return (
+        f"{who} cannot open the job's files in the folder {folder}, through which the launcher and the nodes exchange "
+        f"scripts, credentials and output: set the option folder of the engine {engine} to one that all nodes share"
+    )
+
+
 def _hand_over(engine: str, spec: JobSpec, folder: str, number: str) -> list[str]:
     if not spec.stdin:
         return []

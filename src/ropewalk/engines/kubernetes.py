@@ -31,7 +31,7 @@ from ropewalk.engines.kubernetes_errors import explain
 from ropewalk.engines.kubernetes_nodes import KubernetesNode, nodes_for, processes_per_pod
 from ropewalk.engines.kubernetes_options import KubernetesOptions
 from ropewalk.engines.kubernetes_room import RoomJudge, asked
-from ropewalk.engines.kubernetes_states import ended_s_ago, is_over, status, status_of_gone
+from ropewalk.engines.kubernetes_states import ended_s_ago, is_over, starting_s, status, status_of_gone
 from ropewalk.engines.kubernetes_watch import KnownPod, PodWatch
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
@@ -49,7 +49,7 @@ _FIRST_LIST_S = 10.0
 _STALE_S = 30.0
 """Older states are not reported: the error of the watch says more."""
 _FORGOTTEN_S = 3600.0
-"""A launcher that is alive has polled an ended pod within this time."""
+"""A launcher that is alive has polled an ended pod within this time, and given up one that does not start."""
 _KILLED = -9
 
 
@@ -91,9 +91,11 @@ class KubernetesEngine(Engine):
         try:
             for pod in side_by_side(lambda name: self._create(spec, name, run_id, request_id), names):
                 watch.put(pod)
-        except ApiError as error:
+        except (ApiError, KeyboardInterrupt) as error:
             with contextlib.suppress(ApiError):  # also pods whose answer was lost; the cluster may be out of reach now
                 side_by_side(self._delete_now, names)
+            if isinstance(error, KeyboardInterrupt):
+                raise
             wanted = asked(manifests.pod(self.options, spec, names[0], {}, run_id))
             doing = f"create pod {names[0]}" if count == 1 else f"create {count} pods like {names[0]}"
             raise explain(error, f"{doing}, which asks for {wanted}", self._api) from error
@@ -247,11 +249,16 @@ class KubernetesEngine(Engine):
         return sorted({pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName") and not is_over(pod)})
 
     def _remove_forgotten(self) -> None:
-        """Remove pods that ended long ago and were not removed by their launchers, and with them their Secrets."""
+        """Remove pods, with their Secrets, that ended long ago and were not removed by their launchers.
+
+        A launcher that dies between a pod and its Secret leaves a pod that waits for it for ever, with its share of a
+        node. No pod takes this long to start otherwise.
+        """
         now = datetime.datetime.now(datetime.UTC)
         with contextlib.suppress(ApiError):  # creating the pod will fail in the same way, and say why
             pods = self._api.list_pods(manifests.selector(user=self._user)).pods
-            old = [pod["metadata"]["name"] for pod in pods if ended_s_ago(pod, now) > _FORGOTTEN_S]
+            ages = {pod["metadata"]["name"]: max(ended_s_ago(pod, now), starting_s(pod, now)) for pod in pods}
+            old = [name for name, age_s in ages.items() if age_s > _FORGOTTEN_S]
             side_by_side(self._delete_now, old)
 
     def _last_words(self, id: str) -> str:

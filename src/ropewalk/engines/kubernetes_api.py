@@ -277,7 +277,10 @@ class KubernetesApi:
         except ApiError as error:
             if error.status != 401:
                 raise
-            self._connect()  # a token in a file may have been renewed since we read it
+            try:
+                self._connect()  # a token in a file may have been renewed since we read it
+            except EngineError as unread:  # or is being written at this moment
+                raise ApiError(f"{error}; {unread}", status=401, reason=error.reason) from unread
             return self._attempt(call)
 
     def _attempt(self, call: Callable[[Any], Any]) -> Any:

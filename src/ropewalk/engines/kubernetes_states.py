@@ -77,7 +77,18 @@ def ended_s_ago(pod: Manifest, now: datetime.datetime) -> float:
     if not is_over(pod):
         return 0.0
     ended: Manifest = _container(pod["status"]).get("terminated") or Manifest()
-    when = ended.get("finishedAt") or pod["metadata"].get("creationTimestamp")
+    return _seconds_since(ended.get("finishedAt") or pod["metadata"].get("creationTimestamp"), now)
+
+
+def starting_s(pod: Manifest, now: datetime.datetime) -> float:
+    """Return the seconds for which a node has been starting a pod; 0 if it runs or has ended, or no node has it yet."""
+    told: Manifest = pod.get("status") or {}
+    if status(pod).state is not JobState.PENDING:
+        return 0.0
+    return _seconds_since(told.get("startTime"), now)  # when the node took it, before it fetched image and Secret
+
+
+def _seconds_since(when: object, now: datetime.datetime) -> float:
     try:
         return (now - datetime.datetime.fromisoformat(str(when))).total_seconds()
     except ValueError:

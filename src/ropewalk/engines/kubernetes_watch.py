@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 _WATCH_S = 25
 """An idle watch sends nothing; after this many seconds it is renewed, so that a cut connection is noticed."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
-_GONE = 410
+_GONE, _ODD = 410, 502
 _HOPELESS = (401, 403, 404)
 """HTTP statuses that a retry does not help against."""
 
@@ -151,12 +151,20 @@ class PodWatch:
                 version = self._follow(version)
                 pause_s = _FIRST_PAUSE_S
             except _Broken as broken:
-                if broken.progressed:
-                    pause_s = _FIRST_PAUSE_S
-                error, version = broken.error, broken.version
-                logger.debug("the watch of pods is resumed", extra={"status": error.status, "why": str(error)})
-                self._sleep(max(pause_s * random.uniform(0.5, 1), error.retry_after_s or 0))
-                pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+                pause_s = self._pause(broken, _FIRST_PAUSE_S if broken.progressed else pause_s)
+                version = broken.version
+            except Exception as error:  # such as an answer that no API server gives; the next `poll` reports it
+                logger.exception("the watch of pods failed, and begins again")
+                version = ""
+                words = f"the watch of pods failed with {type(error).__name__}: {error}"
+                pause_s = self._pause(self._broken(ApiError(words, status=_ODD), version), pause_s)
+
+    def _pause(self, broken: _Broken, pause_s: float) -> float:
+        """Wait before a list or a watch is tried again; returns how long to wait the next time."""
+        error = broken.error
+        logger.debug("the watch of pods is resumed", extra={"status": error.status, "why": str(error)})
+        self._sleep(max(pause_s * random.uniform(0.5, 1), error.retry_after_s or 0))
+        return min(_LONGEST_PAUSE_S, 2 * pause_s)
 
     def _list(self) -> str:
         with self._lock:

@@ -10,8 +10,10 @@ see `mpi_rank`; only this folder records how a rank ended, and any launcher can 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -23,8 +25,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from ropewalk.atomic_files import replace_file
+from ropewalk.atomic_files import boot_id, replace_file
 from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach, short_request
 from ropewalk.engines.host_addresses import resolve
 from ropewalk.engines.options import read_options
@@ -124,7 +127,13 @@ class MpiEngine(Engine):
             ) from None
         except OSError as error:
             raise EngineError(f"cannot start {self.options.mpiexec}: {error}") from error
-        facts = {"pid": process.pid, "born": start_ticks(process.pid), "ranks": count}
+        facts = {
+            "pid": process.pid,
+            "born": start_ticks(process.pid),
+            "boot": boot_id(),
+            "host": platform.node(),
+            "ranks": count,
+        }
         replace_file(folder / "mpiexec.json", [json.dumps(facts).encode()])
         return process
 
@@ -153,6 +162,10 @@ class MpiEngine(Engine):
             is_ours = (folder / f"{rank}.cancel").exists()
             reason = "cancelled" if is_ours and code else f"ended by signal {-code}" if code < 0 else ""
             return JobStatus(JobState.ENDED, code, reason)
+        if is_alive and _is_elsewhere(facts):
+            if (folder / f"{rank}.cancel").exists():  # the rank looks for it, if it is still there
+                return JobStatus(JobState.ENDED, reason=f"cancelled; its mpiexec was started on {facts['host']}")
+            return JobStatus(JobState.RUNNING, reason=f"its mpiexec was started on {facts['host']}")
         if is_alive:
             return JobStatus(JobState.RUNNING)
         words = _tail(folder / "mpiexec.log", _LAST_WORDS).strip() or "it said nothing"
@@ -161,11 +174,13 @@ class MpiEngine(Engine):
             reason=f"mpiexec ended, and with it all of its ranks, as MPI does when it loses one: {words}",
         )
 
-    def _is_alive(self, folder: Path, facts: Mapping[str, int]) -> bool:
+    def _is_alive(self, folder: Path, facts: Mapping[str, Any]) -> bool:
         process = self._started.get((folder.parent.name.removeprefix(PREFIX), folder.name))
         if process is not None:
             return process.poll() is None  # and reaps it, if it has ended
-        return start_ticks(facts["pid"]) == facts["born"]
+        if _is_elsewhere(facts):  # as far as is known here
+            return True
+        return facts["boot"] == boot_id() and start_ticks(facts["pid"]) == facts["born"]
 
     def _place(self, id: str) -> tuple[Path | None, int]:
         match = _ID.fullmatch(id)
@@ -192,8 +207,13 @@ class MpiEngine(Engine):
     def _end_mpiexec(self, folder: Path) -> None:
         """End an mpiexec all of whose ranks are cancelled: ranks on unreachable hosts may not have noticed."""
         facts = _read_facts(folder)
-        if facts is None or not all(
-            (folder / f"{rank}.cancel").exists() or (folder / f"{rank}.end").exists() for rank in range(facts["ranks"])
+        if (
+            facts is None
+            or _is_elsewhere(facts)
+            or not all(
+                (folder / f"{rank}.cancel").exists() or (folder / f"{rank}.end").exists()
+                for rank in range(facts["ranks"])
+            )
         ):
             return
         deadline = time.monotonic() + _CANCEL_S
@@ -241,7 +261,7 @@ class MpiEngine(Engine):
         return share
 
     def hosts(self) -> list[str]:
-        return list(dict.fromkeys(address for host in self.options.hosts for address in resolve(host.split(":")[0])))
+        return list(dict.fromkeys(address for host in self.options.hosts for address in resolve(_name_in(host))))
 
     def check(self) -> list[EngineFinding]:
         if shutil.which(self.options.mpiexec) is None:
@@ -260,8 +280,8 @@ class MpiEngine(Engine):
             argv = [self.options.mpiexec, "-n", str(count), *hosts, *self.options.extra, *rank]
             try:
                 done = subprocess.run(
-                    argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_CHECK_S, cwd="/",
-                    env=os.environ | import_environment(),
+                    argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_CHECK_S,
+                    cwd="/", env=os.environ | import_environment(),
                 )  # fmt: skip
             except subprocess.TimeoutExpired:
                 return EngineFinding("ranks", False, f"{shlex.join(argv)} did not end within {_CHECK_S:g} s")
@@ -288,12 +308,24 @@ class MpiEngine(Engine):
             self._folder.remove_run(run)
 
 
-def _read_facts(folder: Path) -> dict[str, int] | None:
+def _is_elsewhere(facts: Mapping[str, Any]) -> bool:
+    """Return whether an mpiexec was started on another host that shares the folder: its process cannot be seen here."""
+    return facts["host"] != platform.node()
+
+
+def _read_facts(folder: Path) -> dict[str, Any] | None:
     try:
         with open_own(folder / "mpiexec.json") as file:  # the file says which process to kill
             return json.loads(file.read())
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def _name_in(entry: str) -> str:
+    """Return the host in a line of a machine file: an IPv6 address, or a name perhaps with a number, as in n1:4."""
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.ip_address(entry))
+    return entry.partition(":")[0]
 
 
 def _tail(path: Path, size: int) -> str:

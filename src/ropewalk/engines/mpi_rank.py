@@ -12,6 +12,7 @@ makes mpiexec end all others, so this program always exits with 0, and writes it
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -35,6 +36,7 @@ _RANK_VARIABLES = (
 _NOT_FOR_JOBS = re.compile(r"(PMI|PMIX|OMPI|HYDI|HYDRA|MPI|MV2)_|SLURM_JWT$")
 """Variables that mark a program as a rank, which the job is not, and the token with which a launcher asks Slurm."""
 _LOOK_S = 0.1
+_SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 
 
 def main(folder: Path) -> int:
@@ -67,7 +69,13 @@ def _run(command: list[str], more: dict[str, str], folder: Path, rank: int, outp
     try:
         stdin = _open_stdin(folder / f"{rank}.stdin")
         job = subprocess.Popen(
-            command, stdin=stdin, stdout=output, stderr=output, env=environment | more, start_new_session=True
+            command,
+            stdin=stdin,
+            stdout=output,
+            stderr=output,
+            env=environment | more,
+            start_new_session=True,
+            preexec_fn=_end_with_rank,  # we have one thread
         )
     except (OSError, ValueError) as error:
         os.write(output, f"cannot start {command[0]}: {error}\n".encode())
@@ -106,10 +114,13 @@ def _say_end(folder: Path, rank: int, code: int) -> None:
         replace_file(folder / f"{rank}.end", [str(code).encode()])
 
 
-def _adopt_orphans() -> None:
-    import ctypes
+def _end_with_rank() -> None:
+    """Have the job end with this process, which the proxy of mpiexec kills when mpiexec is gone."""
+    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+def _adopt_orphans() -> None:
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,8 @@ _WORDS_OF_EXITS = {
 _OUT_OF_MEMORY = (-26, -27)
 _SIZES = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30, "tb": 2**40, "pb": 2**50}
 _UNUSABLE = ("down", "offline", "unknown", "stale", "maintenance", "provisioning", "sleep")
+_IDS_ASKED = 5000
+"""The most jobs in one question: those of the history of weeks are more words than a command may have."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +138,12 @@ class PbsEngine(QueueEngine):
 
     def _queue(self) -> dict[str, BatchJob]:
         ids = self._ask("qselect", "-x", "-u", user_name()).split()
-        if not ids:
-            return {}
+        jobs: dict[str, BatchJob] = {}
+        for start in range(0, len(ids), _IDS_ASKED):
+            jobs |= self._listed(ids[start : start + _IDS_ASKED])
+        return jobs
+
+    def _listed(self, ids: Sequence[str]) -> dict[str, BatchJob]:
         try:
             printed = self._ask("qstat", "-x", "-t", "-f", "-F", "json", *ids)
         except EngineError as error:  # a job was forgotten meanwhile; the others are listed all the same

@@ -284,6 +284,8 @@ class _DriverProcess:
             env=environment,
             start_new_session=True,
         )
+        assert self._process.stdin
+        os.set_blocking(self._process.stdin.fileno(), False)  # a driver that is stopped reads nothing
         facts = {
             "address": options.address,
             "namespace": options.namespace,
@@ -311,22 +313,35 @@ class _DriverProcess:
         Raises:
             EngineError: the request failed, the driver has ended, or it timed out and was ended.
         """
-        assert self._process.stdin
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(question).encode() + b"\n")
-            self._process.stdin.flush()
-        reply = json.loads(self._read_line(time.monotonic() + patience_s, patience_s))
+        deadline = time.monotonic() + patience_s
+        with contextlib.suppress(BrokenPipeError):  # its last words are read then
+            self._write(json.dumps(question).encode() + b"\n", deadline, patience_s)
+        reply = json.loads(self._read_line(deadline, patience_s))
         if "refused" in reply:
             raise EngineError(reply["refused"])
         return reply["answer"]
+
+    def _write(self, data: bytes, deadline: float, patience_s: float) -> None:
+        assert self._process.stdin
+        orders = self._process.stdin.fileno()
+        left = memoryview(data)
+        while left:
+            self._wait_for(orders, select.POLLOUT, deadline, patience_s)
+            with contextlib.suppress(BlockingIOError):
+                left = left[os.write(orders, left) :]
+
+    def _wait_for(self, fd: int, event: int, deadline: float, patience_s: float) -> None:
+        poller = select.poll()  # `select.select` takes no descriptor above 1023
+        poller.register(fd, event)
+        if not poller.poll(1000 * max(0.0, deadline - time.monotonic())):
+            self.end(grace_s=0.0)
+            raise EngineError(f"Ray did not answer within {patience_s:g} s")
 
     def _read_line(self, deadline: float, patience_s: float) -> bytes:
         assert self._process.stdout
         output = self._process.stdout.fileno()
         while b"\n" not in self._heard:
-            if not select.select([output], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                self.end(grace_s=0.0)
-                raise EngineError(f"Ray did not answer within {patience_s:g} s")
+            self._wait_for(output, select.POLLIN, deadline, patience_s)
             data = os.read(output, 1 << 20)
             if not data:
                 last_words = self._last_words()

@@ -27,7 +27,9 @@ from ropewalk.trusted_files import make_private_folder
 
 PREFIX = "ropewalk-"
 _LOG_TAIL_BYTES = 64 * 1024
-_OLD_S = 24 * 3600.0
+_OLD_S = 30 * 24 * 3600.0
+"""A job may wait this long for a node: in the queue of another cluster as well, if that has the same home folder, and
+no command here tells of it."""
 _LEAST_FREE = 64 << 20
 _LOCAL_KINDS = frozenset(["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay"])
 """Kinds of file systems that hosts do not share with each other."""
@@ -62,7 +64,7 @@ class SharedFolder:
                 raise FileExistsError(f"{folder} is there already")
             make_private_folder(folder)
             if script:
-                write_new_file(folder / "job.sh", [script.encode()], durable=False)
+                write_new_file(folder / "job.sh", [os.fsencode(script)], durable=False)
             for index in range(count):
                 write_new_file(folder / f"{index}.log", [], durable=False)
                 if stdin:
@@ -113,7 +115,7 @@ class SharedFolder:
         return runs
 
     def old_runs(self) -> list[str]:
-        """Return the runs whose folders have not changed for a day: their launchers could not clean up, or run long."""
+        """Return the runs whose folders have not changed for a month: their launchers did not clean up, or run long."""
         return self.runs(older_s=_OLD_S)
 
     def remains(self, busy: Collection[str]) -> dict[str, list[str]]:

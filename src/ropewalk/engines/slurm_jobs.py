@@ -21,7 +21,7 @@ from typing import Any, cast
 
 from ropewalk.engines.cluster_commands import records_of
 from ropewalk.engines.engine import JobState, JobStatus
-from ropewalk.engines.job_script import NO_CREDENTIALS
+from ropewalk.engines.job_script import NO_CREDENTIALS, not_shared
 
 SACCT_FIELDS = "JobID,JobName,User,State,ExitCode,NodeList"
 """`--parsable2 --format` of sacct, as `read_sacct` expects it."""
@@ -136,9 +136,8 @@ def _unshared(job: SlurmJob, folder: str) -> JobStatus:
     return JobStatus(
         JobState.ENDED,
         job.exit_code or None,
-        f"{node} cannot open the job's files in the folder {folder or '(see the option folder)'}, through which the "
-        "launcher and the nodes exchange scripts, credentials and output: set the option folder of the engine slurm to "
-        f"one that all nodes share, or leave out {job.nodes or 'that node'} with the option exclude",
+        f"{not_shared(node, folder or '(see the option folder)', 'slurm')}, "
+        f"or leave out {job.nodes or 'that node'} with the option exclude",
         # A job that was started a second time finds no credentials either, and may be replaced.
         hopeless=job.has_no_files,
     )

@@ -144,6 +144,9 @@ def write_time(seconds: float) -> str:
 def expand_names(text: str) -> list[str]:
     """Return the names in a list of nodes, such as "n[1-3,07-08],login".
 
+    Raises:
+        ValueError: the text is not such a list.
+
     Example:
         >>> expand_names("n[08-10],gpu")
         ['n08', 'n09', 'n10', 'gpu']
@@ -157,6 +160,8 @@ def expand_names(text: str) -> list[str]:
         before, inside, after = match.groups()
         for part in inside.split(","):
             first, _, last = part.partition("-")
+            if not first.isdecimal() or not (last or first).isdecimal():
+                raise ValueError(f"a list of nodes is written n[1-3,7],login, not {text!r}")
             ends = expand_names(after) or [""]
             for number in range(int(first), int(last or first) + 1):
                 names += [f"{before.strip()}{number:0{len(first)}}{end}" for end in ends]

@@ -104,6 +104,7 @@ class SlurmOptions:
         check_choice("inside", self.inside, ("auto", "submit"))
         if self.time:
             read_time(self.time)
+        expand_names(self.exclude)
         if (
             self.timeout_s <= 0
             or self.notice_s < 0

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from ropewalk.errors import LocalExecutorFailed, PlanInvalid, ScheduleInvalid
 from ropewalk.exchange.exchange_maker import MakesExchange
+from ropewalk.misplaced_options import tells_places
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.local_evaluation import evaluated
 from ropewalk.pipeline.plans import Plan, PlanWorker
@@ -37,8 +38,9 @@ from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, split
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, StageOptimizer
+from ropewalk.pipeline.stages.randomness import seed_of_run
 from ropewalk.pipeline.stages.running_stage import RunningStage
-from ropewalk.pipeline.stages.saved_training import give_back, taken
+from ropewalk.pipeline.stages.saved_training import give_back, run_facts, taken
 from ropewalk.pipeline.stages.stage_maker import StageMaker
 from ropewalk.pipeline.stages.stage_worker import StageWorker
 from ropewalk.pipeline.stages.training_options import TrainingOptions
@@ -60,6 +62,14 @@ class Performed:
     action: Action
     start_s: float
     end_s: float
+
+
+_PLACES = {
+    "loss_fn=ropewalk.pipeline.Loss(loss_fn, {}=...)": Loss,
+    "optimizer=ropewalk.pipeline.OptimizerMaker(optimizer, {}=...)": OptimizerMaker,
+    "options=ropewalk.pipeline.TrainingOptions({}=...)": TrainingOptions,
+}
+"""Where options that are given to an executor itself belong."""
 
 
 class LocalExecutor:
@@ -87,12 +97,13 @@ class LocalExecutor:
     Raises:
         PlanInvalid: the plan's stages are not those of this model.
         ScheduleInvalid: the schedule cannot run this plan.
-        ValueError: the whole model is in evaluation mode; the optimizer couples parameters of different stages, or
-            steps parameters that it was not given.
+        ValueError: the whole model is in evaluation mode, or one of its parameters has a hook; the optimizer couples
+            parameters of different stages, or steps parameters that it was not given.
         TypeError: `loss_fn` is not callable, or `optimizer` does not make an optimizer.
     """
 
     @user_frames_only
+    @tells_places(_PLACES)
     def __init__(
         self,
         model: nn.Module | ModelGraph,
@@ -122,6 +133,7 @@ class LocalExecutor:
         options = TrainingOptions() if options is None else options
         self.schedule: Schedule = options.schedule(plan.schedule if schedule is None else schedule)
         self._loss = Loss.of(loss_fn)
+        check_hooks(self.graph)
         check_plan(self.graph, plan)
         programs = [self.graph.stage_program(stage.operators) for stage in plan.stages]
         wiring = wire(plan, [id for id, program in enumerate(programs) if program.is_random])
@@ -132,7 +144,7 @@ class LocalExecutor:
         """The actions of all workers, and the position of the run."""
         self.links: InMemoryLinks = InMemoryLinks(self.plan, slots)
         self.workers: dict[PlanWorker, StageWorker] = {}
-        self._seed = seed
+        self._seed = seed = seed_of_run(seed)
         maker = StageMaker(self.graph, wiring, self.schedule, self._loss, self._put_loss, make, seed, options=options)
         stages = {
             worker: {id: maker.stage(id, worker.replica, programs[id]) for id in self.plan.groups[worker.group]}
@@ -316,9 +328,10 @@ class LocalExecutor:
             ValueError: the state is of another model, or of an optimizer with other parameter groups.
             LocalExecutorFailed: an earlier step failed; make a new executor for the state.
         """
+        num_steps, seed = run_facts(state)
         self.drain()
         give_back(state, self.stages(), self._rates)
-        self.num_steps, self._seed = state["num_steps"], state["seed"]
+        self.num_steps, self._seed = num_steps, seed
         for stage in self.stages():
             stage.setup = replace(stage.setup, seed=self._seed)
 
@@ -403,6 +416,25 @@ class LocalExecutor:
     def _put_loss(self, micro_batch: int, value: Tensor, weight: float | None) -> None:
         metrics, index = self._metrics.pop(micro_batch)
         metrics.put(index, value, weight)
+
+
+def check_hooks(graph: ModelGraph) -> None:
+    """Check that nothing is hooked to the parameters of a model: stages train copies of them, without their hooks.
+
+    Args:
+        graph: the traced model.
+
+    Raises:
+        ValueError: a parameter has a hook.
+    """
+    for name, parameter in graph.parameters.items():
+        tensor: Any = parameter
+        if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
+            raise ValueError(
+                f"parameter {name!r} of {type(graph.model).__name__} has a hook on its gradient, and stages train "
+                f"copies of the parameters, whose gradients no hook would see; let the forward or the optimizer do "
+                f"what it does (detach() what is to stay, multiply by a mask, step less), and remove it"
+            )
 
 
 def check_plan(graph: ModelGraph, plan: Plan) -> None:

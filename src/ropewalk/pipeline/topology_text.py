@@ -137,7 +137,7 @@ def load_topology(path: str | Path) -> Topology:
         TopologyInvalid: the file does not exist or is not a topology; the message says where.
     """
     try:
-        found = msgspec.convert(tomllib.loads(Path(path).read_text()), _TopologyFile)
+        found = msgspec.convert(tomllib.loads(Path(path).read_text(encoding="utf-8")), _TopologyFile)
         levels = tuple(Level(level.count, parse_bandwidth(level.bandwidth), level.latency_s) for level in found.levels)
         kinds = tuple(
             DeviceKind(kind.name, kind.speed, None if kind.memory is None else parse_memory(kind.memory))

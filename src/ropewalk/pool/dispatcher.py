@@ -108,27 +108,22 @@ class Dispatcher:
 
     # Tasks, called by the user's threads
 
-    def submit(self, units: Sequence[TaskUnit]) -> None:
+    def submit(self, units: Sequence[TaskUnit], let_go: Sequence[Constant] = ()) -> None:
         """Run units; their job is told of the results.
+
+        Args:
+            units: of one job.
+            let_go: constants that the caller has held for these units, and holds no longer, whatever comes of them.
 
         Raises:
             PoolClosed: the pool takes no more work.
             Exception: what broke the pool.
         """
         with interrupts_deferred, self._lock:
-            if self._broken or self.workers.finishing or any(unit.job.dropped for unit in units):
-                for unit in units:
-                    unit.content.close()
-                self.raise_if_broken()
-                if self.workers.finishing:
-                    raise PoolClosed("this pool is closed and takes no more tasks")
-                return
-            for unit in units:
-                unit.job.describe = self._describe
-            self.tasks.submit(units)
-            self._assign()
-            self._growth.look_soon()
-            self._standstill.begin()
+            try:
+                self._submit(units)
+            finally:
+                self.constants.let_go(let_go)
 
     def cancel(self, job: PoolJob, error: BaseException | None = None, *, running: bool = False) -> None:
         """Forget the unstarted tasks of a job, and fail it with `error` if given.
@@ -425,6 +420,22 @@ class Dispatcher:
                 self._end_later(left, _RECALL_S, recalls - 1)
 
     # What follows from these, under the lock
+
+    def _submit(self, units: Sequence[TaskUnit]) -> None:
+        """As `submit`."""
+        if self._broken or self.workers.finishing or any(unit.job.dropped for unit in units):
+            for unit in units:
+                unit.content.close()
+            self.raise_if_broken()
+            if self.workers.finishing:
+                raise PoolClosed("this pool is closed and takes no more tasks")
+            return
+        for unit in units:
+            unit.job.describe = self._describe
+        self.tasks.submit(units)
+        self._assign()
+        self._growth.look_soon()
+        self._standstill.begin()
 
     def _assign(self) -> None:
         """Send the tasks that the table assigns now."""

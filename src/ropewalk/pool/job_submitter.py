@@ -115,7 +115,7 @@ class JobSubmitter:
                 if len(units) == _SLICE_UNITS:  # workers begin while later units are pickled
                     self._dispatcher.submit(units)
                     units = []
-            self._dispatcher.submit(units)
+            self._dispatcher.submit(units, package.held_until_now())
         except BaseException as error:
             if isinstance(error, NotPicklable) and kind in CallKind.SINGLE:
                 error = _named_for_apply(error, has_keywords=kind in CallKind.WITH_KEYWORDS)
@@ -147,6 +147,7 @@ class JobPackage:
         self._dispatcher = dispatcher
         self._job = job
         self._code = code
+        self._held: Sequence[Constant] = (code,)
         self._kind = kind
         self._seed = seed
         self._what = "args" if kind in CallKind.SINGLE else "iterable"
@@ -166,9 +167,16 @@ class JobPackage:
         """Pack some items and submit them."""
         self._dispatcher.submit([self.unit(items, first)])
 
+    def held_until_now(self) -> Sequence[Constant]:
+        """Return the constants that are held for the units, for the caller to let go; `close` then does nothing."""
+        held, self._held = [*self._held, *self._defined.values()], ()
+        self._defined = {}
+        return held
+
     def close(self) -> None:
-        """Hold the constants no longer; the units that were submitted hold what they need."""
-        self._dispatcher.let_go(self._code, *self._defined.values())
+        """Hold the constants no longer; the units that were submitted hold what they need. May be called twice."""
+        if held := self.held_until_now():
+            self._dispatcher.let_go(*held)
 
 
 def _named_for_apply(error: NotPicklable, *, has_keywords: bool) -> NotPicklable:

@@ -477,7 +477,7 @@ class Pool:
         self._release()
 
     def __enter__(self) -> Pool:
-        self._check_running()
+        self._check_open()  # and not whether it is broken: its calls say so, and without a block nobody would end it
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -594,7 +594,7 @@ class Pool:
                 self._dispatcher.cancel(job, error, running=True)
             raise
 
-    def _check_running(self) -> None:
+    def _check_open(self) -> None:
         if self._pid != os.getpid():
             raise PoolClosed(
                 f"{self.name} belongs to process {self._pid}, from which this one ({os.getpid()}) was forked; "
@@ -602,6 +602,9 @@ class Pool:
             )
         if self._state != RUN:
             raise PoolClosed(f"Pool not running: {self.name} was {'closed' if self._state == CLOSE else 'terminated'}")
+
+    def _check_running(self) -> None:
+        self._check_open()
         self._dispatcher.raise_if_broken()
 
     def _open_submitter(self) -> JobSubmitter:

@@ -11,7 +11,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -103,6 +103,10 @@ class AgentBootstrap:
         self._here = engine.reach is Reach.HERE
         self._waiting: dict[str, list[AgentRecord]] = {}
         """Agents whose wait is about to be reported, by its reason."""
+        self._due: list[AgentRecord] = []
+        """Agents about which the engine is about to be asked."""
+        self._is_looking = False
+        """Whether it is being asked about agents."""
 
     def prepare(self, share: Share, away_from: Sequence[str] = ()) -> tuple[AgentRecord, JobSpec]:
         """Make an agent with the job that starts it, and admit it to the run. From any thread.
@@ -164,14 +168,29 @@ class AgentBootstrap:
         """Check an agent that has not connected yet: it may be queued, may have died, or may wait to be dialled."""
         if not agent.job or now - agent.checked < (_CHECK_HERE_S if self._here else _CHECK_S) or agent.dialling:
             return
+        if self._is_looking:  # the engine may take longer to answer than agents wait to be looked at again
+            return
         agent.checked = now
+        if not self._due:
+            self._loop.call_soon(self._look)
+        self._due.append(agent)
 
-        def look() -> None:
-            found = self._engine.look(agent.job)
-            if found:
-                self._loop.call_soon(lambda: self._seen(agent, *found))
+    def _look(self) -> None:
+        """Ask about all agents that are due, with one question to the engine."""
+        due, self._due = self._due, []
+        self._is_looking = True
 
-        self._engine.in_thread(look)
+        def ask() -> None:
+            found = self._engine.look_at([agent.job for agent in due])
+            self._loop.call_soon(lambda: self._looked(due, found))
+
+        self._engine.in_thread(ask)
+
+    def _looked(self, due: Sequence[AgentRecord], found: Mapping[str, tuple[JobStatus, str]]) -> None:
+        self._is_looking = False
+        for agent in due:
+            if agent.job in found:
+                self._seen(agent, *found[agent.job])
 
     def dial(self, agent: AgentRecord) -> None:
         """Dial an agent that waits for the launcher."""

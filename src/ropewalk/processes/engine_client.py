@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 from ropewalk.engines.engine import Engine, HostSlots, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.resources import Resources
@@ -109,16 +109,26 @@ class EngineClient:
 
     def look(self, job: str) -> tuple[JobStatus, str] | None:
         """Return the state of a job and its output, unless it is only queued; None if the engine does not answer."""
+        return self.look_at([job]).get(job)
+
+    def look_at(self, jobs: Sequence[str]) -> dict[str, tuple[JobStatus, str]]:
+        """Return what `look` does of each of several jobs, with one question; those without an answer are left out."""
+        found: dict[str, tuple[JobStatus, str]] = {}
+        states: Mapping[str, JobStatus] = {}
+        with self._warned(), self._asked():
+            states = {} if self.closed else self._engine.poll(jobs)
+            found = {job: (status, "") for job, status in states.items() if status.state is JobState.PENDING}
+        for job in states.keys() - found.keys():
+            with self._warned(), self._asked():
+                found[job] = states[job], "" if self.closed else self._engine.logs(job).strip()[-_SAID_CHARS:]
+        return found
+
+    @contextlib.contextmanager
+    def _warned(self) -> Generator[None]:
         try:
-            with self._asked():
-                if self.closed:
-                    return None
-                status = self._engine.poll([job])[job]
-                said = "" if status.state is JobState.PENDING else self._engine.logs(job).strip()[-_SAID_CHARS:]
+            yield
         except EngineError as error:
             logger.warning("the engine does not answer: %s", error)
-            return None
-        return status, said
 
     def has_ended(self, job: str) -> bool:
         """Return whether the engine says that a job is over."""
@@ -155,7 +165,15 @@ class EngineClient:
         self.closed = True
         deadline = time.monotonic() + _END_S
         with contextlib.suppress(EngineError), self._asked():
-            waited = [*jobs, *(job for job in self._engine.find(run_id) if job not in jobs)]  # lost ones that still run
+            try:
+                self._end_all(run_id, jobs, never_up, deadline)
+            finally:  # or its threads and connections would stay
+                self._engine.close()
+
+    def _end_all(self, run_id: str, jobs: Sequence[str], never_up: Sequence[str], deadline: float) -> None:
+        waited = list(jobs)
+        with contextlib.suppress(EngineError), self._told():  # a question without an answer ends no job
+            waited += [job for job in self._engine.find(run_id) if job not in jobs]  # lost ones that still run
             if never_up:
                 self._engine.cancel(never_up)
             while time.monotonic() < deadline:
@@ -163,8 +181,7 @@ class EngineClient:
                 if all(status.state in (JobState.ENDED, JobState.LOST) for status in states.values()):
                     break
                 time.sleep(_POLL_HERE_S if self.reach is Reach.HERE else _POLL_S)
-            self._engine.cancel(waited)
-            self._engine.close()
+        self._engine.cancel(waited)
 
     def kill(self, jobs: Sequence[str]) -> None:
         """Cancel jobs at once, without waiting for anything."""

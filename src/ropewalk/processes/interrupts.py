@@ -90,8 +90,9 @@ class _Deferral:
         try:
             self._depth = 1  # a handler that comes in between and defers as well leaves the rest to us
             self._stand_for(_SIGINT)
-            for number in _HANDLED:
-                self._stand_for(number)
+            if any(map(callable, map(_handler_of, _HANDLED))):  # few programs have any of these, so ask without a loop
+                for number in _HANDLED:
+                    self._stand_for(number)
         except BaseException:  # from a handler
             self._depth = 0
             self._end()

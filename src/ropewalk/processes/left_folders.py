@@ -18,7 +18,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 
 from ropewalk.atomic_files import StagedFile, boot_id, write_locked_file
@@ -35,6 +35,11 @@ class FolderClaim:
         self._file: StagedFile | None = None
         with contextlib.suppress(OSError):  # locks are not supported: then the folder is not claimed, and never removed
             self._file = write_locked_file(folder / CLAIM, boot_id().encode())
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """The descriptors with which a child process has the claim too, until it ends."""
+        return [self._file.file.fileno()] if self._file else []
 
     def close(self) -> None:
         """Release the claim: the folder is gone, or may be removed; may be called twice."""

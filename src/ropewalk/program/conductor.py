@@ -169,7 +169,7 @@ class Conductor:
         """End everything; a second call may shorten the grace."""
         if self.supervisor.outcome is ProgramOutcome.RUNNING:
             if grace_s is not None:
-                self.endings.grace_s = grace_s
+                self.endings.set_grace(grace_s)
             self._do(self.supervisor.stop(time.monotonic(), reason))
         elif grace_s is not None and grace_s < self.endings.grace_s:
             self.endings.hurry(grace_s)
@@ -248,6 +248,8 @@ class Conductor:
 
     def _has_ended(self, unit: UnitReplica, record: DeathRecord | None, problem: str) -> None:
         name = unit.name
+        if self.units.find(name) is not unit:
+            return  # a rank whose end was held, and which was lost with the session meanwhile
         self.units.end(unit)
         if unit.timer:
             unit.timer.cancel()

@@ -47,7 +47,13 @@ class ElasticGroups:
         """The process of a rank is up: the last call begins when the group has its least number."""
         least = self._least(name.unit)
         call = name.unit, name.generation
-        if least is None or call in self._called or self._num_up(*call) < least:
+        if least is None:
+            return
+        num_up = self._num_up(*call)
+        if num_up >= self._units.sizes[name.unit]:
+            self._called.discard(call)  # they meet, and end one by one: those that are left are no smaller group
+            return
+        if call in self._called or num_up < least:
             return
         self._called.add(call)
         self._hosting.loop.call_later(LAST_CALL_S, lambda: self._begin_without(*call))
@@ -65,6 +71,8 @@ class ElasticGroups:
             self._scale(unit, self._most[unit])
 
     def _begin_without(self, unit: str, generation: int) -> None:
+        if (unit, generation) not in self._called:
+            return
         self._called.discard((unit, generation))
         num_up, size = self._num_up(unit, generation), self._units.sizes[unit]
         if (self._least(unit) or 0) <= num_up < size and num_up:
@@ -74,7 +82,7 @@ class ElasticGroups:
             self._scale(unit, num_up)
 
     def _num_up(self, unit: str, generation: int) -> int:
-        names = [each.name for each in self._units if each.address]
+        names = [each.name for each in self._units if each.address and not each.timer]  # without those that are ending
         return sum((name.unit, name.generation) == (unit, generation) for name in names)
 
     def _least(self, unit: str) -> int | None:

@@ -72,13 +72,17 @@ class Endings:
         if self._held and not any(self._units.is_finite(unit.name.unit) for unit in self._units):
             self._release()
 
-    def hurry(self, grace_s: float) -> None:
-        """Shorten the grace of the units that are ending."""
+    def set_grace(self, grace_s: float) -> None:
+        """Set the grace of the program, which shortens that of the units that are ending already."""
         self.grace_s = grace_s
-        self._release()
         for unit in self._units:
             if unit.timer:
-                self._after(unit, grace_s, lambda unit: self._terminate(unit, grace_s), sooner=True)
+                self._give(unit, grace_s, sooner=True)
+
+    def hurry(self, grace_s: float) -> None:
+        """Shorten the grace, and end the services, too, without waiting for those that call them."""
+        self.set_grace(grace_s)
+        self._release()
 
     def _release(self) -> None:
         held, self._held = self._held, []
@@ -89,8 +93,12 @@ class Endings:
         unit = self._units.at(end.name, end.replica)
         if unit is not None and unit.name.generation == end.generation:
             self._hosting.tell(unit.name, StopUnit(unit.name, end.why, grace_s, program_stays))
-            self._hosting.loop.call_later(max(0.0, grace_s - _LOOK_S), lambda: self._look(unit))
-            self._after(unit, grace_s, lambda unit: self._terminate(unit, grace_s))
+            self._give(unit, grace_s)
+
+    def _give(self, unit: UnitReplica, grace_s: float, *, sooner: bool = False) -> None:
+        """Terminate a unit after its grace, and ask it before what it is doing; `sooner` is as for `_after`."""
+        self._hosting.loop.call_later(max(0.0, grace_s - _LOOK_S), lambda: self._look(unit))
+        self._after(unit, grace_s, lambda unit: self._terminate(unit, grace_s), sooner=sooner)
 
     def _look(self, unit: UnitReplica) -> None:
         """Ask a unit what it is doing, shortly before its grace is over."""

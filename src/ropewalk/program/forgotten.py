@@ -13,6 +13,7 @@ import weakref
 from pathlib import Path
 from typing import ClassVar
 
+from ropewalk.errors import ProgramStopped, ServiceLost
 from ropewalk.quantities import counted
 from ropewalk.transport.one_traceback import one_traceback
 
@@ -29,9 +30,14 @@ class SourceLine:
         self._file, self._line = frame.f_code.co_filename, frame.f_lineno
         self._pid = os.getpid()
 
-    def warn(self, text: str) -> None:
-        """Warn with that line as the source; not in a forked child, and not in a script that has failed anyway."""
-        if self._pid == os.getpid() and not hasattr(sys, "last_value"):
+    def warn(self, text: str, *, is_reason: bool = False) -> None:
+        """Warn with that line as the source; not in a forked child, and not in a script that has failed anyway.
+
+        Args:
+            text: the warning.
+            is_reason: whether it says why the script has failed.
+        """
+        if self._pid == os.getpid() and (is_reason or not hasattr(sys, "last_value")):
             warnings.warn_explicit(text, RuntimeWarning, self._file, self._line)
 
 
@@ -105,6 +111,8 @@ class UntoldFailure:
     @classmethod
     def tell_all(cls) -> None:
         """The script has ended: print failures that were never raised."""
+        follows = isinstance(getattr(sys, "last_value", None), ProgramStopped | ServiceLost)  # from such a failure
         for failure in list(cls._untold.values()):
             failure.told()
-            failure._launched.warn(f"{failure._text}Nobody asked for that; running.wait() would have raised it")
+            words = f"{failure._text}Nobody asked for that; running.wait() would have raised it"
+            failure._launched.warn(words, is_reason=follows)

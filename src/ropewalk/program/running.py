@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import itertools
+import os
 import shutil
 import signal
 import threading
@@ -23,7 +24,7 @@ from ropewalk.control.process_stacks import of_processes
 from ropewalk.control.server import ControlServer
 from ropewalk.control.target import ControlTarget, new_id
 from ropewalk.control.view import Kind, View
-from ropewalk.errors import PoolClosed, ProgramStopped
+from ropewalk.errors import PoolClosed, ProgramStopped, ServiceLost
 from ropewalk.program import reporting, stacks
 from ropewalk.program.announcer import LAUNCHER
 from ropewalk.program.conductor import Conductor
@@ -61,6 +62,8 @@ _LOOK_S = 1.0
 _running: list[RunningProgram] = []
 """Programs that have not ended: they are asked to end at the end of the script, before their processes are killed."""
 
+os.register_at_fork(after_in_child=_running.clear)
+
 
 class RunningProgram(ControlTarget):
     """A running program. Leaving its `with` block stops it; `wait` waits until it is complete.
@@ -87,6 +90,7 @@ class RunningProgram(ControlTarget):
         self._conductor = Conductor(name, specs, packed, self._view, self._end_soon, watched, states)
         self._rows = StatusRows(self._conductor, watched)
         self._viewer = ProgramViewer(self._conductor, specs, self.id)
+        self._pid = os.getpid()
         self._started = time.time()
         self._over = threading.Event()
         self._questions = itertools.count(NOBODY_WAITS + 1)
@@ -137,7 +141,7 @@ class RunningProgram(ControlTarget):
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         self.stop(None if kind is None else _GRACE_ON_ERROR_S)
-        if kind is None:
+        if kind is None or issubclass(kind, ProgramStopped | ServiceLost):  # the latter follow from a failure of a node
             self._raise_failure()
 
     def __repr__(self) -> str:
@@ -214,6 +218,8 @@ class RunningProgram(ControlTarget):
         """
         if grace_s is not None and not grace_s >= 0:
             raise ValueError(f"grace_s must be a number of seconds, 0 or more, not {grace_s}")
+        if self._pid != os.getpid():
+            return  # a forked child: the nodes belong to its parent
         if not self._over.is_set():
             self._hosting.loop.call_soon(lambda: self._conductor.stop("it was asked to", grace_s))
         self._wait_over(None)
@@ -531,6 +537,11 @@ class RunningProgram(ControlTarget):
         A session tells its programs before it ends. This handles a session that ended just when the program began, so
         that the program was not told.
         """
+        if self._pid != os.getpid():
+            raise ProgramStopped(
+                f"program {self.name!r} belongs to process {self._pid}, from which this one ({os.getpid()}) was "
+                "forked; use it there"
+            )
         if not self._hosting.loop.ended.is_set() or self._conductor.supervisor.done:
             return
         with self._loop_lost:  # in place of the loop: one thread at a time
@@ -567,33 +578,39 @@ class RunningProgram(ControlTarget):
     def _end(self) -> None:
         """Release everything, after the last unit has ended."""
         why = f"program {self.name!r} has ended ({reporting.state_of(self._conductor)})"
-        try:
-            self._rows.end()
-            self._view.end(why)
-            self._control.close()
-            with self._caller_lock:
-                self._is_ending = True
-            if self._caller:
-                self._caller.close(why)
-            if self._client_loop:
-                self._client_loop.stop()
-                self._client_loop.ended.wait(1.0)
-            self._conductor.states.close()
-            if self._states:
-                self._states.close()
-            else:
-                shutil.rmtree(self._conductor.checkpoints, ignore_errors=True)
-            self._hosting.close()
-            self._packed.close()
-        except Exception:  # waiting threads must be woken in any case
-            traceback.print_exc()
-        finally:
-            with contextlib.suppress(ValueError):
-                _running.remove(self)
-            if self._conductor.error:
-                self._untold.failed(self._conductor.error)
-            self._over.set()
-            self._conductor.changed.ring()
+        states = self._states.close if self._states else self._remove_states
+        for step in (
+            self._rows.end,
+            lambda: self._view.end(why),
+            self._control.close,
+            lambda: self._end_clients(why),
+            self._conductor.states.close,
+            states,
+            self._hosting.close,
+            self._packed.close,
+        ):
+            try:
+                step()
+            except Exception:  # the others release what is theirs, and waiting threads are woken, in any case
+                traceback.print_exc()
+        with contextlib.suppress(ValueError):
+            _running.remove(self)
+        if self._conductor.error:
+            self._untold.failed(self._conductor.error)
+        self._over.set()
+        self._conductor.changed.ring()
+
+    def _end_clients(self, why: str) -> None:
+        with self._caller_lock:
+            self._is_ending = True
+        if self._caller:
+            self._caller.close(why)
+        if self._client_loop:
+            self._client_loop.stop()
+            self._client_loop.ended.wait(1.0)
+
+    def _remove_states(self) -> None:
+        shutil.rmtree(self._conductor.checkpoints, ignore_errors=True)
 
 
 def _in_state(status: ReplicaStatus) -> str:

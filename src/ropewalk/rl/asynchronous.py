@@ -11,11 +11,12 @@ Blocks that were delivered and not yet learned from belong to replay, which is s
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,11 +42,14 @@ from ropewalk.rl.replay.tables import ReplayTables
 from ropewalk.rl.schedules import progress_after
 from ropewalk.rl.variables import Variables, epoch_of, numbered
 from ropewalk.rl.view import replay_settings
+from ropewalk.transport.serialization import loads
 
 _LIVES = 1 << 16
 """Lives of actors that a learner numbers; the next one, after its death, numbers others."""
 _PUBLISH_S = 0.01
 """Seconds between publications of weights at least; those in between would be copied for no actor."""
+_MOST_PACKED_BYTES = 64 << 10
+"""Size of the rows of a delivery that is sent as its pickle."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,14 @@ class Delivery:
     acknowledged: int
     episodes: tuple[EpisodeEnd, ...]
     seconds: Mapping[str, float]
+
+    def packed(self) -> Delivery | bytes:
+        """Return what travels in its place: its pickle, unless the copies of that would cost more than it saves.
+
+        Nothing in it refers to code of the program, for which the pickler of calls looks into each object.
+        """
+        size_bytes = sum(array.nbytes for array in self.insertion.rows.values())
+        return pickle.dumps(self, 5) if size_bytes <= _MOST_PACKED_BYTES else self
 
 
 class _WatchedTables(ReplayTables):
@@ -173,11 +185,11 @@ class AsyncLearner(LearnerNode):
     @rw.concurrent(4096)
     @brief
     @rw.idempotent
-    def deliver(self, delivery: Delivery, have: int | None = None) -> bool | Variables:
+    def deliver(self, delivery: Delivery | bytes, have: int | None = None) -> bool | Variables:
         """Take a block into replay, as soon as there is room; one that is there already is not taken again.
 
         Args:
-            delivery: the block.
+            delivery: the block, perhaps `packed`.
             have: version of the caller's weights; None: it needs none.
 
         Returns:
@@ -187,6 +199,8 @@ class AsyncLearner(LearnerNode):
         Raises:
             StreamLost: blocks before it were lost with an earlier life of this learner; begin a new stream.
         """
+        if isinstance(delivery, bytes):
+            delivery = cast("Delivery", loads(delivery))
         insertion = delivery.insertion
         if self._finished:
             return False

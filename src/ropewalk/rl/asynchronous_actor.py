@@ -68,15 +68,22 @@ def async_actor(learners: Sequence[AsyncLearner], assembly: Assembly, inference:
             groups = [replica * GROUPS_OF_REMOTE_ACTOR + index for index in range(GROUPS_OF_REMOTE_ACTOR)]
         collectors: dict[int, Collector] = {}
         with slow_calls_told(learners[0], f"actor {replica}", lambda: calls_under_way(collectors)):
-            drive([_act(learner, assembly, acting, spec, group, collectors) for group in groups], acting)
+            drive(
+                [_act(learner, assembly, acting, spec, group, collectors) for group in groups],
+                RemotePolicy.act_together,  # groups with a policy here ask nothing
+            )
 
 
 _Steps: TypeAlias = Generator[ActionRequest, tuple[ActionChoice, float], None]
 """What a group does, up to where it needs actions; see `Collector.steps`."""
 
 
-def drive(groups: Sequence[_Steps], acting: _Acting) -> None:
+def drive(groups: Sequence[_Steps], choose: Callable[[Sequence[ActionRequest]], Sequence[ActionChoice]]) -> None:
     """Let groups step in turn, and choose the actions of all of them at once, until all have ended.
+
+    Args:
+        groups: each ends or asks for actions.
+        choose: returns the choice for each request.
 
     Raises:
         Exception: what a group or `choose` raises; the other groups are closed.
@@ -89,7 +96,7 @@ def drive(groups: Sequence[_Steps], acting: _Acting) -> None:
                 waiting[group] = next(group)
         while waiting:
             began = time.perf_counter()
-            choices = acting.choose(list(waiting.values()))
+            choices = choose(list(waiting.values()))
             seconds = (time.perf_counter() - began) / len(waiting)
             for group, choice in zip(list(waiting), choices, strict=True):
                 try:
@@ -113,11 +120,7 @@ class _Acting(Protocol):
         ...
 
     def collect(self, collector: Collector, num_steps: int) -> _Collecting:
-        """Collect a block with the newest weights, in the steps of `Collector.steps`."""
-        ...
-
-    def choose(self, requests: Sequence[ActionRequest]) -> Sequence[ActionChoice]:
-        """Return what was asked for."""
+        """Collect a block with the newest weights; yields what an inference server is asked, as `Collector.steps`."""
         ...
 
 
@@ -146,10 +149,8 @@ class _OwnPolicy:
         if self._variables is not None and self._loaded is not self._variables:
             collector.load(self._variables)
             self._loaded = self._variables
-        return collector.steps(num_steps)
-
-    def choose(self, requests: Sequence[ActionRequest]) -> Sequence[ActionChoice]:
-        return [request.chosen() for request in requests]
+        yield from ()
+        return collector.collect(num_steps)
 
     @property
     def version(self) -> int:
@@ -180,9 +181,6 @@ class _CentralPolicy:
         block = yield from collector.steps(num_steps)
         return dataclasses.replace(block, version=self._policies[collector.group].take_version())
 
-    def choose(self, requests: Sequence[ActionRequest]) -> Sequence[ActionChoice]:
-        return RemotePolicy.act_together(requests)
-
 
 class _DeliveryStream:
     """The deliveries of one life of a group.
@@ -209,7 +207,7 @@ class _DeliveryStream:
         while self._under_way and len(self._under_way) >= self._ahead:
             if not self._take(self._under_way.popleft().result):
                 return False
-        delivery = Delivery(insertion, self._acknowledged, episodes, {**seconds, "wait": self._waited_s})
+        delivery = Delivery(insertion, self._acknowledged, episodes, {**seconds, "wait": self._waited_s}).packed()
         self._waited_s = 0.0
         have = None if self._policy is None else self._policy.version
         if not self._ahead:

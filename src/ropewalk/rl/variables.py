@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pickle import PickleBuffer
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array
+from ropewalk.rl.replay.bundles import bundled, can_be_bundled, packed_bundle, unbundled, unpacked
+
+_MOST_BUNDLED_BYTES = 256 << 10
+"""Arrays of more bytes together travel one by one, as a copy of all of them would cost more than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +32,23 @@ class Variables:
     progress: float
     arrays: Mapping[str, Array]
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        arrays = self.arrays
+        size_bytes = sum(array.nbytes for array in arrays.values())
+        if protocol >= 5 and 0 < size_bytes <= _MOST_BUNDLED_BYTES and can_be_bundled(arrays):
+            text, data = packed_bundle(bundled(arrays))
+            return _variables_of_bundle, (self.version, self.progress, text, PickleBuffer(data))
+        return Variables, (self.version, self.progress, arrays)
+
+
+def _variables_of_bundle(version: int, progress: float, text: str, data: Any) -> Variables:
+    """Return variables whose arrays share the memory of `data`."""
+    fields = unbundled({"": unpacked((text, np.frombuffer(data, np.uint8)))})
+    return Variables(version, progress, {name: field[0, ...] for name, field in fields.items()})
+
 
 _EPOCH_BITS = 40
+_UPDATES = (1 << _EPOCH_BITS) - 1
 
 
 def numbered(epoch: int, updates: int) -> int:
@@ -47,13 +68,12 @@ def version_lags(newest: int, versions: NDArray[np.int64]) -> NDArray[np.int64]:
         newest: version of the newest weights.
         versions: any shape.
     """
-    mask = (1 << _EPOCH_BITS) - 1
-    return np.maximum(0, (newest & mask) - (versions & mask))
+    return np.maximum(0, (newest & _UPDATES) - (versions & _UPDATES))
 
 
 def version_lag(newest: int, version: int) -> int:
     """Return by how many updates a version is behind, at least; 0 if it is of a later update of an earlier life."""
-    return int(version_lags(newest, np.array(version, np.int64)))
+    return max(0, (newest & _UPDATES) - (version & _UPDATES))
 
 
 def lag_metrics(newest: int, versions: NDArray[np.int64]) -> dict[str, float]:

@@ -74,11 +74,14 @@ class Controller:
         self.plan: Plan = plan
         self.schedule = schedule
         self.seed = seed
+        self.num_steps = 0
+        """The number of admitted steps of the run, those of a loaded state included."""
         self.events: list[str] = []
         """Events that a user should know of, oldest first."""
         self.history = TrainingHistory()
         self._fleet = fleet
-        self._origin = origin
+        self._origin: Origin | None = origin
+        """What training goes on from; None: it is not needed, as there are snapshots."""
         self._timeouts = timeouts
         self._points = RecoveryPoints(fleet, pace, copies, self.history)
         self._deployment = StageDeployment(
@@ -100,7 +103,7 @@ class Controller:
     def start(self) -> None:
         """Start the processes and deploy the plan."""
         self._deployment.begin(self._timeouts.start_s)
-        self._guarded(lambda: self._deploy(self._origin, Cut.start(self.plan)))
+        self._guarded(lambda: self._deploy(Cut.start(self.plan)))
         self.history.note("plan", plan_in_words(self.plan, self.schedule.name))
 
     def close(self, grace_s: float | None = None) -> None:
@@ -110,11 +113,10 @@ class Controller:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def admit(self, step: int, num: int, batch: MiniBatch | None, metrics: StepMetrics) -> None:
+    def admit(self, num: int, batch: MiniBatch | None, metrics: StepMetrics) -> None:
         """Hand a mini-batch to the stages; waits only while too many steps are under way.
 
         Args:
-            step: the number of the step in the run.
             num: the number of its micro-batches.
             batch: all of them; None if stages read the data by themselves.
             metrics: receives the losses.
@@ -125,13 +127,14 @@ class Controller:
         self._guarded(self._make_room)
         if batch is not None and self._points.pace is not None:  # it may be sent again after the caller has changed it
             batch = replace(batch, inputs=map_tensors(_copied, batch.inputs), labels=map_tensors(_copied, batch.labels))
-        one = Retained(step, num, batch, metrics, drains)
+        one = Retained(self.num_steps, num, batch, metrics, drains)
         self._retained.add(one)
         try:
             self._guarded(lambda: self._send(one))
         except KeyboardInterrupt:  # the step is not admitted, and the caller may try again
             self._retained.remove(one)
             raise
+        self.num_steps += 1
 
     def drain(self) -> None:
         """Finish everything that was admitted."""
@@ -167,12 +170,13 @@ class Controller:
                 self._break_off(error)
                 raise
 
-    def redeploy(self, plan: Plan, origin: Origin, *, seed: int | None = None) -> None:
+    def redeploy(self, plan: Plan, origin: Origin, *, num_steps: int | None = None, seed: int | None = None) -> None:
         """Go on with another plan or from another state; nothing is in flight.
 
         Args:
             plan: the plan to go on with.
             origin: the state to go on from.
+            num_steps: the number of steps that the state is of; None: unchanged.
             seed: the seed of the run's random numbers; None: unchanged.
 
         Raises:
@@ -183,8 +187,10 @@ class Controller:
         self._retained.clear()
         self.plan, self._origin = plan, origin
         self._points.clear()
+        # With all that the next call goes on with if this one is interrupted from here on.
         self.seed = self.seed if seed is None else seed
-        self._guarded(lambda: self._deploy(origin, Cut.start(plan)))
+        self.num_steps = self.num_steps if num_steps is None else num_steps
+        self._guarded(lambda: self._deploy(Cut.start(plan)))
         self.history.note("plan", plan_in_words(self.plan, self.schedule.name))
 
     # --- admissions ---------------------------------------------------------------------------------------------------
@@ -252,21 +258,24 @@ class Controller:
         """Drop what precedes the newest cut of which all snapshots are kept."""
         if self._points.pace is None:  # without snapshots no step is repeated
             self._retained.drop_done()
+            self._origin = None
             return
         newest = self._points.newest_whole(self.plan, self._retained.positions, self.epoch)
         if newest is not None:
             self._retained.drop(newest + 1)
+            self._origin = None
 
     # --- deployment and recovery --------------------------------------------------------------------------------------
 
-    def _deploy(self, origin: Origin, start: Cut) -> None:
+    def _deploy(self, start: Cut) -> None:
         """Make the processes the workers of the plan, and admit the retained steps again."""
         self._number = 0
         self._losses.clear()
         self._points.restarted()
         self._done_at = 0.0
         self._position = start
-        self._deployment.deploy(self.plan, origin, start, self.seed, timeout_s=self._timeouts.replace_s)
+        assert self._origin is not None
+        self._deployment.deploy(self.plan, self._origin, start, self.seed, timeout_s=self._timeouts.replace_s)
         self._points.secure(self.plan, self._deployment.seats, self._timeouts.copy_s)
         for one in self._retained.restart():
             self._make_room()
@@ -315,7 +324,7 @@ class Controller:
             places = self._places(lost, newest, same_plan=same_plan)
             self._origin = FromSnapshots(newest.cut, newest.epoch, places, same_plan)
         words = str(self._retained)
-        self._deploy(self._origin, start)
+        self._deploy(start)
         self.history.note("restart", words)
 
     def _count_deaths(self, lost: SeatsLost) -> None:

@@ -34,14 +34,15 @@ class InlineRun:
     Args:
         player: the executor, which has not run anything yet.
         data: makes mini-batches, for `step_of_own_data`; None: the caller passes them.
+        seed: the seed of the run.
         place: moves a batch to the device of the model.
     """
 
-    def __init__(self, player: LocalExecutor, data: MakesData | None, place: Callable[[Any], Any]) -> None:
+    def __init__(self, player: LocalExecutor, data: MakesData | None, seed: int, place: Callable[[Any], Any]) -> None:
         self._player = player
         self._place = place
-        shard = DataShard(0, 1, player.plan.micro_batches)
-        self._data = None if data is None else OwnData(data, player.graph, shard)
+        self._make_data = data
+        self._data = self._own_data(seed)
         self.events: list[str] = []
         self.history = TrainingHistory()
 
@@ -81,13 +82,14 @@ class InlineRun:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._player.load_state_dict(state)
+        self._data = self._own_data(state["seed"])
 
     def save(self, folder: Path, keep: int | None) -> CheckpointFuture:
         path = save(folder, self.state_dict(), keep=keep, schedule=self.schedule.name)
         return CheckpointFuture.done_at(path)
 
     def load(self, folder: Path) -> None:
-        self._player.load_state_dict(read_manifest(folder).whole_state())
+        self.load_state_dict(read_manifest(folder).whole_state())
 
     def resize(self, stage: int, replicas: int) -> None:
         raise PlanInvalid(
@@ -150,3 +152,8 @@ class InlineRun:
 
     def close(self, grace_s: float | None = None) -> None:
         self._player.close()
+
+    def _own_data(self, seed: int) -> OwnData | None:
+        if self._make_data is None:
+            return None
+        return OwnData(self._make_data, self._player.graph, DataShard(0, 1, self.plan.micro_batches), seed)

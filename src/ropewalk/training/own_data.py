@@ -3,7 +3,8 @@
     data(first_step) ──▶ mini-batches (x, y), from that step on, the same in every process that asks
     data(first_step, shard) ──▶ only the samples of each mini-batch that are of this replica's micro-batches
 
-A process that restarts, or goes back to a snapshot, calls the function again with its next step.
+A process that restarts, or goes back to a snapshot, calls the function again with its next step. Random numbers that it
+draws follow from the seed of the run (`data_randomness`).
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from typing import Any, cast
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.stages.losses import kind_of
 from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, split
+from ropewalk.pipeline.stages.randomness import micro_batch_seed
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
+from ropewalk.training.data_randomness import DataRandomness
 
 MakesData = Callable[..., Iterable[tuple[Any, Any]]]
-"""The user's function: called with the first step that is wanted (or without it: then earlier ones are skipped), and,
-if it has an argument called `shard`, with the `DataShard` of the process."""
+"""The user's function: called with the first step that is wanted, and, if it has an argument called `shard`, with the
+`DataShard` of the process. If there is no place for the step, it begins at step 0, and earlier pairs are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +45,22 @@ class OwnData:
         make: the user's function.
         graph: the graph of the model.
         shard: the samples that this process needs.
+        seed: the seed of the run, from which random numbers of the data follow.
 
     Raises:
         PlanInvalid: the function takes shards, and micro-batches cannot be divided evenly among them.
     """
 
-    def __init__(self, make: MakesData, graph: ModelGraph, shard: DataShard) -> None:
+    def __init__(self, make: MakesData, graph: ModelGraph, shard: DataShard, seed: int) -> None:
         self._make = make
         self._graph = graph
         self._shard = shard
+        self._seed = seed
         parameters = inspect.signature(make).parameters
         self._takes_shard = "shard" in parameters
-        self._takes_step = bool(set(parameters) - {"shard"})
+        # A functools.partial shows what it gives already, by keyword.
+        places = [one.name for one in parameters.values() if one.kind not in (one.KEYWORD_ONLY, one.VAR_KEYWORD)]
+        self._takes_step = bool(set(places) - {"shard"})
         if self._takes_shard and shard.micro_batches % shard.replicas:
             raise PlanInvalid(
                 f"{shard.micro_batches} micro-batches cannot be shared out evenly among {shard.replicas} replicas that "
@@ -61,6 +68,7 @@ class OwnData:
             )
         self._batches: Iterator[tuple[Any, Any]] = iter(())
         self._next_step = -1
+        self._randomness = DataRandomness(0)
 
     def batch(self, step: int) -> tuple[Any, Any]:
         """Return the mini-batch of a step, or the part of it that is in the shard.
@@ -75,7 +83,8 @@ class OwnData:
             self._begin(step)
         self._next_step = step + 1
         try:
-            pair: Any = next(self._batches)
+            with self._randomness.drawing():
+                pair: Any = next(self._batches)
         except StopIteration:
             raise ValueError(f"the data has ended before step {step}; make it endless, or take fewer steps") from None
         if not (isinstance(pair, tuple | list) and len(cast("list[Any]", pair)) == 2):
@@ -115,7 +124,8 @@ class OwnData:
 
     def _begin(self, step: int) -> None:
         keywords = {"shard": self._shard} if self._takes_shard else {}
-        if self._takes_step:
-            self._batches = iter(self._make(step, **keywords))
-        else:
-            self._batches = islice(iter(self._make(**keywords)), step, None)
+        first, skipped = (step, 0) if self._takes_step else (0, step)
+        self._randomness = DataRandomness(micro_batch_seed(self._seed, first, 0, "data"))
+        with self._randomness.drawing():
+            made = self._make(step, **keywords) if self._takes_step else self._make(**keywords)
+            self._batches = islice(iter(made), skipped, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,6 +20,7 @@ from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.evaluation import Evaluated, StageEvaluation
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, MiniBatch, mini_batch, split
+from ropewalk.pipeline.stages.saved_training import check_tensors, run_facts
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
@@ -48,7 +50,6 @@ class ProcessRun:
     """
 
     def __init__(self, controller: Controller, graph: ModelGraph, loss: Loss) -> None:
-        self.num_steps = 0
         self._controller = controller
         self._graph = graph
         self._loss = loss
@@ -58,6 +59,10 @@ class ProcessRun:
         self._offsets: dict[tuple[str, int], int] = {}
         """Nanoseconds by host and pid, for looks."""
         controller.start()
+
+    @property
+    def num_steps(self) -> int:
+        return self._controller.num_steps
 
     @property
     def plan(self) -> Plan:
@@ -88,8 +93,7 @@ class ProcessRun:
 
     def _admitted(self, num: int, batch: MiniBatch | None) -> AdmittedStep:
         controller, metrics = self._controller, StepMetrics(num, self._loss)
-        controller.admit(self.num_steps, num, batch, metrics)
-        self.num_steps += 1
+        controller.admit(num, batch, metrics)
         return AdmittedStep(metrics, lambda: controller.wait_until(lambda: metrics.done))
 
     def drain(self) -> None:
@@ -155,10 +159,13 @@ class ProcessRun:
         return {**found, "num_steps": self.num_steps, "seed": self._controller.seed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        num_steps, seed = run_facts(state)
         controller = self._controller
         controller.drain()
-        controller.redeploy(controller.plan, FromState(state), seed=state["seed"])
-        self.num_steps = state["num_steps"]
+        # Here, because a stage looks only for what it has, and its failure would end the training.
+        check_tensors(state, *self._held())
+        origin = FromState(copy.deepcopy(dict(state)))  # a death may come after the caller has changed it
+        controller.redeploy(controller.plan, origin, num_steps=num_steps, seed=seed)
 
     def save(self, folder: Path, keep: int | None) -> CheckpointFuture:
         """Take copies, then return; the files are written while training goes on."""
@@ -182,11 +189,11 @@ class ProcessRun:
 
     def load(self, folder: Path) -> None:
         checkpoint = read_manifest(folder)
-        checkpoint.check_fits(self._graph.parameters, self._graph.buffers)
+        checkpoint.check_fits(*self._held())
         controller = self._controller
         controller.drain()
-        controller.redeploy(controller.plan, FromCheckpoint(checkpoint), seed=checkpoint.seed)
-        self.num_steps = checkpoint.num_steps
+        origin = FromCheckpoint(checkpoint)
+        controller.redeploy(controller.plan, origin, num_steps=checkpoint.num_steps, seed=checkpoint.seed)
 
     def resize(self, stage: int, replicas: int) -> None:
         plan = with_replicas(self.plan, stage, replicas)
@@ -250,6 +257,15 @@ class ProcessRun:
                 self._saving.settle()
         finally:
             self._controller.close(grace_s)
+
+    def _held(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return the parameters and buffers of the model that its stages hold: what no stage reads is in no state."""
+        held = {name for need in self._controller.needs for name in need.names}
+        graph = self._graph
+        return (
+            {name: one for name, one in graph.parameters.items() if name in held},
+            {name: one for name, one in graph.buffers.items() if name in held},
+        )
 
     def _names_of(self, worker: PlanWorker) -> list[str]:
         """Return the parameters and buffers of which this worker is the first holder."""

@@ -142,7 +142,7 @@ class StageRuntime:
             return None
         plan, replica = self.assignment.plan, self.assignment.worker.replica
         shard = DataShard(replica, plan.stages[next(iter(self.stages))].replicas, plan.micro_batches)
-        return OwnData(training.data, self._graph, shard)
+        return OwnData(training.data, self._graph, shard, self.assignment.seed)
 
     @property
     def is_idle(self) -> bool:

@@ -30,6 +30,7 @@ from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, StageOptimizer
+from ropewalk.pipeline.stages.randomness import seed_of_run
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.tracing.filling import filled
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
@@ -153,7 +154,6 @@ class Trainer:
             raise TypeError(f"model is of type {type(model).__name__}; give a module, its graph, or what builds it")
         check_kind("schedule", schedule, str | Schedule, '"one_f_one_b", or ropewalk.pipeline.make_schedule(...)')
         check_kind("micro_batches", micro_batches, Integral, "a whole number, 1 or more")
-        check_kind("seed", seed, Integral, "a whole number")
         _check_plan(plan, micro_batches)
         check_kind("options", options, TrainingOptions, "ropewalk.pipeline.TrainingOptions(clip_norm=1.0)")
         check_kind("sources", sources, Sources, "ropewalk.training.Sources(data=...)")
@@ -170,7 +170,7 @@ class Trainer:
             options=options or TrainingOptions(),
             exchange=exchange,
             inline=inline,
-            seed=seed,
+            seed=seed_of_run(seed),
             sources=sources or Sources(),
             processes=processes or ProcessOptions(),
         )
@@ -464,7 +464,7 @@ class Trainer:
             if path.suffix == ".json":
                 path.write_bytes(planned_and_measured_trace(planned, measured, called="ideal"))
             elif path.suffix == ".svg":
-                path.write_text(planned_and_measured_svg(planned, measured, called="ideal"))
+                path.write_text(planned_and_measured_svg(planned, measured, called="ideal"), encoding="utf-8")
             else:
                 raise ValueError(f"a timeline is written to .json (for Perfetto) or .svg (a picture), not to {path}")
         return measured

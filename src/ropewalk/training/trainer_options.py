@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Literal
 
@@ -36,13 +37,16 @@ class Snapshots:
 
     Raises:
         ValueError: `every` is less than 1.
-        TypeError: `copy` is neither a folder nor one of the words.
+        TypeError: `every` is no number of steps, or `copy` neither a folder nor one of the words.
     """
 
     every: int | Literal["auto"] = "auto"
     copy: Literal["auto", "launcher"] | str | Path | None = "auto"
 
     def __post_init__(self) -> None:
+        every: object = self.every
+        if every != "auto" and (isinstance(every, bool) or not isinstance(every, Integral)):
+            raise TypeError(f"every is of type {type(every).__name__}; give a number of steps, or 'auto'")
         self.pace()
         check_kind("copy of snapshots", self.copy, str | Path, '"auto", "launcher", a folder, or None')
 
@@ -115,8 +119,10 @@ class Sources:
     Args:
         data: gives mini-batches to the processes that need inputs or labels: called there as `data(first_step)`, it
             yields pairs (x, y) from that step on, the same everywhere; a function without that argument is called anew
-            and its earlier pairs are skipped. With an argument `shard`, it yields only the samples of that replica:
-            those of the micro-batches `range(shard.replica, shard.micro_batches, shard.replicas)`, one after the other.
+            and its earlier pairs are skipped. Random numbers that it draws from torch, Python or numpy follow from the
+            seed of the trainer, so that a DataLoader that shuffles gives one order everywhere. With an argument
+            `shard`, it yields only the samples of that replica: those of the micro-batches `range(shard.replica,
+            shard.micro_batches, shard.replicas)`, one after the other.
             `step` is then called without arguments, and `example_inputs` must be given.
         weights: a safetensors file, or a folder or index of such files, with the initial parameters and buffers.
 
@@ -163,6 +169,7 @@ class Progress:
 
     def __post_init__(self) -> None:
         total = self.total_steps
+        check_kind("total_steps", total, Integral, "the number of steps of the whole training")
         if total is not None and (isinstance(total, bool) or total < 1):
             raise ValueError(f"total_steps is the number of steps of the whole training, 1 or more, not {total}")
 

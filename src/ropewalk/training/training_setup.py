@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ropewalk.exchange.exchange_maker import MakesExchange
-from ropewalk.pipeline.local_executor import LocalExecutor, check_plan
+from ropewalk.pipeline.local_executor import LocalExecutor, check_hooks, check_plan
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Loss
@@ -89,6 +89,7 @@ class TrainingSetup:
         Raises:
             PlanInvalid: the plan does not fit the model.
             ScheduleInvalid: the schedule cannot run the plan.
+            ValueError: a parameter of the model has a hook.
         """
         wanted = self.processes.device
         device = "" if wanted is None else kind_of_device(wanted)
@@ -97,6 +98,7 @@ class TrainingSetup:
         )
         device = device or kind_of_device(None, [*graph.buffers.values(), *graph.parameters.values()])
         plan = self._planned(graph, x, device)
+        check_hooks(graph)
         check_plan(graph, plan)
         schedule = self.options.schedule(plan.schedule if self.schedule is None else self.schedule)
         schedule.check(plan)
@@ -146,7 +148,10 @@ class TrainingSetup:
             track=track,
             shown_as=shown_as,
         )
-        origin: Origin = FromTensors(on_cpu(prepared.own)) if prepared.source is None else FromSource()
+        origin: Origin = FromSource()
+        if prepared.source is None:  # copies, because a death may come after the caller has changed its model
+            own = on_cpu(prepared.own)
+            origin = FromTensors({name: tensor.detach().clone() for name, tensor in own.items()})
         controller = Controller(
             fleet,
             prepared.graph,
@@ -190,4 +195,4 @@ class TrainingSetup:
             options=self.options,
             exchange=self.exchange,
         )
-        return InlineRun(executor, self.sources.data, lambda batch: beside(prepared.graph.model, batch))
+        return InlineRun(executor, self.sources.data, self.seed, lambda batch: beside(prepared.graph.model, batch))

@@ -51,7 +51,7 @@ def failure_of(error: BaseException, *ours: str, raised_in: str = "") -> Failure
             "What a pool's function closes over, and what pool.put was given, is one copy for all processes of the "
             "host and read-only; copy() it to change it."
         )
-    text = one_traceback(error, *ours)
+    message, text = _sendable(message), _sendable(one_traceback(error, *ours))
     type_name = f"{type(error).__module__}.{type(error).__qualname__}"
     try:
         payload = dumps_result(error, what="exception")
@@ -59,6 +59,11 @@ def failure_of(error: BaseException, *ours: str, raised_in: str = "") -> Failure
         stand_in = _in_words(problem, error, f"{type_name.removeprefix('builtins.')}: {message}", raised_in)
         return Failure(type_name, message, text, stand_in, [])
     return Failure(type_name, message, text, payload.pickle, [bytes(buffer) for buffer in payload.buffers])
+
+
+def _sendable(text: str) -> str:
+    """Return a text that can be encoded: bytes of a file name that is no UTF-8 are lone surrogates, and are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def not_sendable(problem: Exception, value: Any) -> Failure:

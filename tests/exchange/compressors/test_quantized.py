@@ -7,7 +7,8 @@ from typing import Literal
 import pytest
 import torch
 
-from ropewalk.exchange.compressors import ErrorFeedback, Quantized, Round
+from ropewalk.exchange.buckets import BucketEntry, Layout
+from ropewalk.exchange.compressors import Compressor, ErrorFeedback, Quantized, Round, TopK
 from tests.exchange.compressors.rounds import heard, layout_of
 
 LAYOUT = layout_of((256,))
@@ -29,6 +30,17 @@ def test_members_and_steps_round_independently_and_repeatably() -> None:
 
     assert said(1, 0) == said(1, 0)
     assert len({said(1, 0), said(2, 0), said(1, 1), said(2, 1)}) == 4
+
+
+@pytest.mark.parametrize("compressor", [Quantized(), TopK(1.0, "levels(7)")])
+def test_buckets_round_independently(compressor: Compressor) -> None:
+    """They all rounded alike: the errors of equal layers added up instead of cancelling, to N^2 in place of N times
+    the variance over N buckets."""
+    gradient, num = torch.randn(256), 64
+    layouts = [Layout((BucketEntry(f"layer{number}", (256,), torch.float32, "cpu"),)) for number in range(num)]
+    errors = torch.stack([heard(compressor, layout, [gradient]) for layout in layouts]) - gradient
+    variance = errors.sum(0).square().mean() / errors.square().mean()
+    assert 0.5 * num < variance < 2 * num
 
 
 def test_a_component_takes_the_bits_of_its_levels_and_a_sign() -> None:

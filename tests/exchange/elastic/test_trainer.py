@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from functools import partial
 from typing import Any
 
@@ -112,6 +113,34 @@ def test_a_step_that_was_refused_for_nan_can_be_done_again() -> None:
     society.models = models
     assert len(models) == 2
     check(society, plain_training()[0])
+
+
+def test_who_joins_after_a_batch_was_left_out_draws_the_batches_of_the_others() -> None:
+    """It skipped as many batches as there were steps, and did every step with another batch than the others."""
+    drawn: dict[str, dict[int, list[int]]] = {}
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        model = make_model()
+        trainer = worker.trainer(model, make_optimizer(model))
+        for batch in worker.batches(SAMPLES, BATCH, epochs=STEPS * BATCH // SAMPLES, seed=5):
+            step = trainer.num_steps
+            if step == 2 and not trainer.num_left_out:
+                with pytest.raises(GradientNotFinite):
+                    trainer.step(batch, lambda part: float("nan") * society.data.loss(model, part))
+                continue
+            if step == 4 and worker.rank == 0:
+                society.start(2)
+                while not society.coordinator._membership.joining:  # pyright: ignore[reportPrivateUsage]
+                    time.sleep(0.01)
+            trainer.step(batch, lambda part: society.data.loss(model, part))
+            drawn.setdefault(worker.name, {})[step] = batch.tolist()
+
+    Society(2, exchange=partial(AllReduce, nan="raise"), train=train).wait()
+    of_first = drawn["workers.0#0"]
+    assert len(of_first) == STEPS - 1
+    assert drawn["workers.1#0"] == of_first
+    of_last = drawn["workers.2#0"]
+    assert of_last == {step: of_first[step] for step in of_last}
 
 
 def test_a_refused_gradient_is_told_by_the_rank_whose_gradient_it_is() -> None:

@@ -30,7 +30,7 @@ from tests.exchange.parameter_server.local_servers import LocalServers, LocalSha
 from tests.exchange.parameter_server.running import by_members, gradients, groups, member, model, run_steps
 from tests.exchange.parameter_server.running import servers as running_servers
 from tests.exchange.parameter_server.star_group import StarGroup
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 STEPS, WORKERS = 12, 2
 OPTIMIZER = ServerSGD(0.1, momentum=0.5)
@@ -371,5 +371,6 @@ def test_a_server_that_is_gone_for_good_is_a_lost_member() -> None:
         with member(client, groups(1)[0], timeout_s=8.0) as exchange:
             run_steps(exchange, 0, [0])
             running.scale("servers", 0)
+            wait_until(lambda: not running.status().nodes)  # until it has ended it may still answer
             with pytest.raises(MemberLost, match="a parameter server is gone"):
                 run_steps(exchange, 0, [1])

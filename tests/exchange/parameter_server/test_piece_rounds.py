@@ -117,6 +117,7 @@ def test_a_push_of_a_later_step_is_asked_for_from_the_first_that_is_lacking() ->
     assert owner.push("a", 1, 1, 0, 0) == Behind(0)
     assert owner.push("a", 5, 1, 0, 0) == Behind(0)
     assert dense.push("a", 1, 1, 0, 0) == Behind(0)
+    assert dense.push("a", 2, 1, 0, 0) == Behind(1)
     assert dense.push("a", 5, 1, 0, 0) == Behind(4)
     assert dense.rounds.clocks == {"a": 4}
     assert dense.push("a", 4, 1, 0, 0) == Accepted()
@@ -323,6 +324,7 @@ def test_memories_that_are_told_anew_replace_those_of_an_open_round() -> None:
 def test_where_rounds_are_not_whole_a_memory_is_that_of_one_member_and_ends_with_it() -> None:
     piece = Piece(FREE_MEMORY, "a", "b")
     piece.rounds.remember("a", flat(0, 0, 4))
+    assert not piece.rounds.awaits_memory, "nobody waits for that of another member"
     piece.rounds.remember("b", None)
     assert not piece.rounds.awaits_memory
     piece.push("b", 0, 1, 0, 0)

@@ -62,3 +62,16 @@ def test_groups_tell_what_is_in_them_and_open_one_by_one() -> None:
     assert [(head["group"], head["num"]) for head in heads] == [("x", 2), ("y", 1)]
     assert heads[0]["metric.loss"] == 2.0 and "metric.loss" not in heads[1] and heads[1]["state"] == "1 failed"
     assert ids(rows, group="project", opened=frozenset(["x"])) == ["group x", "a", "c", "group y"]
+
+
+def test_an_integer_beyond_all_floats_and_losses_that_diverge_do_not_end_the_table() -> None:
+    # One run with such a setting, or two with such a loss in a group, and nobody saw the table any more.
+    rows = [
+        row("a", **{"config.seed": 10**400, "metric.loss": 1e308}),
+        row("b", **{"config.seed": 3, "metric.loss": 1e308}),
+    ]
+    assert ids(rows, sort=(("config.seed", False),)) == ["b", "a"]
+    above = {"filterType": "number", "type": "greaterThan", "filter": 5}
+    assert ids(rows, filters={"config.seed": above}) == ["a"]
+    (group,) = selected(rows, TableQuery(group="project"))
+    assert (group["config.seed"], group["metric.loss"]) == (3.0, 1e308)

@@ -116,3 +116,12 @@ def test_a_checkpoint_is_pinned(store: RunStore) -> None:
 
 def test_all_actions_are_known() -> None:
     assert len(set(ACTIONS)) == 12
+
+
+def test_a_run_is_begun_again_twice_in_one_second(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The second command was not run: the file of its output had the name of the first one's.
+    begin(store, "a", StateIs("done", 2.0), **command("-c", "pass"))
+    monkeypatch.setattr(run_actions.time, "strftime", lambda *_: "20260101-000000")
+    for _ in range(2):
+        assert "ended with exit code 0" in perform(store, RunAction("rerun", "a"))
+    assert len(list((store.folder / run_actions.STARTED).iterdir())) == 2

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ropewalk.page.runs.run_files import IMAGE_TYPES, _opened, _opened_below, image_type
+from ropewalk.page.runs.run_files import IMAGE_TYPES, _content, _opened, _opened_below, image_type
 
 
 @pytest.mark.parametrize(
@@ -39,8 +41,8 @@ def test_a_database_names_no_file_outside_the_folder_of_runs(tmp_path: Path) -> 
     (tmp_path / "runs" / "a" / "own").write_text("ours")
     (tmp_path / "runs" / "a" / "link").symlink_to(tmp_path / "secret")
     (tmp_path / "runs" / "out").symlink_to(tmp_path)
-    with open(_opened(store, str(tmp_path / "runs" / "a" / "own"))) as file:
-        assert file.read() == "ours"
+    with _opened(store, str(tmp_path / "runs" / "a" / "own")) as file:
+        assert file.read() == b"ours"
     for path in ("secret", "runs/a/link", "runs/out/secret", "runs/a/../../secret", "runs/a"):
         with pytest.raises(PermissionError):
             _opened(store, str(tmp_path / path))
@@ -53,4 +55,16 @@ def test_folder_that_becomes_a_link_after_it_was_looked_at_is_not_followed(tmp_p
     before = len(os.listdir("/dev/fd"))
     with pytest.raises(OSError, match="a"):
         _opened_below(tmp_path / "runs", ("a", "secret"))
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_file_is_closed_if_the_visitor_leaves_before_anything_of_it_is_sent(tmp_path: Path) -> None:
+    # The page kept a descriptor for each of them: browsers that drop a download let it run out of them.
+    (tmp_path / "artifact").write_bytes(b"ours")
+    store: Any = SimpleNamespace(where="runs.db")
+    before = len(os.listdir("/dev/fd"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        _content(_opened(store, str(tmp_path / "artifact")))
+        gc.collect()
     assert len(os.listdir("/dev/fd")) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -34,6 +35,11 @@ def test_what_is_not_as_long_as_the_batch_goes_whole_to_each_piece() -> None:
 
 
 def test_what_cannot_be_cut_is_an_error_with_the_numbers() -> None:
+    # All of it went to each micro-batch, and was compared with a part of the outputs.
+    with pytest.raises(
+        TypeError, match="labels hold a ndarray, which would go whole to each micro-batch; give tensors"
+    ):
+        split({"input.x": torch.zeros(4, 3)}, (torch.zeros(4), np.zeros(4)), 2)
     with pytest.raises(ValueError, match="no samples"):
         split({"input.x": torch.zeros(0, 3)}, None, 2)
     with pytest.raises(ValueError, match=r"input\.x: Tensor"):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from ropewalk.population.noise_table import NoiseTable
 from ropewalk.population.open_ended.niche import ESConfig
 from ropewalk.population.open_ended.reproduction import Reproduction
 from ropewalk.population.trial import Trial
+from tests.patience import wait_until
 from tests.population.local_loop import same_state
 from tests.population.open_ended.islands import Islands, fitness
 
@@ -63,13 +63,6 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 @pytest.fixture(scope="module")
 def alone() -> RunResult:
     return evaluate(busy(), noisy, generations=GENERATIONS, test=EvalConfig(2, every=5))
-
-
-def wait_until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 120
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 def test_the_pool_follows_the_niches_and_gives_idle_workers_back(pool: rw.Pool, alone: RunResult) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import pickle
 from collections.abc import Sequence
 
@@ -12,7 +14,7 @@ from ropewalk.rl.adders.unroll import UnrollAdder
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.environments.spec import Array, ArraySpec
 from ropewalk.rl.replay.bundles import bundled, can_be_bundled, unbundled
-from ropewalk.rl.replay.insertion import Insertion, separated
+from ropewalk.rl.replay.insertion import Insertion, NewItems, RowsOf, separated
 from ropewalk.rl.replay.lent_batches import BatchLender
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.replay.tables import ReplayTables
@@ -80,6 +82,54 @@ def test_a_block_is_one_row_from_the_actor_to_the_batch() -> None:
     for insertion in made[4:]:
         restored.insert(insertion)
     check(restored, blocks[3:])
+
+
+def equal(found: Insertion, made: Insertion) -> None:
+    plain = ("run_id", "sequence", "keep", "version", "steps")
+    assert [getattr(found, name) for name in plain] == [getattr(made, name) for name in plain]
+    same(dict(found.rows), dict(made.rows))
+    assert found.items.keys() == made.items.keys()
+    for table, items in made.items.items():
+        assert {name: rows.column for name, rows in found.items[table].columns.items()} == {
+            name: rows.column for name, rows in items.columns.items()
+        }
+        for name, rows in items.columns.items():
+            np.testing.assert_array_equal(found.items[table].columns[name].rows, rows.rows, strict=True)
+        assert (found.items[table].priorities is None) == (items.priorities is None)
+
+
+def test_a_bundle_alone_travels_as_plain_values_and_everything_else_as_objects() -> None:
+    _, (_, made, *_) = insertions(bundles=True)
+    bundle = made.rows["block"]
+    pickled = pickle.dumps(made, 5)
+    assert b"RowsOf" not in pickled
+    equal(pickle.loads(pickled), made)
+    assert pickle.loads(pickled).rows["block"].flags.writeable
+    rows = RowsOf("block", np.array([1], np.int64))
+    others = {
+        "keeps rows": dataclasses.replace(made, keep={"block": 1}),
+        "has two rows": dataclasses.replace(made, rows={"block": np.repeat(bundle, 2)}),
+        "has two columns": dataclasses.replace(made, rows={"block": bundle, "other": np.zeros(2)}),
+        "has no item": dataclasses.replace(made, items={}),
+        "has an item of two rows": dataclasses.replace(
+            made, items={"queue": NewItems({"block": RowsOf("block", np.array([[0, 1]], np.int64))})}
+        ),
+        "has two items": dataclasses.replace(
+            made, items={"queue": NewItems({"block": RowsOf("block", np.array([0, 1], np.int64))})}
+        ),
+        "has an item of another name": dataclasses.replace(made, items={"queue": NewItems({"unroll": rows})}),
+        "has an item of two columns": dataclasses.replace(made, items={"queue": NewItems({"block": rows, "b": rows})}),
+        "has a priority": dataclasses.replace(made, items={"queue": NewItems({"block": rows}, np.ones(1))}),
+        "is in two tables": dataclasses.replace(
+            made, items={"queue": NewItems({"block": rows}), "other": NewItems({"block": rows})}
+        ),
+    }
+    for what, other in others.items():
+        pickled = pickle.dumps(other, 5)
+        assert (b"RowsOf" in pickled) == bool(other.items), what
+        equal(pickle.loads(pickled), other)
+    equal(copy.deepcopy(made), made)
+    equal(pickle.loads(pickle.dumps(made, 4)), made)
 
 
 def test_a_table_from_a_checkpoint_with_a_row_for_each_column_takes_bundles() -> None:

@@ -13,8 +13,8 @@ from ropewalk.rl.environments.spec import ArraySpec
 from ropewalk.rl.replay.inserter import Inserter
 from ropewalk.rl.replay.service import Replay, ReplayServer
 from ropewalk.rl.replay.table import ReplayTable
+from tests.patience import wait_until
 from tests.rl.replay.stand_in import insertion, queue
-from tests.scenarios.tasks import wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 

@@ -22,9 +22,10 @@ from ropewalk.rl.replay.sampler import Sampler
 from ropewalk.rl.replay.service import Replay, ReplayServer
 from ropewalk.rl.replay.writer import TrajectoryWriter
 from ropewalk.transport.serialization import dumps, loads
+from tests.patience import wait_until
 from tests.rl.replay.stand_in import fifo, insertion, queue
 from tests.scenarios.services import status_of
-from tests.scenarios.tasks import note, noted, wait_until
+from tests.scenarios.tasks import note, noted
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -73,6 +74,19 @@ def test_an_insertion_waits_until_there_is_room() -> None:
     assert values(server.sample("queue", 1)) == [0.0]
     assert late.join()
     assert values(server.sample("queue", 5)) == [1000.0]
+
+
+def test_a_sampler_sleeps_until_all_of_its_items_are_there() -> None:
+    server = ReplayServer([queue(8)])
+    sampler = Waiting(lambda: values(server.sample("queue", 3, at_least=3)))
+    wait_for_calls(server, sample=1)
+    (waiting,), woken = server._lines.all_of("sample"), list[int]()
+    notify = waiting.woken.notify
+    waiting.woken.notify = lambda num=1: woken.append(server.info()["queue"].size) or notify(num)  # type: ignore[method-assign]
+    for number in range(3):
+        server.insert(insertion(number))
+    assert sampler.join() == [0.0, 1000.0, 2000.0]
+    assert woken == [3], "it was woken for less than it waits for"
 
 
 def test_samplers_are_served_in_the_order_in_which_they_came() -> None:

@@ -22,9 +22,9 @@ from ropewalk.rl.replay.selectors.uniform import Uniform
 from ropewalk.rl.replay.service import Replay, ReplayServer
 from ropewalk.rl.replay.shards import ShardedReplay
 from ropewalk.rl.replay.table import ReplayTable
+from tests.patience import wait_until
 from tests.rl.replay.stand_in import insertion, queue
 from tests.scenarios.services import status_of
-from tests.scenarios.tasks import wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 

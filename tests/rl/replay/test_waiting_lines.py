@@ -8,7 +8,7 @@ from ropewalk.rl.replay.waiting_lines import LimiterWait, Side, WaitingLines
 
 
 def wait(side: Side, *tables: str) -> LimiterWait:
-    return LimiterWait(side, tables, 0.0, threading.Condition())
+    return LimiterWait(side, tables, 0.0, threading.Condition(), lambda: True)
 
 
 def test_the_call_that_came_first_is_first_until_it_leaves() -> None:

@@ -54,6 +54,14 @@ def test_steps_of_equal_distances_take_no_space_and_times_take_half() -> None:
     assert len(pack(Points(times, values * np.nan, values))) == 6 + 24 * num
 
 
+@pytest.mark.parametrize(("last", "bytes_of_times"), [(2**31, 8 + 4 * 4), (2**32 - 1, 8 + 4 * 4), (2**32, 4 * 8)])
+def test_times_take_half_up_to_seventeen_minutes_after_the_first(last: int, bytes_of_times: int) -> None:
+    times = 1.76e9 + np.array([0, 1, 2, last]) * 2.0**-22  # the distance of such numbers
+    points = Points(np.arange(4.0), times, np.zeros(4))
+    assert len(pack(points)) == 6 + 16 + bytes_of_times + 4 * 8
+    assert unpack([pack(points)]).times.tolist() == times.tolist()
+
+
 NEXT = np.nextafter(1.76e9, 2e9)
 AXES = [
     [0.0, 1.0, 2.0, 3.0],
@@ -62,6 +70,9 @@ AXES = [
     [0.0, -0.0, 0.0, 0.0],
     [np.nan, np.nan, np.nan, np.nan],
     [1.0, 2.0, np.inf, np.inf],
+    [1.0, np.inf, np.inf, np.inf],
+    [np.inf, np.inf, 1.0, 2.0],
+    [np.inf, 1.0, 2.0, 3.0],
     [-1e308, 1e308, 1e308, 1e308],
     [1.76e9, NEXT, 1.76e9 + 1, 1.76e9 + 1023.9],
     [1.76e9, 1.76e9 + 1, 1.76e9 + 2, 1.76e9 + 1024],

@@ -27,7 +27,6 @@ For the proofs see docs/theory.md, "GD-SEC".
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +39,7 @@ from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.compressor import Decoder, Encoder, Round
 from ropewalk.exchange.compressors.decoding import decode_all
 from ropewalk.exchange.compressors.gd_sec_options import GDSECOptions
-from ropewalk.exchange.compressors.memoryless import SILENCE, state_dtype
+from ropewalk.exchange.compressors.memoryless import SILENCE, state_dtype, value_seed
 from ropewalk.exchange.compressors.pending import PendingState
 from ropewalk.exchange.kernels import Selection, gd_sec_select, scatter_add
 from ropewalk.exchange.message import Message
@@ -266,11 +265,6 @@ class GDSECDecoder(Decoder):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if self._memory is not None:
             self.layout.fill(self._memory, state.get("memory", {}))
-
-
-def value_seed(round_: Round, layout: Layout) -> tuple[int, ...]:
-    """Return the seed for the rounding of a message's values: different for each round, member and bucket."""
-    return round_.step, round_.rank, zlib.crc32(layout.names[0].encode())
 
 
 def _zeros(layout: Layout) -> Tensor:

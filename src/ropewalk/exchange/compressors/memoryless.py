@@ -9,6 +9,7 @@ Most compressors derive from one of these and leave the two phases to the encode
 from __future__ import annotations
 
 import abc
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,6 +30,11 @@ SILENCE = Message(np.empty(0, np.uint8), {})
 def state_dtype(layout: Layout) -> torch.dtype:
     """Return the dtype of a bucket's residuals, memories and sums: float32, or float64 where gradients are float64."""
     return torch.promote_types(layout.dtype, torch.float32)
+
+
+def value_seed(round_: Round, layout: Layout) -> tuple[int, ...]:
+    """Return the seed for the rounding of a message's values: different for each round, member and bucket."""
+    return round_.step, round_.rank, zlib.crc32(layout.names[0].encode())
 
 
 def is_silent(gradient: Tensor, round_: Round) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.components import add_said, say_all
 from ropewalk.exchange.compressors.compressor import Compressor, Round
-from ropewalk.exchange.compressors.memoryless import SILENCE, Memoryless
+from ropewalk.exchange.compressors.memoryless import SILENCE, Memoryless, value_seed
 from ropewalk.exchange.message import Message
 from ropewalk.exchange.wire.values import Levels
 
@@ -31,7 +31,7 @@ class Quantized(Memoryless):
         norm: the norm, "max" or, as in the paper, "l2".
         stochastic: round stochastically, which is unbiased; under error feedback round to the nearest level, because
             only then the residual stays small with few levels.
-        seed: seed of the rounding, together with step and rank.
+        seed: seed of the rounding, together with step, rank and bucket.
     """
 
     name = "quantized"
@@ -49,7 +49,7 @@ class Quantized(Memoryless):
     def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
         if not gradient.any():
             return SILENCE
-        return say_all(layout, gradient, self._codec(), seed=(self.seed, round_.step, round_.rank))
+        return say_all(layout, gradient, self._codec(), seed=(self.seed, *value_seed(round_, layout)))
 
     def decode(self, data: memoryview, layout: Layout, out: Tensor) -> None:
         add_said(data, layout, out)

@@ -16,7 +16,7 @@ from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.components import add_said, say_some
 from ropewalk.exchange.compressors.compressor import Round
-from ropewalk.exchange.compressors.memoryless import Memoryless
+from ropewalk.exchange.compressors.memoryless import Memoryless, value_seed
 from ropewalk.exchange.kernels import Selection, select_above
 from ropewalk.exchange.message import Message
 from ropewalk.exchange.wire.values import value_codec
@@ -50,7 +50,7 @@ class TopK(Memoryless):
 
     def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
         found = largest(gradient, max(1, round(self.density * layout.numel)))
-        return say_some(layout, found, self.values, seed=(round_.step, round_.rank))
+        return say_some(layout, found, self.values, seed=value_seed(round_, layout))
 
     def decode(self, data: memoryview, layout: Layout, out: Tensor) -> None:
         add_said(data, layout, out)

@@ -43,6 +43,7 @@ class ElasticTrainer:
         epoch: counts changes of the members.
         members: names by rank.
         num_steps: number of steps done.
+        num_left_out: number of batches that were drawn, and with which no step was done; the same on every member.
         left: whether this worker has left, on its own request or because it was asked to.
         lost: names of members that died while this one took part; the residuals of their exchanges are lost.
     """
@@ -67,6 +68,7 @@ class ElasticTrainer:
         self.members: tuple[str, ...] = ()
         self._before: tuple[tuple[str, ...], ...] = ()
         self.num_steps: int = 0
+        self.num_left_out: int = 0
         self.left: bool = False
         self.lost: tuple[str, ...] = ()
         self._notes: list[str] = []
@@ -109,9 +111,9 @@ class ElasticTrainer:
         Raises:
             RuntimeError: this worker has left.
             ExchangeStalled: a member that is alive does not come to the exchange.
-            GradientNotFinite: the exchange refuses a gradient. The step does not count: do it again, on every member
-                that got the error, with the same batch and another loss. To leave such a batch out, which has to count
-                as a step so that workers that join later draw the same batches, give the exchange nan="skip".
+            GradientNotFinite: the exchange refuses a gradient. The step does not count: on every member that got the
+                error, do it again with the same batch and another loss, or go on with the next of `worker.batches`. The
+                exchange leaves such batches out by itself with nan="skip", which counts them as steps.
         """
         if self.left:
             raise RuntimeError(f"{self._member.name} has left after step {self.num_steps - 1}, and does no more steps")
@@ -325,6 +327,7 @@ class ElasticTrainer:
                 "optimizer": self._optimizer.state_dict(),
                 "carry": [part.state_dict() for part in self._carry],
                 "random": torch.get_rng_state(),
+                "left_out": self.num_left_out,
             }
         )
 
@@ -335,6 +338,7 @@ class ElasticTrainer:
         for part, its_state in zip(self._carry, state["carry"], strict=True):
             part.load_state_dict(its_state)
         torch.set_rng_state(state["random"])
+        self.num_left_out = state["left_out"]
 
     def _buffers(self) -> dict[str, Tensor]:
         return {name: buffer.clone() for name, buffer in self._model.named_buffers()}

@@ -97,8 +97,9 @@ class ElasticWorker:
     ) -> Iterator[Tensor]:
         """Yield the global batches as one-dimensional tensors of indices, one per step; the same on every worker.
 
-        A worker that joins later begins with the batch of the next step, and a worker that has left gets no more. For
-        training in several parts call this once for each part, in the same order on every worker.
+        A worker that joins later begins with the batch of the next step, also where the others have left batches out,
+        and a worker that has left gets no more. For training in several parts call this once for each part, in the same
+        order on every worker.
 
         Args:
             num_samples: number of samples in the whole data set.
@@ -113,14 +114,18 @@ class ElasticWorker:
         """
         trainer = self.joined_trainer
         length = num_batches(num_samples, batch_size, epochs=epochs, drop_last=drop_last)
-        behind = min(max(trainer.num_steps - self._num_drawn, 0), length)
+        behind = min(max(trainer.num_steps + trainer.num_left_out - self._num_drawn, 0), length)
         made = batches(num_samples, batch_size, epochs=epochs, seed=seed, shuffle=shuffle, drop_last=drop_last)
         for position, batch in enumerate(made):
             if trainer.left:
                 return
             self._num_drawn += 1
             if position >= behind:
-                yield batch
+                before = trainer.num_steps
+                try:
+                    yield batch
+                finally:
+                    trainer.num_left_out += trainer.num_steps == before
 
     def leave(self) -> None:
         """Take part in the current or the next step, and then leave; `trainer.left` says when this has happened."""

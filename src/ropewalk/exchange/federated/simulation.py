@@ -19,7 +19,8 @@ from torch import Tensor
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.compressors.compressor import Round
-from ropewalk.exchange.compressors.gd_sec import GDSEC, value_seed
+from ropewalk.exchange.compressors.gd_sec import GDSEC
+from ropewalk.exchange.compressors.memoryless import value_seed
 from ropewalk.exchange.federated.problems import Problem
 from ropewalk.exchange.gd_sec_guards import DescentMonitor
 from ropewalk.exchange.wire.sparse import pack_sparse

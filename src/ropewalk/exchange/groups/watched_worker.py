@@ -11,7 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any
 
 from ropewalk.calls.client import Client
@@ -21,7 +22,7 @@ from ropewalk.program.node_context import current_node
 
 @dataclass(frozen=True, slots=True)
 class WatchTimeouts:
-    """How long a group of workers waits, in seconds.
+    """How long a group of workers waits, in seconds; all that is not 0 or more is refused.
 
     Attributes:
         start_s: at the beginning, until all workers have started.
@@ -34,6 +35,16 @@ class WatchTimeouts:
     quiet_s: float = 1.0
     silent_s: float = 10.0
     stalled_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise TypeError(
+                    f"{field.name} is of type {type(value).__name__}; give a number, such as {field.default}"
+                )
+            if not value >= 0:
+                raise ValueError(f"{field.name} is 0 or more, not {value}")
 
 
 class WatchedWorker:

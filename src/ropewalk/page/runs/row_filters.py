@@ -51,9 +51,15 @@ def _passes_number(model: Mapping[str, Any], kind: str, value: object) -> bool:
     given, end = model.get("filter"), model.get("filterTo")
     if check is None or not isinstance(given, int | float) or (kind == "inRange" and not isinstance(end, int | float)):
         return True
-    if not isinstance(value, int | float) or math.isnan(value):
+    if not isinstance(value, int | float):
         return kind == "notEqual"
-    return check(float(value), float(given), float(end) if isinstance(end, int | float) else math.inf)
+    try:
+        own = float(value)
+    except OverflowError:  # an integer that is greater than all floats
+        own = math.inf if value > 0 else -math.inf
+    if math.isnan(own):
+        return kind == "notEqual"
+    return check(own, float(given), float(end) if isinstance(end, int | float) else math.inf)
 
 
 __all__ = ["passes"]

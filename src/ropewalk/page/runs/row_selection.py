@@ -76,13 +76,18 @@ def group_row(value: str, members: Sequence[Row], *, is_open: bool) -> Row:
     for name in names:
         numbers = [row[name] for row in members if is_number(row.get(name))]
         if numbers and 2 * len(numbers) >= len(members):
-            head[name] = math.fsum(numbers) / len(numbers)
+            head[name] = math.fsum(number / len(numbers) for number in numbers)  # losses that diverge have great sums
     return head
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether a value is a number that a float can be; an integer may be greater, and is sorted as a text."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _is_wanted(row: Row, query: TableQuery) -> bool:

@@ -152,7 +152,8 @@ def started(command: RelaunchCommand, folder: Path, run: str) -> str:
         run: id of the run that it comes from.
     """
     make_private_folder(folder)
-    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{run}.txt"
+    # Two that are started in one second have files of their own.
+    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{run}-{os.urandom(2).hex()}.txt"
     environment = {name: value for name, value in os.environ.items() if name not in _OWN_VARIABLES}
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as output:

@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote
 
 from fastapi import Response
@@ -54,7 +54,7 @@ def add_file_routes(reader: StoreReader) -> None:
 
     @app.get("/files/{run}/{number}")
     async def artifact(request: Request, run: str, number: int) -> Response:  # pyright: ignore[reportUnusedFunction]
-        def find(store: RunStore) -> tuple[int, str]:
+        def find(store: RunStore) -> tuple[BinaryIO, str]:
             found = store.artifacts(store.run(run).id)
             if not 0 <= number < len(found):
                 raise FileNotFoundError(f"run {run} has no artifact with number {number}")
@@ -64,7 +64,7 @@ def add_file_routes(reader: StoreReader) -> None:
 
     @app.get("/output/{run}/{attempt}")
     async def output(run: str, attempt: int) -> Response:  # pyright: ignore[reportUnusedFunction]
-        def find(store: RunStore) -> tuple[int, str]:
+        def find(store: RunStore) -> tuple[BinaryIO, str]:
             path = dict(output_files(store.run(run).folder)).get(attempt)
             if path is None:
                 raise FileNotFoundError(f"run {run} has no output of attempt {attempt}")
@@ -74,7 +74,7 @@ def add_file_routes(reader: StoreReader) -> None:
 
 
 async def _answer(reader: StoreReader, find: object, is_inline: bool) -> Response:
-    def open_it(store: RunStore) -> tuple[int, str] | OSError:
+    def open_it(store: RunStore) -> tuple[BinaryIO, str] | OSError:
         try:
             return find(store)  # type: ignore[operator]
         except OSError as error:
@@ -86,12 +86,12 @@ async def _answer(reader: StoreReader, find: object, is_inline: bool) -> Respons
         return Response(str(error), 404, _HEADERS, "text/plain; charset=utf-8")
     if isinstance(found, OSError):
         return Response(f"the file cannot be read: {found}", 404, _HEADERS, "text/plain; charset=utf-8")
-    descriptor, name = found
-    media_type = image_type(os.pread(descriptor, 16, 0)) if is_inline else ""
+    file, name = found
+    media_type = image_type(os.pread(file.fileno(), 16, 0)) if is_inline else ""
     headers = dict(_HEADERS)
     if not media_type:
         headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{quote(Path(name).name, safe='')}"
-    return StreamingResponse(_content(descriptor), 200, headers, media_type or "application/octet-stream")
+    return StreamingResponse(_content(file), 200, headers, media_type or "application/octet-stream")
 
 
 def image_type(start: bytes) -> str:
@@ -101,8 +101,10 @@ def image_type(start: bytes) -> str:
     return next((kind for magic, kind in _IMAGES.items() if start.startswith(magic)), "")
 
 
-def _opened(store: RunStore, path: str) -> int:
+def _opened(store: RunStore, path: str) -> BinaryIO:
     """Open a file that belongs to a run.
+
+    An object, which is closed if the visitor leaves before anything is sent, and not a descriptor, which would stay.
 
     Raises:
         OSError: it cannot be opened, is no file, or is not in the folder of runs although a database names it, in
@@ -118,7 +120,7 @@ def _opened(store: RunStore, path: str) -> int:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise PermissionError(f"{path} is not a file")
-    return descriptor
+    return open(descriptor, "rb", buffering=0)
 
 
 def _opened_below(folder: Path, names: tuple[str, ...]) -> int:
@@ -133,8 +135,8 @@ def _opened_below(folder: Path, names: tuple[str, ...]) -> int:
     return descriptor
 
 
-def _content(descriptor: int) -> Iterator[bytes]:
-    with open(descriptor, "rb") as file:
+def _content(file: BinaryIO) -> Iterator[bytes]:
+    with file:
         while chunk := file.read(_CHUNK_BYTES):
             yield chunk
 

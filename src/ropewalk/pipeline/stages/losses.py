@@ -8,7 +8,7 @@ With loss_b the value for micro-batch b, n_b its samples and (t_b, c_b) a total 
     weighted    t_b              sum c_b                  sum t_b / sum c_b
 
 The division comes last, because only then is the sum over a step known (token counts, masks, replicas that each saw a
-part of the step).
+part of the step). For torch's own losses of classes, n_b counts labels as their mean does (`label_weights`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,13 @@ from typing import Any, Literal, cast, get_args
 from torch import Tensor, nn
 
 from ropewalk.near_names import check_choice
+from ropewalk.pipeline.stages.label_weights import LabelWeights
+from ropewalk.quantities import counted
 
 Declared = Literal["mean", "sum", "weighted"]
+
+_WITHOUT_RANDOMNESS = ("torch.nn.modules.loss", "torch.nn.functional")
+"""Modules whose losses draw no random numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +52,13 @@ class Loss:
     Args:
         function: called with outputs and labels; returns a tensor with one element, or for "weighted" such a total and
             its weight (a number or a tensor with one element).
-        declared: "mean" over the samples, "sum" over them, or "weighted".
+        declared: "mean" over the samples, "sum" over them, or "weighted". For `nn.CrossEntropyLoss`, `nn.NLLLoss` and
+            their functions, "mean" is their own: over the labels that count, with the weights of their classes.
 
     Raises:
         TypeError: the function is not callable, or is a class.
-        ValueError: `declared` is none of these, or contradicts the function's own `reduction`.
+        ValueError: `declared` is none of these, or contradicts the function's own `reduction`; or the function has
+            parameters that require a gradient, and would not be trained.
     """
 
     function: Callable[[Any, Any], Any]
@@ -69,11 +76,20 @@ class Loss:
             )
         if isinstance(function, type):
             raise TypeError(f"loss_fn is the class {function.__name__}; give an object of it: {function.__name__}()")
+        if isinstance(function, nn.Module):
+            _check_untrained(function)
 
     @classmethod
     def of(cls, given: Callable[[Any, Any], Any] | Loss) -> Loss:
         """Return a loss as it is, and a function as one that returns the mean."""
         return given if isinstance(given, Loss) else cls(given)
+
+    @property
+    def may_draw(self) -> bool:
+        """Whether it may draw random numbers; those of torch do not."""
+        function: Any = self.function
+        made_in = type(function) if isinstance(function, nn.Module) else function
+        return getattr(made_in, "__module__", "") not in _WITHOUT_RANDOMNESS
 
     def __call__(self, outputs: Any, labels: Any, num_samples: int) -> LossOfPiece:
         """Return the loss of one micro-batch.
@@ -96,7 +112,11 @@ class Loss:
         _check(value)
         if self.declared == "sum":
             return LossOfPiece(value, value, None)
-        return LossOfPiece(value, value * num_samples, float(num_samples))
+        of_labels = LabelWeights.of(self.function)
+        weight = float(num_samples) if of_labels is None else of_labels.over(labels, num_samples)
+        if not weight:  # no label counts: the mean of none is NaN, and would make the whole mini-batch NaN
+            value = outputs.mul(0.0).sum()
+        return LossOfPiece(value, value * weight, weight)
 
     def over(self, pieces: list[tuple[Tensor, float | None]]) -> Tensor:
         """Return the loss of a step, one element, from values and weights of its micro-batches in order."""
@@ -106,6 +126,17 @@ class Loss:
             pieces[0][0] * (pieces[0][1] or 0.0) if scale else pieces[0][0],
         )
         return total if self.declared == "sum" else total / sum(weight or 0.0 for _, weight in pieces)
+
+
+def _check_untrained(function: nn.Module) -> None:
+    wanting = [name for name, parameter in function.named_parameters() if parameter.requires_grad]
+    if wanting:
+        raise ValueError(
+            f"loss_fn is a {type(function).__name__} with {counted(len(wanting), 'parameter')} that would not be "
+            f"trained, the first is {wanting[0]!r}: stages train the parameters of the model. Make it a part of the "
+            f"model, whose forward then returns what the loss needs; or, if it is to stay as it is, call "
+            f"requires_grad_(False) on it"
+        )
 
 
 def _check(value: Any) -> None:

@@ -84,6 +84,7 @@ def mini_batch(
 
     Raises:
         ValueError: there is no tensor to cut, no sample, or labels for another number of samples.
+        TypeError: labels are arrays of numpy, which would not be cut.
     """
     by_sample = {id: value for id, value in inputs.items() if id not in whole}
     lengths = [tensor.shape[0] for tensor in tensors_of(by_sample) if tensor.dim()]
@@ -95,6 +96,11 @@ def mini_batch(
     labelled = [tensor.shape[0] for tensor in tensors_of(labels) if tensor.dim()]
     if labelled and num_samples not in labelled:
         raise ValueError(f"there are {num_samples} samples, but labels for {labelled[0]}; both begin with the samples")
+    if arrays := [leaf for leaf in flatten(labels)[0] if hasattr(leaf, "__array__") and not isinstance(leaf, Tensor)]:
+        raise TypeError(
+            f"labels hold a {type(arrays[0]).__name__}, which would go whole to each micro-batch; give tensors, as "
+            f"torch.from_numpy makes of arrays"
+        )
     num_pieces = min(num_pieces, num_samples)
     size, larger = divmod(num_samples, num_pieces)
     return MiniBatch(step, inputs, labels, tuple(size + (index < larger) for index in range(num_pieces)), whole)

@@ -107,6 +107,32 @@ class OptimizerMaker:
                 group["lr"] = group["lr"] * replicas / of_first
         return optimizer
 
+    def schedule(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
+        """Return the schedule of the learning rate of a stage's optimizer; None: the rate is constant.
+
+        Raises:
+            TypeError: `lr_schedule` returned no schedule.
+            ValueError: it returned that of another optimizer, or one that needs the loss.
+        """
+        if self.lr_schedule is None:
+            return None
+        found: Any = self.lr_schedule(optimizer)
+        if not callable(getattr(found, "step", None)) or not callable(getattr(found, "state_dict", None)):
+            raise TypeError(
+                f"lr_schedule must return a schedule, but it returned {type(found).__name__}; give {_A_SCHEDULE}"
+            )
+        if getattr(found, "optimizer", optimizer) is not optimizer:
+            raise ValueError(
+                f"lr_schedule returned a {type(found).__name__} of another optimizer, which would leave the rates of "
+                f"the stage as they are; make it of the argument: {_A_SCHEDULE}"
+            )
+        if isinstance(found, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            raise ValueError(
+                f"ReduceLROnPlateau needs a loss for each step, and a stage steps its schedule after each update "
+                f"without one; give a schedule of the number of updates: {_A_SCHEDULE}"
+            )
+        return found
+
 
 def _wants_names(make: Callable[..., object]) -> bool:
     try:

@@ -6,6 +6,7 @@ whole model:
 
     seed(run, step, index) ─▶ stage 0 ─▶ state ─▶ stage 1 ─▶ state ─▶ stage 2 ...
 
+The loss draws from a sequence of its own, so that its numbers do not depend on which stage is the last to draw some.
 A recomputation starts again from the state at the stage's entry. GPipe (section 2.3 of its paper; lingvo) seeds
 micro-batches likewise, but does not pass on the state after each stage, so that its numbers change with the cut.
 """
@@ -13,7 +14,9 @@ micro-batches likewise, but does not pass on the state after each stage, so that
 from __future__ import annotations
 
 import hashlib
+from numbers import Integral
 from types import TracebackType
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,9 +24,32 @@ from torch import Tensor
 from ropewalk.pipeline.generator_states import set_state_of, state_of
 
 
-def micro_batch_seed(run: int, step: int, index: int) -> int:
-    """Return the seed of a micro-batch: 63 bits that differ between runs, steps and micro-batches."""
-    digest = hashlib.blake2b(f"{run}/{step}/{index}".encode(), digest_size=8).digest()
+def seed_of_run(given: object) -> int:
+    """Return the seed that a user has given, as Python's own int: checkpoints hold no numbers of numpy.
+
+    Raises:
+        TypeError: it is no whole number.
+        ValueError: no generator of torch takes it, so that a checkpoint with it would not be read.
+    """
+    if not isinstance(given, Integral):
+        raise TypeError(f"seed is of type {type(given).__name__}; give a whole number")
+    seed = int(given)
+    if not -(1 << 63) <= seed < 1 << 64:
+        raise ValueError(f"seed is a whole number from -2**63 to 2**64 - 1, as generators of torch take, not {seed}")
+    return seed
+
+
+def micro_batch_seed(run: int, step: int, index: int, purpose: Literal["", "loss", "data"] = "") -> int:
+    """Return the seed of a micro-batch: 63 bits that differ between runs, steps and micro-batches.
+
+    Args:
+        run: the seed of the run.
+        step: the number of the step in the run.
+        index: the number of the micro-batch in the step.
+        purpose: "" for the model, "loss" for the loss, "data" for mini-batches that are read from a step on.
+    """
+    place = f"{run}/{step}/{index}" + (f"/{purpose}" if purpose else "")
+    digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 

@@ -309,8 +309,13 @@ class RunningStage:
     def _loss_of(self, flight: InFlight) -> Tensor | None:
         if self._loss is None:
             return None
-        assert flight.piece is not None
-        loss = self._loss(flight.outputs[self._output], flight.piece.labels, flight.piece.num_samples)
+        piece = flight.piece
+        assert piece is not None
+        labels = piece.labels
+        if not torch.is_grad_enabled():  # it comes again, when the forward is recomputed, and may write to its labels
+            labels = map_tensors(Tensor.clone, labels)
+        with SeededBlock(self._state_of_loss(self._loss, piece), self.device):
+            loss = self._loss(flight.outputs[self._output], labels, piece.num_samples)
         flight.root, flight.weight = loss.root, loss.weight
         if torch.is_grad_enabled() and not loss.root.requires_grad and self._leads_back(flight):
             raise ValueError(
@@ -327,6 +332,11 @@ class RunningStage:
             return arrived[self.setup.state_comes_on].generator
         assert piece is not None
         return seeded_state(micro_batch_seed(self.setup.seed, piece.step, piece.index), self.device)
+
+    def _state_of_loss(self, loss: Loss, piece: MicroBatchPiece) -> Tensor | None:
+        if not loss.may_draw:
+            return None
+        return seeded_state(micro_batch_seed(self.setup.seed, piece.step, piece.index, "loss"), self.device)
 
     def _leads_back(self, flight: InFlight) -> bool:
         """Return whether anything before its outputs needs a gradient."""

@@ -73,12 +73,9 @@ def give_back(saved: Mapping[str, Any], stages: Sequence[RunningStage], rates: R
             of the learning rate. The stages are unchanged then, unless an optimizer or a schedule itself refuses the
             state.
     """
-    if missing := [kind for kind in _KINDS if kind not in saved]:
-        raise ValueError(f"the state has no {missing[0]!r}; give what an executor's state_dict returned")
     parameters = {name: one for stage in stages for name, one in stage.versions.parameters.items()}
     buffers = {name: one for stage in stages for name, one in stage.buffers.items()}
-    _check_fits("parameter", saved["parameters"], parameters)
-    _check_fits("buffer", saved["buffers"], buffers)
+    check_tensors(saved, parameters, buffers)
     if bool(saved["rates"]) != bool(rates):
         had, has = ("with", "without") if saved["rates"] else ("without", "with")
         raise ValueError(f"the state was saved {had} an lr_schedule, and this executor is {has} one; make it alike")
@@ -94,10 +91,39 @@ def give_back(saved: Mapping[str, Any], stages: Sequence[RunningStage], rates: R
             for name, buffer in stage.buffers.items():
                 buffer.copy_(saved["buffers"][name])
     for stage, optimizer, state in optimizers:
+        parts = _parts_by_group(rates[stage], optimizer) if stage in rates else []
         _load("optimizer", optimizer, state)
         if stage in rates:
             first = next(name for names in _names(stage, optimizer) for name in names)
             _load("lr_schedule", rates[stage], copy.deepcopy(saved["rates"].get(first)))
+        for part in parts:  # the state has the groups of the stage that it comes from
+            part.base_lrs = _first_rates(optimizer)
+
+
+def check_tensors(saved: Mapping[str, Any], parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+    """Check that a state is whole, and has the parameters and buffers of stages.
+
+    Args:
+        saved: as `taken` returns it.
+        parameters: all parameters of the stages, by name; they may be on the device meta.
+        buffers: all their buffers, by name.
+
+    Raises:
+        ValueError: a kind is missing, or a tensor is missing, too many, or of another shape or dtype; names it.
+    """
+    _check_has(saved, _KINDS)
+    _check_fits("parameter", saved["parameters"], parameters)
+    _check_fits("buffer", saved["buffers"], buffers)
+
+
+def run_facts(state: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the number of steps and the seed of the run that a state is of.
+
+    Raises:
+        ValueError: the state lacks them, or a kind of tensors or values.
+    """
+    _check_has(state, (*_KINDS, "num_steps", "seed"))
+    return state["num_steps"], state["seed"]
 
 
 def _load(what: str, into: torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler, state: Any) -> None:
@@ -109,6 +135,20 @@ def _load(what: str, into: torch.optim.Optimizer | torch.optim.lr_scheduler.LRSc
             f"the {what} {type(into).__name__} cannot go on from the state, which may be of another one ({error!r}); "
             f"start over, with what the state was saved with"
         ) from error
+
+
+def _parts_by_group(rate: Any, optimizer: torch.optim.Optimizer) -> list[Any]:
+    """Return the schedules in a schedule that go through their base rates and the groups of the optimizer side by side.
+
+    If there are more of one than of the other, torch raises; older versions leave the last groups as they are.
+    """
+    inner = [part for one in getattr(rate, "_schedulers", ()) for part in _parts_by_group(one, optimizer)]
+    has_own = getattr(rate, "base_lrs", None) == _first_rates(optimizer)
+    return [rate, *inner] if has_own else inner
+
+
+def _first_rates(optimizer: torch.optim.Optimizer) -> list[Any]:
+    return [group.get("initial_lr") for group in optimizer.param_groups]
 
 
 def _copied(value: Any) -> Any:
@@ -154,6 +194,11 @@ def _check_options(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
             f"here has {', '.join(sorted(missing))}; train with the same optimizer, or take only the weights with "
             "ropewalk.training.load_module and start over"
         )
+
+
+def _check_has(state: Mapping[str, Any], names: Sequence[str]) -> None:
+    if missing := [name for name in names if name not in state]:
+        raise ValueError(f"the state has no {missing[0]!r}; give what state_dict returned")
 
 
 def _check_fits(kind: str, saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:

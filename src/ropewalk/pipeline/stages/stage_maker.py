@@ -55,9 +55,7 @@ class StageMaker:
             name: nn.Parameter(tensors[name], graph.parameters[name].requires_grad) for name in program.parameters
         }
         versions = self._versions(id, parameters)
-        rates = None
-        if self.optimizers.lr_schedule is not None and versions.optimizer is not None:
-            rates = self.optimizers.lr_schedule(versions.optimizer)
+        rates = None if versions.optimizer is None else self.optimizers.schedule(versions.optimizer)
         running = RunningStage(
             self._setup(id, replica),
             program,

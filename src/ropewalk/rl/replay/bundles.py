@@ -56,7 +56,12 @@ def raw(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def packed(rows: Array) -> Array | tuple[str, Array]:
     """Return rows as what is pickled quickly: of a bundle its dtype as text, and its bytes."""
-    return rows if rows.dtype.names is None else (_text_of(rows.dtype), rows.view(np.uint8))
+    return rows if rows.dtype.names is None else packed_bundle(rows)
+
+
+def packed_bundle(rows: Array) -> tuple[str, Array]:
+    """Return the dtype of a bundle as text, and its bytes, which share its memory."""
+    return _text_of(rows.dtype), rows.view(np.uint8)
 
 
 def unpacked(rows: Array | tuple[str, Array]) -> Array:
@@ -87,4 +92,4 @@ def _dtype_of_text(text: str) -> np.dtype[Any]:
     return _dtype_of(tuple((name, dtype, tuple(shape)) for name, dtype, shape in json.loads(text)))
 
 
-__all__ = ["bundled", "can_be_bundled", "packed", "raw", "unbundled", "unpacked"]
+__all__ = ["bundled", "can_be_bundled", "packed", "packed_bundle", "raw", "unbundled", "unpacked"]

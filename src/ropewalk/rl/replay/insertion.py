@@ -13,13 +13,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pickle import PickleBuffer
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array
-from ropewalk.rl.replay.bundles import packed, unbundled, unpacked
+from ropewalk.rl.replay.bundles import packed, packed_bundle, unbundled, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,36 @@ class Insertion:
     version: int = 0
     steps: int = 0
 
-    def __reduce__(self) -> Any:
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if protocol >= 5 and (alone := self._bundle_alone()) is not None:
+            return _insertion_of_bundle, alone
         rows = {name: packed(array) for name, array in self.rows.items()}
         return _insertion, (self.run_id, self.sequence, rows, self.items, self.keep, self.version, self.steps)
+
+    def _bundle_alone(self) -> tuple[Any, ...] | None:
+        """Return the arguments of `_insertion_of_bundle`, if it is one bundle and one item that has it.
+
+        That is what a block of an on-policy agent is. As plain values it takes a fraction of the time of six objects.
+        """
+        if len(self.rows) != 1 or len(self.items) != 1 or self.keep:
+            return None
+        ((column, row),), ((table, items),) = self.rows.items(), self.items.items()
+        named = items.columns.get(column)
+        if row.dtype.names is None or len(row) != 1 or len(items.columns) != 1 or named is None:
+            return None
+        if named.column != column or named.rows.shape != (1,) or items.priorities is not None:
+            return None
+        text, data = packed_bundle(row)
+        number = int(named.rows[0])
+        return self.run_id, self.sequence, self.version, self.steps, table, column, number, text, PickleBuffer(data)
+
+
+def _insertion_of_bundle(
+    run_id: str, sequence: int, version: int, steps: int, table: str, column: str, number: int, text: str, data: Any
+) -> Insertion:
+    items = NewItems({column: RowsOf(column, np.array([number], np.int64))})
+    row = unpacked((text, np.frombuffer(data, np.uint8)))
+    return Insertion(run_id, sequence, {column: row}, {table: items}, version=version, steps=steps)
 
 
 def _insertion(run_id: str, sequence: int, rows: Mapping[str, Any], *others: Any) -> Insertion:

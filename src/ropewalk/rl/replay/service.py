@@ -377,10 +377,10 @@ class ReplayServer:
 
         The result is false after `timeout_s`.
         """
-        if self._lines.are_empty(side, tables) and (value := ready()):
+        if (value := ready()) and self._lines.are_empty(side, tables):
             return value
         now = time.monotonic()
-        wait = LimiterWait(side, tables, now, threading.Condition(self._lock), insertion)
+        wait = LimiterWait(side, tables, now, threading.Condition(self._lock), ready, insertion)
         due = None if timeout_s is None else now + timeout_s
 
         def may_go() -> Any:
@@ -411,7 +411,8 @@ class ReplayServer:
 
     def _wake(self) -> None:
         for wait in self._lines.firsts():
-            wait.woken.notify()
+            if wait.ready():  # else a learner that waits for a batch would be woken by each of its blocks
+                wait.woken.notify()
 
     def _check_deadlock(self) -> None:
         """End all waits that cannot end otherwise, when nothing has changed for `deadlock_s`."""

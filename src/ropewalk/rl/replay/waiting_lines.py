@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -28,7 +28,8 @@ class LimiterWait:
         side: whether it inserts or samples.
         tables: names of the tables whose lines it is in.
         since: monotonic time in seconds at which it began to wait.
-        woken: is notified when the call may be able to go; over the server's lock.
+        woken: is notified when the call can go; over the server's lock.
+        ready: whether its limiters let it go.
         insertion: what it inserts; None if it samples.
         error: is raised in the call.
     """
@@ -37,6 +38,7 @@ class LimiterWait:
     tables: tuple[str, ...]
     since: float
     woken: threading.Condition
+    ready: Callable[[], object]
     insertion: Insertion | None = None
     error: Exception | None = None
 

@@ -91,7 +91,7 @@ def pack_axes(steps: NDArray[np.float64], times: NDArray[np.float64]) -> bytes:
 
 def _even(steps: NDArray[np.float64]) -> bytes | None:
     """Return first and distance of steps; None if they have no equal distances, bit for bit."""
-    if len(steps) < _FEW or not np.isfinite(steps[0]) or not np.isfinite(steps[1]):
+    if len(steps) < _FEW or not np.isfinite(steps[0]):  # two that are infinite have no distance
         return None
     with np.errstate(over="ignore"):
         ends = np.array([steps[0], steps[1] - steps[0]])
