@@ -24,7 +24,9 @@ nan, inf = math.nan, math.inf
         ([nan, 2.0, nan, 4.0], 2, "▁█"),
         ([nan, nan], 2, "  "),
         ([0.0, inf, -inf, 1.0], 4, "▁█▁█"),
+        ([0, 0, 0, 4, 8, 8], 3, "▁▃█"),
         ([-1.7e308, 1.7e308], 2, "▁█"),
+        ([1.7e308 * (2 * number / 7 - 1) for number in range(8)], 8, "▁▂▃▄▅▆▇█"),
         ([1.7e308, 1.7e308, 0.0, 0.0], 2, "█▁"),
         ([0.1] * 20, 3, "▄▄▄"),  # the mean of six is 0.09999999999999999: it was drawn as "▁██"
         ([5e-324, 0.0], 2, "█▁"),  # their halves are both 0: `ropewalk runs show` ended with ZeroDivisionError
