@@ -120,6 +120,9 @@ class PretendSession:
     def host_of(self, id: str) -> str:
         return "n17" if id else ""
 
+    def output_group(self, owner: int, group: str) -> str:
+        return group
+
 
 @pytest.fixture
 def session(tmp_path: Path) -> PretendSession:

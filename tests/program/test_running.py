@@ -391,3 +391,18 @@ def test_a_program_that_cannot_write_its_last_row_releases_what_it_has(
     assert "the disk is full" in capsys.readouterr().err
     with program.launch(mode="threads", checkpoint=tmp_path / "states") as running:
         assert running.client("store").add(1) == 4
+
+
+def test_a_launch_that_is_interrupted_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Ctrl-C when the nodes had begun to start: they went on to the end of the script, or of the notebook.
+    begin = RunningProgram.begin
+
+    def interrupted(self: RunningProgram, *args: Any) -> None:
+        begin(self, *args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunningProgram, "begin", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            launched(actor=rw.Worker(wait_here))
+    assert vars(running_module)["_running"] == []

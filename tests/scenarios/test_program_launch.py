@@ -31,6 +31,11 @@ Mode = Literal["processes", "threads"]
 each_mode = pytest.mark.parametrize("mode", MODES)
 
 
+def say_and_serve(words: str) -> None:
+    print(words, flush=True)
+    rw.wait_for_stop()
+
+
 # --- launching ---
 
 
@@ -217,6 +222,22 @@ def test_the_output_of_nodes_can_be_read_by_name() -> None:
     with program.launch() as running:
         assert running.wait(120)
         assert sorted(running.logs("talker").splitlines()) == ["line of 0", "line of 1"]
+
+
+def test_output_of_two_programs_of_one_session_is_kept_apart() -> None:
+    # Nodes of one name had one file: what a program had printed stood in the output of the next one.
+    running: list[rw.RunningProgram] = []
+    try:
+        for number in range(2):
+            program = rw.Program(f"program{number}")
+            program.add(rw.Worker(say_and_serve, f"of program {number}"), name="namesake")
+            running.append(program.launch())
+        for number, each in enumerate(running):
+            wait_until(lambda each=each: each.logs("namesake"))
+            assert each.logs("namesake") == f"of program {number}\n"
+    finally:
+        for each in running:
+            each.stop()
 
 
 def _talk() -> None:

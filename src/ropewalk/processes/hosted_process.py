@@ -52,7 +52,7 @@ class HostedProcess:
             for fd in (*self._child_fds, *self._own_fds):
                 os.close(fd)
             raise
-        path = output_folder / output_file_name(start.name) if output_folder else None
+        path = output_folder / output_file_name(start.output or start.name) if output_folder else None
         self._lines = {self.pipes[0]: LineAssembler(path), self.pipes[1]: LineAssembler(path)}
 
     def _open_pipe(self) -> int:

@@ -95,6 +95,8 @@ class StartProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """Whether the owner handles the records of this process; else they go to the session that started the owner."""
     run: str = ""
     """The run to which it may write records; see `ProcessSpec.run`."""
+    output: str = ""
+    """The name under which its output is kept; "": its own name."""
 
 
 class SignalProcess(msgspec.Struct, tag=2, array_like=True, frozen=True):

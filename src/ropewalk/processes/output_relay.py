@@ -67,5 +67,5 @@ class OutputRelay:
                 agent.link.send_if_open(OutputSeen(output.size_bytes))
 
         if self._keep_in and spec:
-            self._console.keep(output.text, self._keep_in / output_file_name(spec.name))
+            self._console.keep(output.text, self._keep_in / output_file_name(spec.output or spec.name))
         self._console.show(who, output.text, output.is_error, shown)

@@ -50,6 +50,8 @@ class ProcessSpec(msgspec.Struct, frozen=True):
 
     run: str = ""
     """The run to which the process may write records, as text that its code understands; "": that of this process."""
+    output: str = ""
+    """The name under which its output is kept; "": its own name."""
 
     @property
     def name(self) -> str:

@@ -439,6 +439,7 @@ class ProcessManager:
             memory_bytes=spec.resources.memory_bytes or 0,
             keeps_records=self._records.has_listeners,
             run=process.run,
+            output=spec.output,
         )
         with contextlib.suppress(LinkClosed):  # then the agent is lost, and its processes are placed again
             if self._code_sender:

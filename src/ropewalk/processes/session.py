@@ -24,7 +24,7 @@ import queue
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -129,6 +129,8 @@ class Session:
         self._claim: FolderClaim | None = None
         self._code_sender: CodeSender | None = None
         self._when_closed: list[Callable[[], object]] = []
+        self._output_groups: dict[str, tuple[dict[int, int], Iterator[int]]] = {}
+        """The numbers of the owners of groups of each name; see `output_group`."""
         self._run_key = new_key()
         """The key from which the keys of all services of the run follow; unused inside a process of another session."""
         # Set by `_open`: making a session opens no descriptors.
@@ -315,6 +317,18 @@ class Session:
     def output_file(self, process: str) -> Path:
         """Return the file on this host that has the output of a process, by its name, if output is kept here."""
         return self._output_folder / output_file_name(process)
+
+    def output_group(self, owner: int, group: str) -> str:
+        """Return under which name the output of a group of processes is kept.
+
+        Args:
+            owner: a number that no other owner has.
+            group: the name of the group. Of two owners with such a group, as two programs with nodes of one name are,
+                the second one gets another name: its lines must not stand between those of the first one.
+        """
+        owners, numbers = self._output_groups.setdefault(group, ({}, itertools.count(1)))
+        number = owners.get(owner) or owners.setdefault(owner, next(numbers))  # from any thread, without a lock
+        return group if number == 1 else f"{group}~{number}"  # no node or pool is called so
 
     @property
     def _output_folder(self) -> Path:

@@ -6,6 +6,7 @@ Both kinds handle the same messages; threads omit what only processes have (sign
 from __future__ import annotations
 
 import abc
+import itertools
 import os
 import shutil
 import signal
@@ -40,6 +41,7 @@ from ropewalk.transport.passport import Passport
 from ropewalk.transport.serialization import dumps, loads
 
 ENTRY = "ropewalk.program.node_process:main"
+_numbers = itertools.count(1)  # of the programs of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,7 @@ class ProcessHosting(Hosting):
         """
         session.lease()
         self._session = session
+        self._number = next(_numbers)
         self._target = target
         self._run = run
         self._released = False
@@ -200,6 +203,7 @@ class ProcessHosting(Hosting):
             preload=launch.preload,
             beside=launch.beside,
             run=self._run,
+            output=self._output_name(name.unit, name.replica),
         )
         try:
             id = self._session.processes.start(spec, self)
@@ -255,7 +259,11 @@ class ProcessHosting(Hosting):
         return self._session.processes.silence_of(self._ids.get(name, ""))
 
     def log_file(self, unit: str, replica: int) -> Path | None:
-        return self._session.output_file(f"{unit}.{replica}")
+        return self._session.output_file(self._output_name(unit, replica))
+
+    def _output_name(self, unit: str, replica: int) -> str:
+        """Return the name of a replica's output, which those of other programs of the session do not have."""
+        return f"{self._session.output_group(self._number, unit)}.{replica}"
 
     def show(self, name: UnitName, host: str, text: str) -> None:
         self._session.output.show(f"{name.unit} {name.replica}@{host}", text)

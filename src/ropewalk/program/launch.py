@@ -54,6 +54,7 @@ def launch(
         else:
             hosting = ProcessHosting(session or default_session(engine), running, watched.given)
         undo.callback(hosting.close)
+        undo.callback(running.abandon)
         running.begin(hosting, shown_as)
         undo.pop_all()
     return running

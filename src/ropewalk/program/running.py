@@ -418,7 +418,12 @@ class RunningProgram(ControlTarget):
         }
         return of_processes(files, lambda label: self._hosting.signal(live[label].name, signal.SIGUSR2), timeout_s)
 
-    # The end of the script
+    # Other ends
+
+    def abandon(self) -> None:
+        """End a program whose launch was interrupted after its nodes had begun to start: nobody can reach it."""
+        if self in _running:
+            self.stop(0.0)
 
     def end_with_script(self) -> None:
         """End the program together with the script; report it if the program was still at work."""
