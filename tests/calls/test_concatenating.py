@@ -115,19 +115,3 @@ def test_tensors_are_joined_by_torch() -> None:
     (joined,), _ = ROWS.merge([one(torch.ones(2, 3)), one(torch.zeros(1, 3))])
     assert isinstance(joined, torch.Tensor) and joined.shape == (3, 3)
     assert [part.shape[0] for part in ROWS.divide(joined, [2, 1])] == [2, 1]
-
-
-@pytest.mark.parametrize("field", ["f4", "O"])
-def test_records_are_joined_whole(field: str) -> None:
-    dtype = np.dtype([("seen", field, (2,)), ("first", "?")], align=True)
-    rows = np.zeros(9, dtype)
-    rows["seen"] = np.arange(18).reshape(9, 2)
-    rows["first"][4] = True
-    calls = [one(rows[:4]), one(rows[4:8:3]), one(rows[8:])]
-    assert ROWS.split_compatible(calls) == ({0: 4, 1: 2, 2: 1}, {})
-    (joined,), _ = ROWS.merge(calls)
-    assert joined.dtype == dtype and joined["seen"][:, 0].tolist() == [0, 2, 4, 6, 8, 14, 16]
-    assert joined["first"].tolist() == [False] * 4 + [True] + [False] * 2
-    assert [part["seen"][:, 1].tolist() for part in ROWS.divide(joined, [4, 2, 1])] == [[1, 3, 5, 7], [9, 15], [17]]
-    other = one(np.zeros(2, [("seen", field, (3,)), ("first", "?")]))
-    assert list(ROWS.split_compatible([*calls, other])[1]) == [3]

@@ -551,6 +551,24 @@ def test_what_launchers_left_that_were_killed_is_removed_by_the_next_one(
     killed.close()
 
 
+def test_pods_are_deleted_although_the_server_does_not_list_them(
+    kubernetes: Cluster, engine: KubernetesEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server limits lists before it limits deletions, and all pods of a run were left when it ended."""
+    [id] = engine.submit(SLEEP, 1, "run", "a")
+    wait_until(lambda: is_running(engine, id), "the job to run")
+    monkeypatch.setattr("ropewalk.engines.kubernetes._STALE_S", 0.0)
+    for verb in ("list", "watch"):
+        kubernetes.api.fail(429, times=1000, verb=verb, resource="pods")
+    kubernetes.api.drop_streams()
+    watch = engine._watches["run"]
+    wait_until(lambda: watch.error and watch.error.status == 429, "the watch to be refused")
+    with pytest.raises(EngineError, match="it is overloaded"):
+        engine.cancel([id])
+    wait_until(lambda: not kubernetes.pods(), "the pod to be deleted")
+    kubernetes.api.faults.clear()
+
+
 def test_an_interrupted_submission_leaves_no_pods(
     kubernetes: Cluster, engine: KubernetesEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

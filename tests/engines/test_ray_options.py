@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,6 @@ from ropewalk.engines.ray import RayEngine
 from ropewalk.engines.ray_jobs import PREFIX, quoted, run_of
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, SettingsError
-from ropewalk.transport.kernel import raise_descriptor_limit
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,10 @@ def test_a_driver_that_is_stopped_is_given_up_also_before_it_has_read_its_order(
 
 def test_a_launcher_with_many_open_files_can_use_ray() -> None:
     """`select` takes no descriptor above 1023, and a launcher of many processes has more."""
-    raise_descriptor_limit()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), limits[1]))
     with contextlib.ExitStack() as files:
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
         while files.enter_context(open(os.devnull, "rb")).fileno() < 1100:
             pass
         driver = Answering()._start_driver()

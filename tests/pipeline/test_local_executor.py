@@ -371,7 +371,7 @@ def test_embeddings_with_sparse_gradients_train_as_with_dense_ones() -> None:
         for _ in range(2):
             executor.step(words, labels)
         weights.append(executor.to_module().state_dict()["0.weight"])
-    assert torch.allclose(*weights, atol=1e-7)
+    assert torch.allclose(weights[0], weights[1], atol=1e-7)
 
 
 def test_a_loss_that_writes_to_its_labels_writes_once_also_if_it_is_computed_again(graph: ModelGraph) -> None:

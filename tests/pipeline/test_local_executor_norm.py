@@ -207,5 +207,5 @@ def test_the_norm_does_not_depend_on_how_parameters_lie_in_stages() -> None:
         total = sum(parts[1:], parts[0] + Norms.of({}))
         assert torch.equal(total.total, whole.total)
     assert Norms.of({1: torch.tensor([torch.inf]), 0: torch.ones(1)}).odd == [1]
-    factor = judge(whole, TrainingOptions(clip_norm=1e9), (), 1)
+    factor = judge(whole, TrainingOptions(clip_norm=1e9), (), 1, 0)
     assert not factor.clips and not factor.skips

@@ -75,6 +75,18 @@ def test_a_program_ends_at_a_good_enough_score(agent: rl.Agent) -> None:
     assert result.outcome.best is not None and result.outcome.best.version in {s.version for s in result.evaluations}
 
 
+def test_a_program_that_goes_on_logs_no_evaluation_again(tmp_path: Path) -> None:
+    """Loggers got those of the earlier run once more: a file had them twice, and a service got steps that went back."""
+    evaluation = rl.Evaluation(every_steps=1, episodes=2, stop_at=1.0)
+    endless = dataclasses.replace(EXPERIMENT, steps=10**9, evaluation=evaluation, checkpoint=tmp_path)
+    first, second = rl.MemoryLogger(), rl.MemoryLogger()
+    before = endless.run(1, log=first).evaluations
+    after = endless.run(1, log=second).evaluations
+    assert after[: len(before)] == before, "the result has those of both runs"
+    logged = [[row["version"] for row in log.rows["evaluation"]] for log in (first, second)]
+    assert [*logged[0], *logged[1]] == [scores.version for scores in after]
+
+
 def test_the_best_weights_are_saved_and_loaded(tmp_path: Path) -> None:
     result = EXPERIMENT.run(log="silent")
     best = max(result.evaluations, key=lambda scores: scores.mean)

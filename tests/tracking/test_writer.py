@@ -130,6 +130,24 @@ def test_a_record_that_is_refused_does_not_keep_back_others(
     assert "a record (NoteAdded) of run a was refused by runs.db" in caplog.text
 
 
+def test_what_is_refused_again_and_again_is_told_once_and_counted_at_the_end(
+    make: Callable[..., StoreWriter], target: Batches, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A sink of one's own with a mistake printed a traceback for each metric of a run."""
+
+    def apply(batch: Any) -> None:
+        raise ValueError("no metric at all")
+
+    target.apply = apply  # type: ignore[method-assign]
+    writer = make()
+    for number in range(500):
+        writer.put("a", metrics(number))
+    assert writer.flush(10)
+    assert caplog.text.count("Traceback") == caplog.text.count("was refused by runs.db, and is lost") == 1
+    assert writer.close(10)
+    assert "499 other records (Metrics) were refused by runs.db with ValueError, and are lost" in caplog.text
+
+
 def test_the_end_waits_for_a_target_and_says_what_was_lost(
     make: Callable[..., StoreWriter], target: Batches, caplog: pytest.LogCaptureFixture
 ) -> None:

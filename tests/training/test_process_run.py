@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ropewalk as rw
+from ropewalk.errors import GradientNotFinite
+from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.stage_deployment import StageDeployment
 from ropewalk.training.trainer import Trainer
@@ -163,3 +165,19 @@ def test_inputs_and_labels_of_data_that_shuffles_belong_together_after_a_death(t
         for _ in range(9):
             assert trainer.step().metrics().loss == 0.0
         assert len(trainer.events) == 1
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_gradient_that_is_not_finite_is_told_with_the_step_of_the_run(trainings: rw.Session, inline: bool) -> None:
+    # It was the number of the update since the trainer began: not a step of the run after a load, or with accumulation.
+    options = TrainingOptions(nan="raise", accumulate=2)
+    with trainer_of(trainings, options=options, inline=inline) as trainer:
+        for _ in range(4):
+            trainer.step(*BATCH)
+        state = trainer.state_dict()
+    with trainer_of(trainings, options=options, inline=inline) as trainer:
+        trainer.load_state_dict(state)
+        trainer.step(*BATCH)
+        with pytest.raises(GradientNotFinite, match=r"in step 5, before the update that makes version 1") as caught:
+            trainer.step(BATCH[0] * float("nan"), BATCH[1]).metrics()
+    assert caught.value.step == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import socket
@@ -610,6 +611,34 @@ def test_descriptors_cannot_travel_between_hosts() -> None:
     with made("tls") as (ours, _):
         with pytest.raises(ValueError, match="cannot travel to another host"):
             ours.send(Note(1), fds=[0])
+
+
+def test_without_a_descriptor_for_what_has_to_wait_nothing_is_sent_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The messages that were held before it were lost, for which others waited, and the first duplicate stayed open."""
+    with made("unix") as (link, peer), open(os.devnull) as one, open(os.devnull) as two:
+        count = fill(link)
+        link.hold(Note(1, "held"))
+        duplicate, left = os.dup, iter(range(1))
+
+        def scarce(fd: int) -> int:
+            if next(left, None) is None:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return duplicate(fd)
+
+        before = psutil.Process().num_fds()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "dup", scarce)
+            with pytest.raises(OSError, match="Too many open files"):
+                link.send(Note(2, "not sent"), fds=[one.fileno(), two.fileno()])
+        assert psutil.Process().num_fds() == before
+        link.send(Note(3, "sent"))
+        told: list[Any] = []
+        while len(told) < count + 2:
+            link.write_ready()
+            told.append(receive(peer).message)
+        assert told[-2:] == [Note(1, "held"), Note(3, "sent")]
 
 
 def test_unsent_descriptors_are_closed_with_the_link() -> None:

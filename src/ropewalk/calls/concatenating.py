@@ -90,15 +90,7 @@ class Concatenating(Merging):
         first = values[0]
         library = library_of(first)
         if library is not None:
-            if library.__name__ == "torch":
-                return library.cat(values)
-            if (
-                first.dtype.names is not None and not first.dtype.hasobject
-            ):  # numpy would compare and copy records field by field
-                return library.concatenate([value.view((library.void, first.dtype.itemsize)) for value in values]).view(
-                    first.dtype
-                )
-            return library.concatenate(values)
+            return (library.cat if library.__name__ == "torch" else library.concatenate)(values)
         parts = parts_of(first)
         return first if parts is None else self.merge_parts(values, parts)
 

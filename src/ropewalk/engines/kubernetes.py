@@ -108,7 +108,13 @@ class KubernetesEngine(Engine):
 
     def cancel(self, ids: Sequence[str]) -> None:
         with self._lock:
-            alive = self._alive(ids)
+            try:
+                alive = self._alive(ids)
+            except EngineError:  # a server that lists no pods, because it is overloaded, may delete them all the same
+                ours = {id for each in self._requests.values() for id in each if not _is_settled(self._known.get(id))}
+                with contextlib.suppress(ApiError):
+                    side_by_side(self._delete_now, [id for id in ids if id in ours])
+                raise
             self._cancelled.update(zip(alive, side_by_side(self._last_words, alive), strict=True))
             with self._explained("delete pods"):
                 side_by_side(lambda id: self._delete(id, _CANCEL_GRACE_S), alive)

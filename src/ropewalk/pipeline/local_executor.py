@@ -210,6 +210,8 @@ class LocalExecutor:
         before = self.stream.position
         actions = self._actions(len(pieces))  # raises before anything is begun if the schedule cannot run this number
         with self._whole(f"at step {self.num_steps} (the first is 0)"):
+            for worker in self.workers.values():
+                worker.update.run_step = self.num_steps
             metrics = self._admit(before.next_micro_batch, pieces)
             self._enqueue(actions)
             self._play()

@@ -176,9 +176,13 @@ def _driven(
 ) -> TrainingOutcome:
     """Log the progress of learners until the end, and return what they have learned."""
     num_problems, standstill = 0, TrainingStandstill(block_steps)
+    num_restored: int | None = None
     while not (status := learners[0].status(len(progress.evaluations), num_problems)).done:
         said = _standing_still(standstill, status)
-        _show(status, progress, standstill.limit(time.monotonic(), status.bound, status.waits_for, status.slow_calls))
+        if num_restored is None:  # what a learner restores that is started again later may not have been logged yet
+            num_restored = int(status.num_restored)
+        bound = standstill.limit(time.monotonic(), status.bound, status.waits_for, status.slow_calls)
+        _show(status, progress, bound, num_restored)
         num_problems += len(status.problems)
         for problem in status.problems:
             shown.happened("", problem)
@@ -190,7 +194,7 @@ def _driven(
         if shown.wants_look:
             _look(shown, learners)
         time.sleep(_STATUS_S)
-    _show(status, progress, status.bound)
+    _show(status, progress, status.bound, status.num_restored if num_restored is None else num_restored)
     return learners[0].outcome()
 
 
@@ -228,11 +232,11 @@ def _patient(running: rw.RunningProgram) -> Generator[None]:
         raise
 
 
-def _show(status: LearnerStatus, log: ProgressLog, bound: str) -> None:
+def _show(status: LearnerStatus, log: ProgressLog, bound: str, num_restored: int = 0) -> None:
     for problem in status.problems:
         logger.warning("%s", escaped(problem))
-    for scores in status.evaluations:
-        log.evaluation(scores)
+    for number, scores in enumerate(status.evaluations, len(log.evaluations)):
+        log.evaluation(scores, is_new=number >= num_restored)
     label, lag = "end" if status.done else "progress", lag_in_words(status.actors)
     log.progress(status.counters, status.metrics, bound, lag, label=label)
 

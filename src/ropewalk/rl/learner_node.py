@@ -61,6 +61,7 @@ class LearnerStatus:
         problems: of actors and evaluators, since the number that was asked for; training goes on.
         waits_for: the actors whose blocks the learner waits for, in words; "" if it does not, or does not know.
         slow_calls: of environments, which have not returned.
+        num_restored: number of evaluations, of all, that an earlier run has made; they are in the checkpoint.
     """
 
     counters: Counters
@@ -74,6 +75,7 @@ class LearnerStatus:
     problems: tuple[str, ...] = ()
     waits_for: str = ""
     slow_calls: tuple[SlowCall, ...] = ()
+    num_restored: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ class LearnerNode(ABC):
         self._hold = hold
         self._evaluations = EvaluationRecord(experiment.evaluation.stop_at if experiment.evaluation else None)
         self._evaluations_lock = threading.Lock()
+        self._num_restored = 0
         self._ended = False
         self._failure: Exception | None = None
         self._problems: list[str] = []
@@ -170,6 +173,7 @@ class LearnerNode(ABC):
             problems,
             self.waits_for(),
             slow_calls,
+            self._num_restored,
         )
 
     @rw.concurrent(64)
@@ -281,6 +285,7 @@ class LearnerNode(ABC):
                 return
             with self._checkpoints.fitting():
                 self.load_state_dict(state)
+            self._num_restored = len(self._evaluations.evaluations)
         except (ValueError, CheckpointCorrupt, FileNotTrusted) as error:
             raise FailedForGood(f"{type(error).__name__}: {error}") from error
         tell_beginning(self.counters.steps, self.assembly.experiment.steps, self.assembly.experiment.checkpoint)

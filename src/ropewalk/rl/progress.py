@@ -126,8 +126,8 @@ class ProgressLog:
             if len(self._kept) > _MOST_ROWS:
                 self._kept, self._every = self._kept[::2], 2 * self._every
 
-    def evaluation(self, scores: EvaluationScores) -> None:
-        """Log an evaluation."""
+    def evaluation(self, scores: EvaluationScores, *, is_new: bool = True) -> None:
+        """Log an evaluation; one that is not new, as an earlier run has logged it, is only kept for the result."""
         row: LogRow = {
             "steps": scores.steps,
             "version": scores.version,
@@ -139,7 +139,8 @@ class ProgressLog:
         with self._lock:
             self.evaluations.append(scores)
             self._rows_before.append(self._num_rows)
-        self._tell("evaluation", row)
+        if is_new:
+            self._tell("evaluation", row)
 
     def _tell(self, label: str, row: LogRow) -> None:
         try:

@@ -85,6 +85,8 @@ class StoreWriter:
         self._batch: list[RunRecord] = []  # taken from there, and not written yet
         self._markers: list[_Marker] = []
         self._dropped = Counter[str]()
+        self._refused = Counter[tuple[str, type[Exception]]]()
+        """Records that the target refused, by their kind and its error."""
         self._regular: list[_RegularCall] = []
         self._journal = journal
         self._apply_at = 0.0  # the time of the next transaction
@@ -173,6 +175,7 @@ class StoreWriter:
         self._is_closed = True
         self._calls.put(True)
         self._thread.join(timeout_s)
+        self._tell_refused()
         num = num_records(self._batch) + len(self._arrived)
         is_kept = self._journal is not None and self._journal.close(is_needed=num > 0)
         if num and is_kept:
@@ -250,12 +253,11 @@ class StoreWriter:
             try:
                 self._target.apply(some)
                 size = min(_MOST_AT_ONCE, 2 * size)
-            except _REFUSED:  # it must not keep back all others for ever: it is found by bisection
+            except _REFUSED as error:  # it must not keep back all others for ever: it is found by bisection
                 if len(some) > 1:
                     size = len(some) // 2
                     continue
-                kind, run = type(some[0].record).__name__, some[0].run
-                _log.exception("a record (%s) of run %s was refused by %s, and is lost", kind, run, self._name)
+                self._note_refused(some[0], error)
             except Exception as error:
                 self._warn_of_failure(error)
                 return
@@ -265,6 +267,24 @@ class StoreWriter:
         if self._is_failing:
             self._recover()
         self._pass_markers()
+
+    def _note_refused(self, one: RunRecord, error: Exception) -> None:
+        kind = type(one.record).__name__
+        self._refused[kind, type(error)] += 1
+        if self._refused[kind, type(error)] == 1:  # a sink with a mistake refuses a million metrics
+            _log.exception(
+                "a record (%s) of run %s was refused by %s, and is lost; how many others are is told at the end",
+                kind,
+                one.run,
+                self._name,
+            )
+
+    def _tell_refused(self) -> None:
+        for (kind, error), number in self._refused.items():
+            if number > 1:
+                others = f"{counted(number - 1, 'other record')} ({kind})"
+                _log.warning("%s were refused by %s with %s, and are lost", others, self._name, error.__name__)
+        self._refused.clear()
 
     def _pass_markers(self, *, in_journal: bool = False) -> None:
         """Tell those who wait that the records before their markers are written, or only in the journal."""

@@ -295,7 +295,7 @@ class StageRuntime:
 
     def _hand_over(self, admission: Admission, first: int) -> None:
         if admission.num:
-            self._step = admission.step
+            self._step = self._worker.update.run_step = admission.step
             self._num_steps += 1
         for stage, whole in admission.whole:
             for number, piece in enumerate(self._placed(whole).pieces(), first):

@@ -24,7 +24,7 @@ _PLAIN_FORMATS = frozenset("?bBhHiIlLqQefd")
 """The formats of memory that consists of single numbers in the order of this machine."""
 
 _Facts = tuple[bool, tuple[Any, ...]]
-"""Whether the value is a tuple; then format, shape and writability of each array; of records their dtype as format."""
+"""Whether the value is a tuple; then format, shape and writability of each array."""
 _kept: dict[_Facts, bytes] = {}
 _known: dict[bytes, tuple[bool, list[tuple[tuple[int, ...], Any]]] | None] = {}
 
@@ -33,7 +33,7 @@ def dumps_arrays(value: Any) -> tuple[bytes, list[memoryview]] | None:
     """Pickle an array, or a tuple of arrays; returns None for any other value.
 
     Args:
-        value: C-contiguous arrays of numbers, or of records of numbers, exactly of numpy's class; none twice.
+        value: C-contiguous arrays of numbers, exactly of numpy's class; none twice.
 
     Returns:
         The pickle, and the memory of each array, of format "B".
@@ -52,13 +52,6 @@ def dumps_arrays(value: Any) -> tuple[bytes, list[memoryview]] | None:
     for array in arrays:
         if type(array) is not ndarray or array.dtype.metadata:
             return None
-        if array.dtype.names is not None:
-            view = _bytes_of_records(numpy, array)
-            if view is None:
-                return None
-            facts += array.dtype, array.shape, view.readonly
-            views.append(view)
-            continue
         try:
             view = memoryview(array)
         except (ValueError, BufferError):  # dates, and other dtypes that memory has no format for
@@ -72,19 +65,9 @@ def dumps_arrays(value: Any) -> tuple[bytes, list[memoryview]] | None:
     key = is_tuple, tuple(facts)
     pickled = _kept.get(key)
     if pickled is None:
-        left_out: list[pickle.PickleBuffer] = []
-        pickled = pickle.dumps(value, 5, buffer_callback=left_out.append)
-        if len(left_out) < len(views):  # records with dates, which have no format in memory, are part of the pickle
-            return None
+        pickled = pickle.dumps(value, 5, buffer_callback=_leave_out)
         _keep(_kept, key, pickled)
     return pickled, views
-
-
-def _bytes_of_records(numpy: Any, array: Any) -> memoryview | None:
-    """Return the memory of an array of records; None if they are objects, or do not lie in a row."""
-    if array.dtype.hasobject or not array.nbytes or not array.shape or not array.flags.c_contiguous:
-        return None
-    return memoryview(array.view(numpy.uint8)).cast("B")
 
 
 def loads_arrays(pickled: bytes, buffers: Sequence[Any]) -> Any:
@@ -123,6 +106,10 @@ def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:
     if len(kept) >= _MOST_KEPT:
         kept.clear()
     kept[key] = value
+
+
+def _leave_out(_buffer: pickle.PickleBuffer) -> bool:
+    return False
 
 
 __all__ = ["dumps_arrays", "learn", "loads_arrays"]

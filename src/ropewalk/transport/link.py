@@ -141,12 +141,17 @@ class Link:
             if patient and self.want_write:
                 while self._unsent_bytes > HIGH_WATER_BYTES and not self.closed:
                     self._room.wait()
-            if self.held:
-                buffers.insert(0, memoryview(b"".join(self.held)))
-                fds = (*self._held_fds, *fds)
+            held, held_fds = self.held, self._held_fds
+            if held:
+                buffers.insert(0, memoryview(b"".join(held)))
+                fds = (*held_fds, *fds)
                 self.held, self._held_fds = [], []
-            sent = 0 if self._unsent else self.stream.send(buffers, fds)
-            self._keep_rest(buffers, sent, fds, copies=copies)
+            try:
+                sent = 0 if self._unsent else self.stream.send(buffers, fds)
+                self._keep_rest(buffers, sent, fds, copies=copies)
+            except OSError:  # no descriptor is left: nothing was sent
+                self.held, self._held_fds = held, held_fds
+                raise
             if self.want_write is None:
                 self._drain()
             elif self._unsent or not self.stream.flush():
@@ -194,12 +199,17 @@ class Link:
                             self.want_write()
 
     def _send_held(self) -> None:
-        joined, fds = memoryview(b"".join(self.held)), self._held_fds
+        held, fds = self.held, self._held_fds
+        joined = memoryview(b"".join(held))
         self.held, self._held_fds = [], []
-        if self._unsent:
-            self._keep([joined], fds)
-        else:
-            self._keep_rest([joined], self.stream.send((joined,), fds), fds)
+        try:
+            if self._unsent:
+                self._keep([joined], fds)
+            else:
+                self._keep_rest([joined], self.stream.send((joined,), fds), fds)
+        except OSError:
+            self.held, self._held_fds = held, fds
+            raise
 
     def _frame(self, message: Any, parts: Sequence[Part], num_fds: int = 0) -> tuple[bytes, Sequence[Part]]:
         """Return the bytes of a frame, and the parts that follow it; small parts are included in the frame."""
@@ -408,7 +418,7 @@ class Link:
             sent -= view.nbytes
 
     def _keep(self, buffers: list[memoryview], fds: Sequence[int]) -> None:
-        waiting_fds = tuple(os.dup(fd) for fd in fds)
+        waiting_fds = _duplicates(fds) if fds else ()
         for view in buffers:
             self._unsent.append((view, waiting_fds))
             self._unsent_bytes += view.nbytes
@@ -468,3 +478,18 @@ class Link:
                 self._sending.acquire()
             if self.closed:
                 raise LinkClosed(f"the link to {self.peer} was closed here while a message waited")
+
+
+def _duplicates(fds: Sequence[int]) -> tuple[int, ...]:
+    """Return duplicates of descriptors.
+
+    Raises:
+        OSError: there is no descriptor left for one of them; none are made then.
+    """
+    with contextlib.ExitStack() as on_error:
+        made: list[int] = []
+        for fd in fds:
+            made.append(os.dup(fd))
+            on_error.callback(os.close, made[-1])
+        on_error.pop_all()
+    return tuple(made)

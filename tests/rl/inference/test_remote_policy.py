@@ -7,17 +7,19 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import ropewalk as rw
 from ropewalk.rl.actors.collector import Collector
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.environments.gymnasium_env import Gymnasium
+from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.environments.vector import make_vector
-from ropewalk.rl.inference.records import Records
+from ropewalk.rl.inference.caller_rows import Rows
 from ropewalk.rl.inference.remote_policy import RemotePolicy, RemoteState
 from ropewalk.rl.inference.server import InferenceServer
 from ropewalk.rl.policies.policy import Policy
@@ -61,8 +63,10 @@ class MortalServer(InferenceServer):
 
     @rw.batched(max_size=64, max_wait_s=0.005, concatenate=True)
     @rw.idempotent
-    def act(self, asked: Records, greedy: bool = False) -> Records:
-        answer = super().act(asked, greedy)
+    def act(
+        self, rows: Rows, observation: Observation, first: NDArray[np.bool_], greedy: bool = False
+    ) -> tuple[Array, ...]:
+        answer = super().act(rows, observation, first, greedy)
         if self.served()["batches"] == 11 and rw.current_node().generation == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         return answer
@@ -339,3 +343,50 @@ def test_newer_weights_arrive_while_actors_act(tmp_path: Path) -> None:
     program.add(rw.Worker(wait_for_version, inference, learner, str(tmp_path / "noted")))
     program.launch().wait()
     assert noted(str(tmp_path / "noted")) == ["newer"]
+
+
+class Forgetful(InferenceServer):
+    """Says only when it is asked for the third time what the names of its extras are."""
+
+    num_asked = 0
+
+    def extra_names(self, greedy: bool = False) -> tuple[str, ...] | None:
+        self.num_asked += 1
+        return super().extra_names(greedy) if self.num_asked > 2 else None
+
+
+def test_a_call_is_repeated_until_the_names_of_its_extras_are_known() -> None:
+    """The answer came from another replica, or its server died: the successor has given no answer yet."""
+    observation, first = np.ones((NUM_ENVS, 4), np.float32), np.ones(NUM_ENVS, np.bool_)
+    chosen: list[list[tuple[Any, list[str]]]] = []
+    for kind in (Forgetful, InferenceServer):
+        server, rng = kind(with_memory, Weights()), np.random.default_rng(1)
+        policy = RemotePolicy(server, 0, "a")
+        choices = [policy.act(observation, first, {}, rng) for _ in range(2)]
+        chosen.append([(choice.action.tolist(), sorted(choice.extras)) for choice in choices])
+        assert server.served()["batches"] == (4 if kind is Forgetful else 2)
+    assert chosen[0] == chosen[1] and all(names for _, names in chosen[0])
+
+
+class Pair:
+    """Two servers, of which one gets all questions for actions and the other all other ones, as a busy one may."""
+
+    def __init__(self) -> None:
+        self.replicas = [InferenceServer(without_memory, Weights()), InferenceServer(without_memory, Weights())]
+
+    def __len__(self) -> int:
+        return len(self.replicas)
+
+    def __getitem__(self, index: int) -> InferenceServer:
+        return self.replicas[index]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.replicas[0 if name == "act" else 1], name)
+
+
+def test_names_of_extras_are_found_at_the_replica_that_acted() -> None:
+    pair = Pair()
+    policy = RemotePolicy(cast(InferenceServer, pair), 0, "a")
+    observation, first = np.ones((NUM_ENVS, 4), np.float32), np.ones(NUM_ENVS, np.bool_)
+    choice = policy.act(observation, first, {}, np.random.default_rng(1))
+    assert choice.extras and [server.served()["batches"] for server in pair.replicas] == [1, 0]

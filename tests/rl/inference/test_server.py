@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ropewalk import rl
 from ropewalk.rl.environments.spec import ArraySpec, ContinuousAction, DiscreteAction, EnvironmentSpec
-from ropewalk.rl.inference.caller_rows import CallingGroup, Rows, packed, set_words
-from ropewalk.rl.inference.server import InferenceAnswer, InferenceServer, request_records
+from ropewalk.rl.inference.caller_rows import Rows, packed, set_words
+from ropewalk.rl.inference.server import InferenceAnswer, InferenceServer
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import Categorical, DiagonalGaussian
@@ -110,16 +110,16 @@ class Group:
 def answered(
     server: InferenceServer, rows: Rows, observation: NDArray[np.float32], first: NDArray[np.bool_]
 ) -> InferenceAnswer:
-    return InferenceAnswer.of(server.act(request_records(rows, [observation], [first])))
+    return InferenceAnswer.of(server.act(rows, observation, first), server.extra_names() or ())
 
 
 def served(server: InferenceServer, groups: list[Group], step: int) -> list[tuple[Any, Any]]:
     """Answers of one merged call, group by group, beside what a policy of their own chooses."""
     seen = [group.seen(step) for group in groups]
-    callers = [CallingGroup(group.number, group.run, group.step, group.num_envs, group.rng) for group in groups]
+    rows = [packed(group.number, group.run, group.step, group.num_envs, group.rng) for group in groups]
     answer = answered(
         server,
-        packed(*callers),
+        np.concatenate(rows),
         np.concatenate([each for each, _ in seen]),
         np.concatenate([each for _, each in seen]),
     )
@@ -129,17 +129,16 @@ def served(server: InferenceServer, groups: list[Group], step: int) -> list[tupl
         own = slice(end - group.num_envs, end)
         choice = group.policy.act(observation, first, group.state, group.alone_rng)
         group.state = choice.state
-        told = answer.told(range(own.start, own.stop))
-        assert told == [told[0]] * group.num_envs
+        assert bool((answer.words[own] == answer.words[own][0]).all())
         found.append((_of_rows(answer, own), choice))
-        set_words(group.rng, told[0][1])
+        set_words(group.rng, answer.words[own][0].tolist())
         group.step += 1
     return found
 
 
 def _of_rows(answer: InferenceAnswer, rows: slice) -> tuple[Any, dict[str, Any], Any]:
     extras = {name: array[rows] for name, array in answer.extras.items()}
-    return answer.action[rows], extras, [version for version, _ in answer.told(range(rows.start, rows.stop))]
+    return answer.action[rows], extras, answer.version[rows]
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -151,7 +150,7 @@ def test_each_group_gets_what_a_policy_of_its_own_would_choose(name: str, exact:
     for step in range(NUM_STEPS):
         for (action, extras, version), choice in served(server, groups, step):
             assert action.dtype == choice.action.dtype
-            assert version == [3] * len(action)
+            assert version.tolist() == [3] * len(action)
             if exact or name not in ("gaussian",):
                 assert np.array_equal(action, choice.action)
             else:
@@ -197,21 +196,19 @@ def test_memory_is_reset_for_another_run_and_that_is_said() -> None:
     server = InferenceServer(without_load(POLICIES["remembering"]), Weights())
     rng, observation = np.random.default_rng(0), np.ones((2, 4), np.float32)
     never = np.zeros(2, np.bool_)
-    begun = answered(server, packed(CallingGroup(0, 1, 0, 2, rng)), observation, np.array([True, False]))
+    begun = answered(server, packed(0, 1, 0, 2, rng), observation, np.array([True, False]))
     assert begun.forgot.tolist() == [False, True]  # the second one says that it is in the middle of an episode
-    later = answered(server, packed(CallingGroup(0, 1, 1, 2, rng)), observation, never)
+    later = answered(server, packed(0, 1, 1, 2, rng), observation, never)
     assert (later.extras["steps"].tolist(), later.forgot.tolist()) == ([2, 2], [False, False])
-    other = answered(server, packed(CallingGroup(0, 2, 2, 2, rng)), observation, never)
+    other = answered(server, packed(0, 2, 2, 2, rng), observation, never)
     assert (other.extras["steps"].tolist(), other.forgot.tolist()) == ([1, 1], [True, True])
 
 
 def test_a_repeated_call_gets_the_same_answer() -> None:
     server = InferenceServer(without_load(POLICIES["remembering"]), Weights())
     rng, observation = np.random.default_rng(0), np.ones((2, 4), np.float32)
-    answered(server, packed(CallingGroup(0, 1, 0, 2, rng)), observation, np.ones(2, np.bool_))
-    answers = [
-        answered(server, packed(CallingGroup(0, 1, 1, 2, rng)), observation, np.zeros(2, np.bool_)) for _ in range(3)
-    ]
+    server.act(packed(0, 1, 0, 2, rng), observation, np.ones(2, np.bool_))
+    answers = [answered(server, packed(0, 1, 1, 2, rng), observation, np.zeros(2, np.bool_)) for _ in range(3)]
     assert [answer.extras["steps"].tolist() for answer in answers] == [[2, 2]] * 3
     assert np.array_equal(answers[0].action, answers[2].action)
 

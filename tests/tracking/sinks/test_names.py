@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,13 @@ def test_a_name_stands_for_a_sink_and_a_sink_for_itself() -> None:
 def test_an_unknown_name_is_answered_with_the_near_one() -> None:
     with pytest.raises(ValueError, match="there is no sink 'tensorbord'; did you mean 'tensorboard'"):
         make_sink("tensorbord")
+
+
+@pytest.mark.parametrize("given", [print, CsvFile, None])
+def test_what_is_no_sink_is_refused_before_the_run_begins(given: Any) -> None:
+    """A function, as loggers of experiments may be, failed in the writer of its records: it had no method close."""
+    with pytest.raises(TypeError, match=r"sinks are names \(csv, .*\) or objects .*RunSink, .*, not "):
+        make_sink(given)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ class WatchTimeouts:
                 raise TypeError(
                     f"{field.name} is of type {type(value).__name__}; give a number, such as {field.default}"
                 )
-            if not value >= 0:
+            if not float(value) >= 0:  # also NaN
                 raise ValueError(f"{field.name} is 0 or more, not {value}")
 
 

@@ -71,7 +71,9 @@ class UpdateVerdict:
         return self.factor is not None and bool(self.factor < 1.0)
 
 
-def judge(norms: Norms, options: TrainingOptions, names: Sequence[str], version: int | None) -> UpdateVerdict:
+def judge(
+    norms: Norms, options: TrainingOptions, names: Sequence[str], version: int | None, step: int
+) -> UpdateVerdict:
     """Decide about an update when the norms of all gradients are known.
 
     Args:
@@ -79,6 +81,7 @@ def judge(norms: Norms, options: TrainingOptions, names: Sequence[str], version:
         options: the user's options.
         names: the names of all parameters, in the order of the model.
         version: the version that the update would make.
+        step: the number in the run of the last step in the update.
 
     Returns:
         The decision.
@@ -93,11 +96,11 @@ def judge(norms: Norms, options: TrainingOptions, names: Sequence[str], version:
         odd = [names[position] for position in norms.odd]
         shown = listed(odd, _NUM_NAMED)
         raise GradientNotFinite(
-            f"gradients are NaN or infinite before the update that makes version {version} of the weights: "
-            f"{shown or 'none alone, but all together'}. No worker has updated. Look at the loss and the learning rate "
-            f'there; nan="skip" leaves such updates out',
+            f"gradients are NaN or infinite in step {step}, before the update that makes version {version} of the "
+            f"weights: {shown or 'none alone, but all together'}. No worker has updated. Look at the loss and the "
+            f'learning rate there; nan="skip" leaves such updates out',
             parameters=tuple(odd),
-            step=version - 1 if version else 0,
+            step=step,
         )
     if options.clip_norm is None:
         return UpdateVerdict(norm)

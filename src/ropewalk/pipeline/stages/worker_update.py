@@ -47,6 +47,9 @@ class WorkerUpdate:
         """The verdict about the update that is under way, if it waits for the norm."""
         self.verdict: UpdateVerdict | None = None
         """The verdict about the newest update, until `take_verdict` takes it; then the counts over all updates."""
+        self.run_step = 0
+        """The number in the run of the step that is worked on, for errors: versions count the updates since a trainer
+        began."""
         self.num_skipped = 0
         self.num_clipped = 0
 
@@ -157,7 +160,9 @@ class WorkerUpdate:
             norms = self._sums.take(self._norm, self._me).norms
             self._norm = None
             assert norms is not None
-            self._verdict = judge(norms, stage.setup.options, tuple(stage.setup.positions), action.version)
+            self._verdict = judge(
+                norms, stage.setup.options, tuple(stage.setup.positions), action.version, self.run_step
+            )
             self.verdict = self._verdict
             self.num_skipped += self._verdict.skips
             self.num_clipped += self._verdict.clips

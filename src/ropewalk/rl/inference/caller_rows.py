@@ -11,7 +11,6 @@ step: number of the call within its run, from 0. A repeated call has the number 
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
@@ -23,8 +22,7 @@ Rows: TypeAlias = NDArray[np.int64]
 
 _FACTS = 4
 _WORDS = 6
-WORD = (1 << 64) - 1
-"""The largest number that a word holds."""
+_MASK = (1 << 64) - 1
 
 
 class CallerRows(NamedTuple):
@@ -57,48 +55,24 @@ class CallerRows(NamedTuple):
         return slice(self.start, self.stop)
 
 
-class CallingGroup(NamedTuple):
-    """Who asks by a call of one group of environments.
-
-    Attributes:
-        group: of environments.
-        run: number of the caller's run id.
-        step: number of the call within its run.
-        num_envs: the number of environments.
-        rng: the caller's generator.
-    """
-
-    group: int
-    run: int
-    step: int
-    num_envs: int
-    rng: np.random.Generator
-
-
-def packed(*callers: CallingGroup) -> Rows:
-    """Return the rows of one call, or the joined ones of several: int64, shape (environments, 10).
+def packed(group: int, run: int, step: int, num_envs: int, rng: np.random.Generator) -> Rows:
+    """Return the rows of one call, int64, shape (num_envs, 10).
 
     Raises:
-        TypeError: a generator is none of numpy's PCG64.
+        TypeError: the generator is none of numpy's PCG64.
     """
-    sizes = tuple(caller.num_envs for caller in callers)
-    facts = [[0, group, run & WORD, step, *words_of(rng)] for group, run, step, _, rng in callers]
-    rows = np.array(facts, np.uint64).view(np.int64).repeat(sizes, axis=0)
-    rows[:, 0] = _numbers(sizes)
+    rows = np.empty((num_envs, _FACTS + _WORDS), np.int64)
+    rows[:, 0] = np.arange(num_envs)
+    rows[:, 1:_FACTS] = group, run, step
+    rows[:, _FACTS:] = np.array(words_of(rng), np.uint64).view(np.int64)
     return rows
-
-
-@functools.lru_cache(64)
-def _numbers(sizes: tuple[int, ...]) -> NDArray[np.int64]:
-    """The number of each row within its call."""
-    return np.concatenate([np.arange(size) for size in sizes])
 
 
 def unpacked(rows: Rows) -> list[CallerRows]:
     """Return the calls that the rows are of, in their order."""
     if rows[-1, 0] == len(rows) - 1:  # of one call, as a lone caller's are: a quarter of the time
         _, group, run, step, *words = rows[0].tolist()
-        return [CallerRows(group, run, step, 0, len(rows), [word & WORD for word in words])]
+        return [CallerRows(group, run, step, 0, len(rows), [word & _MASK for word in words])]
     begins: list[int] = np.flatnonzero(rows[:, 0] == 0).tolist()
     ends, firsts = [*begins[1:], len(rows)], rows[begins]
     all_words = firsts.view(np.uint64)[:, _FACTS:].tolist()
@@ -128,7 +102,7 @@ def words_of(rng: np.random.Generator) -> list[int]:
             "make it with ropewalk.rl.seeds.generator or np.random.default_rng"
         )
     number, increment = state["state"]["state"], state["state"]["inc"]
-    halves = [number & WORD, number >> 64, increment & WORD, increment >> 64]
+    halves = [number & _MASK, number >> 64, increment & _MASK, increment >> 64]
     return [*halves, state["has_uint32"], state["uinteger"]]
 
 
@@ -143,4 +117,4 @@ def set_words(rng: np.random.Generator, words: Sequence[int]) -> None:
     }
 
 
-__all__ = ["WORD", "CallerRows", "CallingGroup", "Rows", "packed", "run_number", "set_words", "unpacked", "words_of"]
+__all__ = ["CallerRows", "Rows", "packed", "run_number", "set_words", "unpacked", "words_of"]

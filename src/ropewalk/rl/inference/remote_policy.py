@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence, Sized
@@ -12,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array, Observation
-from ropewalk.rl.inference.caller_rows import CallingGroup, packed, run_number, set_words
+from ropewalk.rl.inference.caller_rows import Rows, packed, run_number, set_words
 from ropewalk.rl.inference.recurrent_memory import StateArrays
-from ropewalk.rl.inference.server import InferenceAnswer, InferenceServer, request_records
+from ropewalk.rl.inference.server import InferenceAnswer, InferenceServer
 from ropewalk.rl.policies.policy import ActionChoice, ActionRequest, Policy
 from ropewalk.rl.variables import Variables
 
@@ -75,6 +74,7 @@ class RemotePolicy(Policy):
         self._run = run_number(uuid.uuid4().hex if run_id is None else run_id)
         self._step = 0
         self._names: tuple[str, ...] | None = None
+        self._extra_names: dict[bool, tuple[str, ...]] = {}
         self._kept_to: tuple[int, InferenceServer] | None = None
         self._oldest: int | None = None
         self.num_forgotten: int = 0
@@ -108,19 +108,19 @@ class RemotePolicy(Policy):
         """
         policies = [cast(RemotePolicy, request.policy) for request in requests]
         server, *_ = [policy._server_of(request) for policy, request in zip(policies, requests, strict=True)]
-        callers = [policy._caller(request) for policy, request in zip(policies, requests, strict=True)]
-        message = request_records(
-            packed(*callers), [request.observation for request in requests], [request.first for request in requests]
-        )
-        # An array alone travels without being pickled anew for each call; most calls are not greedy.
-        answer = InferenceAnswer.of(server.act(message, True) if greedy else server.act(message))
-        ends = list(itertools.accumulate(caller.num_envs for caller in callers))
-        parts = [answer.part(slice(begin, end)) for begin, end in zip([0, *ends], ends, strict=False)]
-        told = answer.told([0, *ends[:-1]])
-        return [
-            policy._choice(part, request, *facts)
-            for policy, part, request, facts in zip(policies, parts, requests, told, strict=True)
-        ]
+        rows = [policy._rows_of(request) for policy, request in zip(policies, requests, strict=True)]
+        if len(requests) == 1:
+            (request,) = requests
+            answer = policies[0]._asked(server, rows[0], request.observation, request.first, greedy=greedy)
+            return [policies[0]._choice(answer, request)]
+        observation = _joined([request.observation for request in requests])
+        first = np.concatenate([request.first for request in requests])
+        answer = policies[0]._asked(server, np.concatenate(rows), observation, first, greedy=greedy)
+        choices, end = list[ActionChoice](), 0
+        for policy, request in zip(policies, requests, strict=True):
+            begin, end = end, end + len(request.first)
+            choices.append(policy._choice(answer.part(slice(begin, end)), request))
+        return choices
 
     def load(self, variables: Variables) -> None:
         """Raise: the server has the weights, and gets newer ones by itself."""
@@ -159,21 +159,35 @@ class RemotePolicy(Policy):
             server.set_state(self._group, self._run, self._step, arrays)
         return server
 
-    def _caller(self, request: ActionRequest) -> CallingGroup:
-        return CallingGroup(self._group, self._run, self._step, len(request.first), request.rng)
+    def _rows_of(self, request: ActionRequest) -> Rows:
+        return packed(self._group, self._run, self._step, len(request.first), request.rng)
 
-    def _choice(
-        self, answer: InferenceAnswer, request: ActionRequest, version: int, words: Sequence[int]
-    ) -> ActionChoice:
+    def _choice(self, answer: InferenceAnswer, request: ActionRequest) -> ActionChoice:
         """Return what the server chose, and bring the caller's generator to where the server left it."""
-        set_words(request.rng, words)
+        set_words(request.rng, answer.words[0].tolist())
         self._step += 1
-        self._oldest = version if self._oldest is None else min(self._oldest, version)
-        if self._names:
-            self._note_forgotten(answer)
+        self._note(answer)
         names = self._names or ()
         after = RemoteState(self, self._step, names, len(request.first)) if names else dict[str, Array]()
         return ActionChoice(answer.action, answer.extras, after)
+
+    def _asked(
+        self, server: InferenceServer, rows: Rows, observation: Observation, first: NDArray[np.bool_], *, greedy: bool
+    ) -> InferenceAnswer:
+        while True:
+            # Arrays alone travel without being pickled anew for each call; most calls are not greedy.
+            arrays = server.act(rows, observation, first, True) if greedy else server.act(rows, observation, first)
+            if greedy in self._extra_names or self._learn_extra_names(greedy):
+                return InferenceAnswer.of(arrays, self._extra_names[greedy])
+            # The server that answered has died since: the call is repeated, with the same numbers.
+
+    def _learn_extra_names(self, greedy: bool) -> bool:
+        """Ask each replica, since the client alone would ask the least busy one, which may never have acted."""
+        for server in self._replicas():
+            if (names := server.extra_names(greedy)) is not None:
+                self._extra_names[greedy] = names
+                return True
+        return False
 
     def _is_there(self, state: Mapping[str, Array]) -> bool:
         """Whether the server has this state, as far as this process can know."""
@@ -193,8 +207,10 @@ class RemotePolicy(Policy):
         num, replicas = self._num_replicas(), cast("Mapping[int, InferenceServer]", self._server)
         return [self._server] if num == 1 else [replicas[index] for index in range(num)]
 
-    def _note_forgotten(self, answer: InferenceAnswer) -> None:
-        if num := int(answer.forgot.sum()):
+    def _note(self, answer: InferenceAnswer) -> None:
+        version = int(answer.version[0])
+        self._oldest = version if self._oldest is None else min(self._oldest, version)
+        if self._names and (num := int(answer.forgot.sum())):
             self.num_forgotten += num
             _logger.warning(
                 "the inference server had no memory of group %d: %d of %d environments began anew in the middle of an "
@@ -203,6 +219,14 @@ class RemotePolicy(Policy):
                 num,
                 len(answer.forgot),
             )
+
+
+def _joined(observations: Sequence[Observation]) -> Observation:
+    first = observations[0]
+    if isinstance(first, dict):
+        several = cast("Sequence[Mapping[str, Array]]", observations)
+        return {name: np.concatenate([each[name] for each in several]) for name in first}
+    return np.concatenate(cast("Sequence[Array]", observations))
 
 
 __all__ = ["RemotePolicy", "RemoteState"]

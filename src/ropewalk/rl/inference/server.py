@@ -4,8 +4,6 @@
     actor: act(rows, observation, first) ─┼─▶ one call of the policy ┤
     learner: newest_variables(version) ◀──┘ in between, by a thread  └─▶ recurrent state stays here
 
-What a call brings, and what it gets, is one array of records each (`records.py`).
-
 A server that dies forgets the recurrent state; nothing else is lost. It comes back with the newest weights, callers
 repeat the call that was lost, and the answer says that what their environments had in memory was forgotten.
 """
@@ -21,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ropewalk as rw
-from ropewalk.rl.environments.spec import Array, Observation, observation_columns, observation_of
-from ropewalk.rl.inference.caller_rows import WORD, CallerRows, Rows, set_words, unpacked, words_of
+from ropewalk.rl.environments.spec import Array, Observation
+from ropewalk.rl.inference.caller_rows import CallerRows, Rows, set_words, unpacked, words_of
 from ropewalk.rl.inference.joined_generator import JoinedGenerator
-from ropewalk.rl.inference.records import Records, as_records, columns_of
 from ropewalk.rl.inference.recurrent_memory import RecurrentMemory, StateArrays
 from ropewalk.rl.policies.policy import ActionChoice, Policy
 from ropewalk.rl.variables import Variables
@@ -33,10 +30,6 @@ MAX_ROWS = 1024
 """Rows of a batch at most."""
 MAX_WAIT_S = 0.001
 """Seconds for which a call waits for callers of the last batch, which are expected to call again."""
-
-
-_EXTRA = "extra."
-"""Begins the names of the columns of an answer that are extras."""
 
 
 class VariableSource(Protocol):
@@ -54,8 +47,8 @@ class InferenceAnswer:
     Attributes:
         action: see `ActionChoice`.
         extras: see `ActionChoice`.
-        facts: int64, shape (rows, 8): of each row the version of the weights, whether the recurrent state was unknown
-            here, and the six words of the state of the caller's generator; see `told` and `forgot`.
+        facts: int64, shape (rows, 8): `version`, `forgot` and `words` of each row, in one array because each array of
+            an answer costs several microseconds at both ends.
     """
 
     action: Array
@@ -63,12 +56,10 @@ class InferenceAnswer:
     facts: NDArray[np.int64]
 
     @classmethod
-    def of(cls, answer: Records) -> InferenceAnswer:
-        """Return the answer that has travelled as records."""
-        columns = columns_of(answer)
-        action, facts = columns.pop("action"), columns.pop("facts")
-        extras = {name.removeprefix(_EXTRA): array for name, array in columns.items()}
-        return cls(action, extras, cast("NDArray[np.int64]", facts))
+    def of(cls, arrays: Sequence[Array], extra_names: Sequence[str]) -> InferenceAnswer:
+        """Return the answer that `arrays` is of."""
+        action, facts, *extras = arrays
+        return cls(action, dict(zip(extra_names, extras, strict=True)), cast("NDArray[np.int64]", facts))
 
     def part(self, rows: slice) -> InferenceAnswer:
         """Return the answer for some of the rows."""
@@ -76,19 +67,24 @@ class InferenceAnswer:
         return InferenceAnswer(self.action[rows], extras, self.facts[rows])
 
     @property
-    def records(self) -> Records:
-        """The answer as it travels."""
-        extras = {f"{_EXTRA}{name}": (array,) for name, array in self.extras.items()}
-        return as_records({"action": (self.action,), "facts": (self.facts,), **extras})
+    def arrays(self) -> tuple[Array, ...]:
+        """The answer as it travels: a tuple of a few arrays is sent without being pickled anew each time."""
+        return self.action, self.facts, *self.extras.values()
 
-    def told(self, rows: Sequence[int]) -> list[tuple[int, list[int]]]:
-        """Return the version of the weights, and the state of the caller's generator after what was drawn, of rows."""
-        return [(version, [word & WORD for word in words]) for version, _, *words in self.facts[rows].tolist()]
+    @property
+    def version(self) -> NDArray[np.int64]:
+        """Version of the weights, shape (rows,)."""
+        return self.facts[:, 0]
 
     @property
     def forgot(self) -> NDArray[np.bool_]:
         """Whether the recurrent state was unknown here, so that it began anew within an episode; shape (rows,)."""
         return self.facts[:, 1] != 0
+
+    @property
+    def words(self) -> NDArray[np.uint64]:
+        """State of the caller's generator after what was drawn from it, shape (rows, 6)."""
+        return self.facts[:, 2:].view(np.uint64)
 
 
 class InferenceServer:
@@ -125,6 +121,7 @@ class InferenceServer:
         self._group_parts: dict[int, object] = {0: self._policy.group_part}
         self._memory = RecurrentMemory(self._policy.initial_state)
         self._generators: list[np.random.Generator] = []
+        self._extra_names: dict[bool, tuple[str, ...]] = {}
         self._version = -1
         self._num_batches = self._num_rows = 0
         self._lock = threading.Lock()
@@ -138,19 +135,21 @@ class InferenceServer:
 
     @rw.batched(max_size=MAX_ROWS, max_wait_s=MAX_WAIT_S, concatenate=True)
     @rw.idempotent
-    def act(self, asked: Records, greedy: bool = False) -> Records:
+    def act(
+        self, rows: Rows, observation: Observation, first: NDArray[np.bool_], greedy: bool = False
+    ) -> tuple[Array, ...]:
         """Choose an action for each row.
 
         Args:
-            asked: as `request_records` returns it.
+            rows: who asks, see `ropewalk.rl.inference.caller_rows`.
+            observation: shape (rows, ...).
+            first: shape (rows,); where True, the recurrent state is reset before it is used.
             greedy: act as an evaluator does, without exploration.
 
         Returns:
-            `InferenceAnswer.records`.
+            `InferenceAnswer.arrays`; the names of the extras are `extra_names`.
         """
-        columns = columns_of(asked)
-        rows, first = cast("Rows", columns.pop("rows")), cast("NDArray[np.bool_]", columns.pop("first"))
-        observation, calls = observation_of(columns), unpacked(rows)
+        calls = unpacked(rows)
         with self._lock:
             while len(self._generators) < len(calls):
                 self._generators.append(np.random.Generator(np.random.PCG64(0)))
@@ -164,7 +163,14 @@ class InferenceServer:
             self._num_batches += 1
             self._num_rows += len(rows)
             answer = answers[0] if len(answers) == 1 else _joined_answers(answers)
-        return answer.records
+            self._extra_names[greedy] = tuple(answer.extras)
+        return answer.arrays
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def extra_names(self, greedy: bool = False) -> tuple[str, ...] | None:
+        """Return the names of the extras of all answers; None if this server, in this life, has given none yet."""
+        return self._extra_names.get(greedy)
 
     @rw.concurrent(64)
     @rw.idempotent
@@ -249,19 +255,6 @@ class InferenceServer:
         return self._group_parts[group]
 
 
-def request_records(rows: Rows, observations: Sequence[Observation], firsts: Sequence[NDArray[np.bool_]]) -> Records:
-    """Return what groups of environments ask an `InferenceServer` for by one call.
-
-    Args:
-        rows: who asks, for all groups; see `ropewalk.rl.inference.caller_rows`.
-        observations: of each group, shape (its rows, ...).
-        firsts: of each group, shape (its rows,); where True, the recurrent state is reset before it is used.
-    """
-    columns = [observation_columns(observation) for observation in observations]
-    seen = {name: [each[name] for each in columns] for name in columns[0]}
-    return as_records({"rows": (rows,), "first": firsts, **seen})
-
-
 def _rows_of(observation: Observation, rows: slice) -> Observation:
     if isinstance(observation, dict):
         return {name: array[rows] for name, array in observation.items()}
@@ -276,4 +269,4 @@ def _joined_answers(answers: Sequence[InferenceAnswer]) -> InferenceAnswer:
     )
 
 
-__all__ = ["InferenceAnswer", "InferenceServer", "VariableSource", "request_records"]
+__all__ = ["InferenceAnswer", "InferenceServer", "VariableSource"]

@@ -24,10 +24,16 @@ def make_sink(sink: str | RunSink) -> RunSink:
     """Return a sink; a name stands for the sink of `SINKS` with its defaults.
 
     Raises:
+        TypeError: it is neither a name nor a sink.
         ValueError: there is no sink of this name; lists those there are.
         ModuleNotFoundError: the sink needs a package that is not installed; says how to install it.
     """
     made: RunSink = SINKS.make(sink, {}) if isinstance(sink, str) else sink
+    if not isinstance(made, RunSink):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            f"sinks are names ({', '.join(SINKS)}) or objects of subclasses of ropewalk.tracking.RunSink, such as "
+            f"CsvFile(path), not {made!r}"
+        )
     return made
 
 
