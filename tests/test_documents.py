@@ -223,7 +223,16 @@ def names_of_programs() -> set[str]:
     ):
         names |= set(inspect.signature(each).parameters)
     names |= {field.name for field in dataclasses.fields(ropewalk.Restart)}
-    of_ours = {"begin", "end_with_script", "heard", "ended", "leaving", "happened", "lost"}  # called by the hosting
+    of_ours = {
+        "begin",
+        "abandon",
+        "end_with_script",
+        "heard",
+        "ended",
+        "leaving",
+        "happened",
+        "lost",
+    }  # called by the launch and the hosting
     looked_into = {"self", "session", "specs", "names", "declared", "spec", "edges", "address", "methods"}
     return names - of_ours - looked_into
 

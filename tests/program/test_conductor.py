@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.errors import ServiceLost, StartFailed
-from ropewalk.program import checkpoints
+from ropewalk.program import checkpoints, reporting
 from ropewalk.program import conductor as conductor_module
 from ropewalk.program.conductor import Conductor
 from ropewalk.program.directory import DirectoryView
@@ -51,7 +51,7 @@ from ropewalk.program.messages import (
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.nodes.service import Service
 from ropewalk.program.packing import PackedProgram
-from ropewalk.program.reporting import put_question, report, state_of
+from ropewalk.program.reporting import await_answers, put_question, report, state_of
 from ropewalk.program.restart_rule import Restart
 from ropewalk.program.state_archive import StateArchive
 from ropewalk.transport.passport import Passport
@@ -784,3 +784,18 @@ def test_the_process_of_a_unit_says_nothing_in_the_name_of_another_one(what: str
     assert run.hosting.told == told and saved == [] and run.conductor.reports.calls == {}
     unit = run.conductor.units.find(STORE)
     assert unit and unit.address == run.hosting.address(STORE) and unit.missing == {"store"} and unit.ending is None
+
+
+def test_an_answer_that_comes_when_nobody_waits_any_more_finds_what_it_is_counted_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The waiting thread removed the count while the loop was between the look whether it is there and its change.
+    monkeypatch.setattr(reporting, "_ANSWER_S", 0.0)
+    run = Run([service("store")])
+    run.hosting.run(STORE)
+    await_answers(run.conductor, 7, put_question(run.conductor, 7))
+    assert run.conductor.reports.answers == {7: 0}, "only the loop changes it"
+    run.time.turn()
+    assert run.conductor.reports.answers == {}
+    run.hosting.says(STORE, HostStatus(7, []))
+    assert run.conductor.reports.answers == {}

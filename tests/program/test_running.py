@@ -20,7 +20,7 @@ from ropewalk.program.observing import StatusRows
 from ropewalk.program.running import RunningProgram
 from ropewalk.transport.serialization import dumps
 from tests.forked_process import ForkedProcess
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 
 class Store:
@@ -159,7 +159,8 @@ def test_many_may_look_at_once_and_each_look_asks_for_itself() -> None:
             thread.start()
         for thread in threads:
             thread.join(PATIENCE_S)
-        assert seen == [7] * 8 and vars(running)["_conductor"].reports.answers == {}
+        assert seen == [7] * 8
+        wait_until(lambda: vars(running)["_conductor"].reports.answers == {})
 
 
 def test_a_program_scaled_down_to_nothing_is_ready() -> None:

@@ -36,6 +36,7 @@ def test_batches_are_put_where_torch_itself_puts_tensors(offset: int) -> None:
     admitted: list[tuple[int, MicroBatchPiece]] = []
     stage = SimpleNamespace(admit=lambda number, piece: admitted.append((number, piece)))
     crew: Any = SimpleNamespace(stages={1: stage}, _data=None, _device=torch.device("cpu"), _step=-1, _num_steps=0)
+    crew._worker = SimpleNamespace(update=SimpleNamespace())
     crew._placed = functools.partial(StageRuntime._placed, crew)
     StageRuntime._hand_over(crew, Admission(0, 0, 2, ((1, batch),), (), step=0), first=6)
     assert [number for number, _ in admitted] == [6, 7]

@@ -39,13 +39,14 @@ class LogFile:
     def tail(self, num_lines: int) -> list[str]:
         """The last lines; `read_new` continues after them. Reads only as much of the file's end as is needed."""
         end = position = os.fstat(self._fd).st_size
-        data, most = b"", max(_MOST_TAIL_BYTES, 256 * num_lines)
-        while position > 0 and len(data) < most and data.count(b"\n") <= num_lines:
+        first, num_ends, blocks = end - max(_MOST_TAIL_BYTES, 256 * num_lines), 0, list[bytes]()
+        while position > max(0, first) and num_ends <= num_lines:
             start = max(0, position - _BLOCK_BYTES)
-            data = os.pread(self._fd, position - start, start) + data
+            blocks.append(os.pread(self._fd, position - start, start))
+            num_ends += blocks[-1].count(b"\n")
             position = start
         self._position, self._partial = end, b""
-        return _lines(data)[-num_lines:] if num_lines else []
+        return _lines(b"".join(reversed(blocks)))[-num_lines:] if num_lines else []
 
     def read_new(self, *, everything: bool = False) -> list[str]:
         """The complete lines that were added since the last reading.

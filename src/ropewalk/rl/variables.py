@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pickle import PickleBuffer
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array
-from ropewalk.rl.replay.bundles import bundled, can_be_bundled, packed_bundle, unbundled, unpacked
+from ropewalk.rl.replay.bundles import bundled, can_be_bundled, received_bundle, sent_bundle, unbundled
 
 _MOST_BUNDLED_BYTES = 256 << 10
 """Arrays of more bytes together travel one by one, as a copy of all of them would cost more than that."""
@@ -36,14 +35,13 @@ class Variables:
         arrays = self.arrays
         size_bytes = sum(array.nbytes for array in arrays.values())
         if protocol >= 5 and 0 < size_bytes <= _MOST_BUNDLED_BYTES and can_be_bundled(arrays):
-            text, data = packed_bundle(bundled(arrays))
-            return _variables_of_bundle, (self.version, self.progress, text, PickleBuffer(data))
+            return _variables_of_bundle, (self.version, self.progress, *sent_bundle(bundled(arrays)))
         return Variables, (self.version, self.progress, arrays)
 
 
 def _variables_of_bundle(version: int, progress: float, text: str, data: Any) -> Variables:
     """Return variables whose arrays share the memory of `data`."""
-    fields = unbundled({"": unpacked((text, np.frombuffer(data, np.uint8)))})
+    fields = unbundled({"": received_bundle(text, data)})
     return Variables(version, progress, {name: field[0, ...] for name, field in fields.items()})
 
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pickle import PickleBuffer
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array
-from ropewalk.rl.replay.bundles import packed, packed_bundle, unbundled, unpacked
+from ropewalk.rl.replay.bundles import packed, received_bundle, sent_bundle, unbundled, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +100,17 @@ class Insertion:
             return None
         if named.column != column or named.rows.shape != (1,) or items.priorities is not None:
             return None
-        text, data = packed_bundle(row)
         number = int(named.rows[0])
-        return self.run_id, self.sequence, self.version, self.steps, table, column, number, text, PickleBuffer(data)
+        return self.run_id, self.sequence, self.version, self.steps, table, column, number, *sent_bundle(row)
 
 
 def _insertion_of_bundle(
     run_id: str, sequence: int, version: int, steps: int, table: str, column: str, number: int, text: str, data: Any
 ) -> Insertion:
     items = NewItems({column: RowsOf(column, np.array([number], np.int64))})
-    row = unpacked((text, np.frombuffer(data, np.uint8)))
-    return Insertion(run_id, sequence, {column: row}, {table: items}, version=version, steps=steps)
+    return Insertion(
+        run_id, sequence, {column: received_bundle(text, data)}, {table: items}, version=version, steps=steps
+    )
 
 
 def _insertion(run_id: str, sequence: int, rows: Mapping[str, Any], *others: Any) -> Insertion:
