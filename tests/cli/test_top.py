@@ -172,6 +172,18 @@ def test_once_fails_where_a_launcher_does_not_answer(capsys: pytest.CaptureFixtu
     assert "has not answered" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("problem", ["", "launcher 12 is stopped"])
+def test_once_does_not_say_that_nothing_runs_where_a_launcher_is_stopped(
+    problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Stopped(PretendSource):
+        def look(self, panels: object) -> list[LookResult]:
+            return [LookResult("a", None, problem)]
+
+    assert print_once(Stopped(), as_json=False, wait=lambda _: None) == 1
+    assert capsys.readouterr().out.strip() == (problem or "no answer from 1 launcher; `ropewalk ps` says why")
+
+
 def test_once_says_that_nothing_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert print_once(PretendSource(), as_json=False, wait=lambda _: None) == 0
     assert capsys.readouterr().out == "this user runs nothing on this machine\n"

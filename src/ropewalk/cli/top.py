@@ -18,10 +18,12 @@ from ropewalk.cli.command_line import PanelCommand
 from ropewalk.cli.keyboard import Keyboard
 from ropewalk.cli.top_choice import AskedAction, Leave, TopChoice, sorted_things
 from ropewalk.cli.top_screen import NOTHING_RUNS, listing, screen, to_json
+from ropewalk.escaping import escaped
 from ropewalk.page.actions import ActionFailed, Actor
 from ropewalk.page.source import Launchers
 from ropewalk.page.watcher import LookResult, Seen, Source, Watcher
 from ropewalk.progress_stream import is_terminal
+from ropewalk.quantities import counted
 
 _CLIENT = "top"
 _DRAW_S = 1.0
@@ -87,8 +89,11 @@ def print_once(source: Source, *, as_json: bool, wait: Callable[[float], object]
         if not noting.num_unanswered:
             break
     things = [seen for seen in watcher.things() if not seen.gone]
-    click.echo(json.dumps(to_json(things), indent=2) if as_json else listing(things) or NOTHING_RUNS)
-    return 1 if noting.num_unanswered or any(seen.problem for seen in things) else 0
+    late, problems = noting.num_unanswered, watcher.problems()
+    nothing = f"no answer from {counted(late, 'launcher')}; `ropewalk ps` says why" if late else NOTHING_RUNS
+    nothing = "\n".join(map(escaped, problems)) or nothing
+    click.echo(json.dumps(to_json(things), indent=2) if as_json else listing(things) or nothing)
+    return 1 if late or problems or any(seen.problem for seen in things) else 0
 
 
 def show(source: Source, actor: Actor, console: Console) -> None:
