@@ -75,7 +75,8 @@ _SCRIPT = (
     ),
     *_WHERE,
     click.option(
-        "--time", cls=PanelOption, panel=_SHARE, metavar="TIME", help="Time limit: 2h, 1:30:00, or seconds."
+        "--time", cls=PanelOption, panel=_SHARE, metavar="TIME",
+        help="Time limit of each job, but of none on this host: 2h, 1:30:00, or seconds.",
     ),
 )  # fmt: skip
 
