@@ -483,7 +483,12 @@ class Trainer:
 
     @user_frames_only
     def report(self) -> TrainingReport:
-        """Return what the training costs and where it waits, ready to print; drains first."""
+        """Return what the training costs and where it waits, ready to print; drains first.
+
+        Raises:
+            ValueError: no step was done yet, or none since a checkpoint or state was loaded.
+            RuntimeError: the trainer was closed, or has not seen the model with data yet.
+        """
         run = self._under_way
         records, counters = run.records(), run.counters()
         return TrainingReport.of(
