@@ -16,6 +16,8 @@ def test_a_wrong_type_is_told_with_an_example() -> None:
         check_kind("rate", "fast", int | float, "a number")
     check_kind("rate", 1.5, int | float, "a number")
     check_kind("rate", None, int | float, "a number")
+    with pytest.raises(TypeError, match=r"^rate is of type NoneType; give a number$"):
+        check_kind("rate", None, int | float, "a number", required=True)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,8 @@ def test_a_search(argument: dict[str, Any], message: str) -> None:
         ({"session": 3}, r"session is of type int; give ropewalk.Session\(\)"),
         ({"name": 3}, "name is of type int; give a text"),
         ({"environment": ["A=1"]}, "environment is of type list; give variables by name"),
+        ({"max_deaths": None}, "max_deaths is of type NoneType; give a whole number"),
+        ({"preload": None}, "preload is of type NoneType; give"),
         ({"max_deaths": "3"}, "max_deaths is of type str; give a whole number"),
         ({"task_timeout_s": "1h"}, "task_timeout_s is of type str; give a number of seconds"),
     ],

@@ -5,19 +5,20 @@ from __future__ import annotations
 from types import UnionType
 
 
-def check_kind(name: str, given: object, kind: type | UnionType, example: str) -> None:
-    """Raise unless a value is None or of the expected type.
+def check_kind(name: str, given: object, kind: type | UnionType, example: str, *, required: bool = False) -> None:
+    """Raise unless a value is of the expected type, or None if it is not required.
 
     Args:
         name: the name of the argument.
         given: its value.
         kind: the expected type.
         example: an example for the message.
+        required: whether None is refused, too.
 
     Raises:
         TypeError: the value is of another type.
     """
-    if given is not None and not isinstance(given, kind):
+    if not isinstance(given, kind) and (given is not None or required):
         raise TypeError(f"{name} is of type {type(given).__name__}; give {example}")
 
 

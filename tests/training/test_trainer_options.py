@@ -40,6 +40,7 @@ def test_each_training_counts_its_own_steps() -> None:
         (ProcessOptions, {"session": rw.Session}, TypeError, r"session is of type type; give ropewalk.Session\(\)"),
         (ProcessOptions, {"resources": {"cpus": 1}}, TypeError, r"is of type dict; give ropewalk.Resources\(cpus=2\)"),
         (ProcessOptions, {"environment": ["A=1"]}, TypeError, "environment is of type list; give variables by name"),
+        (ProcessOptions, {"timeouts": None}, TypeError, "timeouts is of type NoneType; give ropewalk"),
         (ProcessOptions, {"timeouts": 10}, TypeError, r"timeouts is of type int; .*TrainerTimeouts\(silent_s=10.0\)"),
         (ProcessOptions, {"snapshots": 3}, TypeError, r"snapshots is of type int; .*Snapshots\(every=100\), or None"),
         (ProcessOptions, {"device": "tpu:0"}, PlanInvalid, "device is|stages compute on"),

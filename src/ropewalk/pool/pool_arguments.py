@@ -31,8 +31,8 @@ def check_worker_arguments(
     """
     if isinstance(preload, str):
         raise TypeError(f"preload must be a list of module names, not the string {preload!r}; write [{preload!r}]")
-    check_kind("preload", preload, Iterable, '["torch"]')
-    check_kind("max_deaths", max_deaths, Integral, "a whole number, 1 or more")
+    check_kind("preload", preload, Iterable, '["torch"]', required=True)
+    check_kind("max_deaths", max_deaths, Integral, "a whole number, 1 or more", required=True)
     check_kind("task_timeout_s", task_timeout_s, Real, "a number of seconds above 0, or None")
     check_kind("environment", environment, Mapping, 'variables by name, {"OMP_NUM_THREADS": "1"}')
     check_kind("name", name, str, 'a text, "simulate"')

@@ -140,8 +140,7 @@ class Experiment:
                 f"is called with the spec; it is {self.network!r}"
             )
         for name in ("steps", "seed"):
-            if not isinstance(number := getattr(self, name), numbers.Integral):
-                raise TypeError(f"{name} is an integer, not {number!r}")
+            check_kind(name, getattr(self, name), numbers.Integral, "a whole number", required=True)
         for name in ("groups", "max_lag", "digest_every"):
             check_kind(name, getattr(self, name), numbers.Integral, "a whole number")
         check_kind("checkpoint_s", self.checkpoint_s, numbers.Real, "a number of seconds")

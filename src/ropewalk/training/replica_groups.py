@@ -8,9 +8,7 @@ from collections.abc import Callable, Mapping
 
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.bucketed import BucketedExchange
-from ropewalk.exchange.compressors.compressor import Compressor
-from ropewalk.exchange.exchange import Exchange
-from ropewalk.exchange.exchange_maker import MakesExchange, made_exchange, make_exchange
+from ropewalk.exchange.exchange_maker import MakesExchange, check_setting, made_exchange
 from ropewalk.exchange.groups.inbox import Inbox, Packet
 from ropewalk.exchange.groups.link_group import LinkGroup, Send
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
@@ -55,24 +53,15 @@ def check_exchange(exchange: object) -> None:
     Raises:
         ExchangeInvalid: they cannot.
     """
-    if isinstance(exchange, Exchange):
-        raise ExchangeInvalid(
-            f"every replica makes an exchange of its own, so give a function that does, such as "
-            f"functools.partial({type(exchange).__name__}, ...), and no {type(exchange).__name__} that is made already"
-        )
-    if exchange is not None and not (isinstance(exchange, Compressor | str) or callable(exchange)):
-        raise ExchangeInvalid(
-            f"exchange= is a compressor such as GDSEC(c=100), its name, or a function that makes an exchange; not "
-            f"{exchange!r}"
-        )
+    if exchange is None:
+        return
+    check_setting(exchange, "replica")
     made: object = exchange.func if isinstance(exchange, functools.partial) else exchange
     if isinstance(made, type) and issubclass(made, ParameterServer):
         raise ExchangeInvalid(
             "the replicas of a stage go back to a snapshot after a death, and a parameter server does not go with "
             "them; use AllReduce or AllGather, or train with ropewalk.exchange.data_parallel(..., servers=2)"
         )
-    if isinstance(exchange, str):
-        make_exchange(exchange).close()  # an unknown name is reported here, and not by each stage
 
 
 def exchanges_of(

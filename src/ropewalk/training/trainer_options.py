@@ -103,7 +103,9 @@ class ProcessOptions:
         check_kind("resources", self.resources, Resources, "ropewalk.Resources(cpus=2)")
         check_kind("environment", self.environment, Mapping, 'variables by name, {"OMP_NUM_THREADS": "1"}')
         check_kind("snapshots", self.snapshots, Snapshots, "ropewalk.training.Snapshots(every=100), or None")
-        check_kind("timeouts", self.timeouts, TrainerTimeouts, "ropewalk.training.TrainerTimeouts(silent_s=10.0)")
+        example = "ropewalk.training.TrainerTimeouts(silent_s=10.0)"
+        check_kind("timeouts", self.timeouts, TrainerTimeouts, example, required=True)
+        check_kind("name", self.name, str, 'a text, "unet"', required=True)
         if self.device is not None:
             kind_of_device(self.device)
 

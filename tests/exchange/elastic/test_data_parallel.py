@@ -138,5 +138,7 @@ def test_what_cannot_be_is_refused() -> None:
         data_parallel(training.train, 1, AllReduce())
     with pytest.raises(ExchangeInvalid, match="gd_sec"):
         data_parallel(training.train, 1, "gd_sek")
+    with pytest.raises(ExchangeInvalid, match="a function that makes an exchange; not 3"):
+        data_parallel(training.train, exchange=3)
     with pytest.raises(ExchangeInvalid, match="'recompute', 'keep', not 'again'"):
         data_parallel(training.train, redo="again")  # type: ignore[arg-type]

@@ -21,10 +21,9 @@ from typing import Any, Literal, get_args
 
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import ExchangeInvalid
-from ropewalk.exchange.compressors import make_compressor
 from ropewalk.exchange.elastic.coordinator import Coordinator, ExchangeTimeouts
 from ropewalk.exchange.elastic.elastic_member import ElasticConfig, ElasticMember
-from ropewalk.exchange.exchange import Exchange
+from ropewalk.exchange.exchange_maker import check_setting
 from ropewalk.exchange.groups.link_emulation import LinkEmulation
 from ropewalk.exchange.parameter_server.service import ParameterShard
 from ropewalk.near_names import check_choice
@@ -125,11 +124,5 @@ def _check(workers: int, servers: int, exchange: Any, redo: Redo) -> None:
         raise ExchangeInvalid(f"training needs 1 worker or more, not {workers}")
     if isinstance(servers, bool) or servers < 0:
         raise ExchangeInvalid(f"there are 0 servers or more, not {servers}")
-    if isinstance(exchange, Exchange):
-        raise ExchangeInvalid(
-            f"every worker makes an exchange of its own, so give a function that does, such as "
-            f"functools.partial({type(exchange).__name__}, ...), and no {type(exchange).__name__} that is made already"
-        )
-    if isinstance(exchange, str):
-        make_compressor(exchange)  # an unknown name is reported here, and not by each worker
+    check_setting(exchange, "worker")
     check_choice("redo", redo, get_args(Redo), ExchangeInvalid)

@@ -48,7 +48,7 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         check_kind("clip_norm", self.clip_norm, Real, "a positive number, or None for no clipping")
-        check_kind("accumulate", self.accumulate, Integral, "a number of steps, at least 1")
+        check_kind("accumulate", self.accumulate, Integral, "a number of steps, at least 1", required=True)
         if self.clip_norm is not None and not (self.clip_norm > 0 and math.isfinite(self.clip_norm)):
             raise ValueError(f"clip_norm is a positive number, or None for no clipping, not {self.clip_norm!r}")
         check_choice("nan", self.nan, get_args(NanPolicy))
