@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dis
 import functools
+import gc
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -32,6 +34,8 @@ def interrupts_at_each_step(act: Callable[[], object]) -> Iterator[str]:
         Where the interrupt struck, after it did.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.collect()
+    gc.disable()  # or it might strike in a `__del__` of what an earlier test left, from which no exception comes
     try:
         _interrupted(act, 0)  # from Python 3.12 on, only code that was traced before is traced step by step
         step = 1
@@ -41,6 +45,7 @@ def interrupts_at_each_step(act: Callable[[], object]) -> Iterator[str]:
             if sys.version_info >= (3, 13):  # it forgets with an exception what was traced
                 _interrupted(act, 0)
     finally:
+        gc.enable()
         signal.signal(signal.SIGINT, before)
 
 
@@ -85,13 +90,16 @@ def _interrupted(act: Callable[[], object], step: int) -> str:
         return at_opcode
 
     outer = sys.gettrace()
-    sys.settrace(entered)
-    try:
-        act()
-    except KeyboardInterrupt:
-        assert struck
-    finally:
-        sys.settrace(outer)
+    with warnings.catch_warnings():
+        # Between `open` and its `with`, Python closes the file itself, and would say so.
+        warnings.filterwarnings("ignore", "unclosed file", ResourceWarning)
+        sys.settrace(entered)
+        try:
+            act()
+        except KeyboardInterrupt:
+            assert struck
+        finally:
+            sys.settrace(outer)
     return struck
 
 
