@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
@@ -42,6 +43,7 @@ class TorchMembers:
         self._leader = subprocess.Popen(
             [sys.executable, "-m", __name__, str(folder / "store"), module, *map(str, theirs)],
             pass_fds=theirs,
+            start_new_session=True,
             env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
         for descriptor in theirs:
@@ -49,7 +51,7 @@ class TorchMembers:
         try:
             self._answers(PATIENCE_S, "starting")
         except BaseException:
-            self._leader.kill()
+            self._kill()
             self.__exit__(None, None, None)
             raise
 
@@ -67,7 +69,9 @@ class TorchMembers:
         answers: list[tuple[bool, Any]] = []
         for rank, pipe in enumerate(self._pipes):
             if not pipe.poll(timeout_s):
-                raise TimeoutError(f"rank {rank} has not answered for {timeout_s} s in {what}")
+                others = [pickle.loads(pipe.recv_bytes())[1] for pipe in self._pipes[rank + 1 :] if pipe.poll(0)]
+                self._kill()  # they would wait for each other in what comes next, too
+                raise TimeoutError(f"rank {rank} has not answered for {timeout_s} s in {what}; others said {others}")
             answers.append(pickle.loads(pipe.recv_bytes()))
         return answers
 
@@ -79,7 +83,15 @@ class TorchMembers:
     ) -> None:
         for pipe in self._pipes:
             pipe.close()  # which ends their loops, and with them the leader
-        self._leader.wait(120)
+        try:
+            self._leader.wait(PATIENCE_S)
+        finally:
+            self._kill()
+
+    def _kill(self) -> None:
+        if self._leader.returncode is None:
+            os.killpg(self._leader.pid, signal.SIGKILL)
+            self._leader.wait(PATIENCE_S)
 
 
 def _lead(store: str, module: str, descriptors: list[int]) -> None:
