@@ -23,6 +23,7 @@ from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.broadcasting import broadcast_optimizer_state, broadcast_parameters
 from ropewalk.exchange.ddp_hook import attach
 from ropewalk.exchange.distributed_optimizer import DistributedOptimizer
+from ropewalk.exchange.groups import torch_group
 from ropewalk.exchange.groups.torch_group import TorchGroup
 from ropewalk.exchange.timeline import read_timeline
 from tests.exchange.torch_members import TorchMembers
@@ -34,6 +35,29 @@ SIZE = 3
 def members(tmp_path_factory) -> Iterator[TorchMembers]:
     with TorchMembers(SIZE, tmp_path_factory.mktemp("members")) as members:
         yield members
+
+
+def _make_beside_a_slow_one(rank: int) -> int:
+    """How many have connected when a group is made here, of one that is slow to."""
+    store, make = dist.group.WORLD.get_group_store(), torch_group._make_backend
+
+    def make_slowly(*args):
+        backend = make(*args)
+        time.sleep(0.5)
+        store.add("slow ones that have connected", 1)
+        return backend
+
+    torch_group._make_backend = make_slowly if rank == 1 else make
+    try:
+        TorchGroup().close()
+    finally:
+        torch_group._make_backend = make
+    return store.add("slow ones that have connected", 0)
+
+
+def test_a_group_is_made_when_all_have_connected(members: TorchMembers) -> None:
+    """A member closed its group at once, while others still connected: that failed there, and the rest hung."""
+    assert members.run(_make_beside_a_slow_one) == [1, 1, 1]
 
 
 def _model(seed: int) -> nn.Sequential:

@@ -52,6 +52,8 @@ class TorchGroup(Group):
     Raises:
         ExchangeInvalid: torch.distributed is not initialised, this process is not one of `ranks`, or the backend is
             neither gloo nor NCCL.
+        ExchangeStalled: a member does not make the group within `timeout_s`.
+        MemberLost: a member could not connect, or died meanwhile.
     """
 
     def __init__(
@@ -83,14 +85,16 @@ class TorchGroup(Group):
         self.board: Board | None = StoreBoard(cast(Store, shared.clone()), self.rank, self.size, prefix)
         self._backend: Any = None
         self._device = "cpu"
+        self._aborted = False
+        self.under_way: set[_TorchWork] = set()
+        """Operations that torch has not completed."""
         if self.size > 1:
             kind = _kind_of(process_group, device)
             self._device = "cuda" if kind == "nccl" else "cpu"
             store = _dist.PrefixStore(prefix, shared.clone())
             self._backend = _make_backend(kind, store, self.rank, self.size, timedelta(seconds=timeout_s))
-        self._aborted = False
-        self.under_way: set[_TorchWork] = set()
-        """Operations that torch has not completed."""
+            if kind == "gloo":  # a member that closed its group at once would do so while others still connect
+                self._begin("barrier", "begin", lambda: self._backend.barrier(_dist.BarrierOptions())).wait()
         self._sent = self._heard = torch.empty(0, dtype=torch.uint8)
 
     def all_reduce(self, buffer: Tensor, tag: str) -> Work:
