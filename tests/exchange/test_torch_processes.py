@@ -39,6 +39,7 @@ def members(tmp_path_factory) -> Iterator[TorchMembers]:
 
 def _make_beside_a_slow_one(rank: int) -> int:
     """How many have connected when a group is made here, of one that is slow to."""
+    assert dist.group.WORLD
     store, make = dist.group.WORLD.get_group_store(), torch_group._make_backend
 
     def make_slowly(*args):
