@@ -16,6 +16,7 @@ from ropewalk.cli.command_line import PanelCommand, Seconds, argument, failure
 from ropewalk.control.launchers import Launcher
 from ropewalk.errors import FileNotTrusted, RunNotFound, StoreError, StoreMissing
 from ropewalk.escaping import escaped
+from ropewalk.transport.kernel import LONGEST_WAIT_S
 
 if TYPE_CHECKING:  # pictures and stores are imported where they are needed
     from ropewalk.page.report_document import ReportDocument
@@ -87,7 +88,7 @@ def _of_launcher(launcher: Launcher, record_s: float) -> ReportDocument:
 def _sleep(seconds: float) -> None:
     end = time.monotonic() + seconds
     while (left_s := end - time.monotonic()) > 0:
-        time.sleep(min(left_s, 3600.0))  # which takes no infinity
+        time.sleep(min(left_s, LONGEST_WAIT_S))
 
 
 def _of_run(ref: str, store: str | None, missing: str) -> ReportDocument:

@@ -27,14 +27,12 @@ from ropewalk.processes.left_folders import is_ours, sweep
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
-from ropewalk.transport.kernel import is_running
+from ropewalk.transport.kernel import LONGEST_WAIT_S, is_running
 from ropewalk.transport.link import Link
 
 ANSWER_S = 5.0
 """Timeout in seconds for reaching a launcher, and for its answer to a request that needs no work."""
 _MAX_FILE_BYTES = 64 * 1024
-_LONGEST_WAIT_S = 3600.0
-"""A longer wait, such as one without an end, is several ones: `poll` takes at most 24 days."""
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
 
@@ -195,7 +193,7 @@ class LauncherConnection:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     raise self._launcher.silent(round(deadline - started, 1)) from None
-                poller.poll(1000 * min(left_s, _LONGEST_WAIT_S))
+                poller.poll(1000 * min(left_s, LONGEST_WAIT_S))
                 continue
             return None if received is None else received.message
 

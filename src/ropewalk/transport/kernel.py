@@ -33,6 +33,8 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _MOST_DESCRIPTORS = 65536
 """The limit of open descriptors that is asked for: enough for thousands of processes on a host, and few enough for
 programs that close each number up to their limit."""
+LONGEST_WAIT_S = 3600.0
+"""Seconds of the longest wait; a longer one is several: `poll` and epoll take at most 24 days, and none an infinity."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -299,6 +301,7 @@ __all__ = [
     "ADVICE",
     "FEATURES",
     "FLOCK",
+    "LONGEST_WAIT_S",
     "RECORD_LOCKS",
     "Feature",
     "Refusal",

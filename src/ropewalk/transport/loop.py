@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ropewalk.errors import FrameError, LinkClosed
+from ropewalk.transport.kernel import LONGEST_WAIT_S
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.streams.stream import TURN_BYTES
 
@@ -34,8 +35,6 @@ _TURN = 64
 """How many messages of one link are handled before the others get their turn."""
 _FEW_TIMERS = 256
 """Cancelled timers are not removed while there are fewer timers than this."""
-_LONGEST_WAIT_S = 3600.0
-"""The loop wakes after this time, though nothing is due: epoll takes at most 24 days, and no infinity."""
 
 
 class Timer:
@@ -354,7 +353,7 @@ class Loop:
         if not self._timers:
             return None
         # Rounded up: a wake-up that is too early finds nothing to do, and waits again.
-        return min(max(0.0, self._timers[0][0] - time.monotonic() + 0.0005), _LONGEST_WAIT_S)
+        return min(max(0.0, self._timers[0][0] - time.monotonic() + 0.0005), LONGEST_WAIT_S)
 
     def _drain_wakes(self) -> None:
         # Read first: a byte written after the flag was cleared would be read away, and no thread would write another
