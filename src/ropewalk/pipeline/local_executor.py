@@ -64,7 +64,7 @@ class Performed:
     end_s: float
 
 
-_PLACES = {
+PLACES = {
     "loss_fn=ropewalk.pipeline.Loss(loss_fn, {}=...)": Loss,
     "optimizer=ropewalk.pipeline.OptimizerMaker(optimizer, {}=...)": OptimizerMaker,
     "options=ropewalk.pipeline.TrainingOptions({}=...)": TrainingOptions,
@@ -103,7 +103,7 @@ class LocalExecutor:
     """
 
     @user_frames_only
-    @tells_places(_PLACES)
+    @tells_places(PLACES)
     def __init__(
         self,
         model: nn.Module | ModelGraph,

@@ -26,6 +26,7 @@ from ropewalk.control.view import View
 from ropewalk.errors import LocalExecutorFailed, PlanInvalid, TrainerFailed
 from ropewalk.exchange.exchange_maker import MakesExchange
 from ropewalk.misplaced_options import tells_places
+from ropewalk.pipeline import local_executor
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Loss
@@ -61,9 +62,7 @@ from ropewalk.user_frames import user_frames_only
 logger = logging.getLogger(__name__)
 
 _PLACES = {
-    "loss_fn=ropewalk.pipeline.Loss(loss_fn, {}=...)": Loss,
-    "optimizer=ropewalk.pipeline.OptimizerMaker(optimizer, {}=...)": OptimizerMaker,
-    "options=ropewalk.pipeline.TrainingOptions({}=...)": TrainingOptions,
+    **local_executor.PLACES,
     "sources=ropewalk.training.Sources({}=...)": Sources,
     "progress=ropewalk.training.Progress({}=...)": Progress,
     "processes=ropewalk.training.ProcessOptions({}=...)": ProcessOptions,

@@ -16,23 +16,23 @@ from __future__ import annotations
 import hashlib
 from numbers import Integral
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from ropewalk.argument_kinds import check_kind
 from ropewalk.pipeline.generator_states import set_state_of, state_of
 
 
-def seed_of_run(given: object) -> int:
+def seed_of_run(given: Any) -> int:
     """Return the seed that a user has given, as Python's own int: checkpoints hold no numbers of numpy.
 
     Raises:
         TypeError: it is no whole number.
         ValueError: no generator of torch takes it, so that a checkpoint with it would not be read.
     """
-    if not isinstance(given, Integral):
-        raise TypeError(f"seed is of type {type(given).__name__}; give a whole number")
+    check_kind("seed", given, Integral, "a whole number", required=True)
     seed = int(given)
     if not -(1 << 63) <= seed < 1 << 64:
         raise ValueError(f"seed is a whole number from -2**63 to 2**64 - 1, as generators of torch take, not {seed}")
