@@ -132,9 +132,10 @@ class ParameterServer(Exchange):
         self._observers = observers
         self._enrolment: Enrolment | None = None
 
-    def connect(self, servers: Any) -> None:
-        """Set the client of the servers; before `bind`."""
+    def connect(self, servers: Any, shaping: LinkEmulation | None = None) -> None:
+        """Set the client of the servers, and the link to emulate where the constructor got none; before `bind`."""
         self._servers = servers
+        self._shaping = self._shaping or shaping
 
     # Members
 
