@@ -285,6 +285,21 @@ def detached(rank: int) -> Any:
     return ends
 
 
+def sparse_embedding(rank: int) -> tuple[str, bool]:
+    """Why a model with sparse gradients is refused, and whether one whose sparse layer is frozen is not."""
+    parts = nn.Embedding(9, 4, sparse=True), nn.Linear(4, 1)
+    with ddp(model=nn.Sequential(*parts)) as (model, _):
+        try:
+            attach(model, "half")
+            refused = ""
+        except ValueError as error:
+            refused = str(error)
+    parts[0].requires_grad_(False)
+    with ddp("half", nn.Sequential(*parts)) as (model, attached):
+        model(torch.tensor([rank])).sum().backward()
+        return refused, attached.attached
+
+
 #: By name, what makes one from parameters.
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),

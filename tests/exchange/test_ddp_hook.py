@@ -130,6 +130,13 @@ def test_a_model_whose_exchange_was_detached_averages_as_ddp_does(answers: Answe
         assert "detach() that one first" in refused
 
 
+def test_a_model_with_sparse_gradients_is_refused(answers: Answers) -> None:
+    # The hook got sparse tensors from DDP, and the backward failed on "Cannot access data pointer of Tensor".
+    for refused, goes in answers(cases.sparse_embedding):
+        assert "the Embedding '0' makes sparse gradients" in refused and "sparse=False" in refused
+        assert goes
+
+
 @pytest.mark.soak  # trains to an accuracy; the tests before it compare bits
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 def test_gd_sec_ends_within_one_percent_of_dense_accuracy(answers: Answers, optimizer: str) -> None:
