@@ -1,4 +1,4 @@
-"""What a message says of an argument of the wrong type: its name, that type, and an example of what to give."""
+"""What a message says of an argument of the wrong type: its name, what it is, and an example of what to give."""
 
 from __future__ import annotations
 
@@ -22,4 +22,18 @@ def check_kind(name: str, given: object, kind: type | UnionType, example: str, *
         raise TypeError(f"{name} is of type {type(given).__name__}; give {example}")
 
 
-__all__ = ["check_kind"]
+def check_texts(name: str, given: object) -> None:
+    """Raise if one text was given for a sequence of texts: its letters would be taken for them.
+
+    Args:
+        name: the name of the argument.
+        given: its value.
+
+    Raises:
+        TypeError: the value is one text.
+    """
+    if isinstance(given, str):
+        raise TypeError(f"{name} is the text {given!r}; give a list, [{given!r}]")
+
+
+__all__ = ["check_kind", "check_texts"]
