@@ -107,6 +107,11 @@ class ParameterServer(Exchange):
         shaping: LinkEmulation | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
+        if isinstance(servers, int):
+            raise ExchangeInvalid(
+                f"servers is the client of the shards, not their number {servers}; data_parallel(..., "
+                f"exchange=ParameterServer, servers={servers}) makes shards and client"
+            )
         chosen = make_compressor(compressor)
         bound = staleness_bound(mode, staleness)
         if sparse_answers is None:
