@@ -179,9 +179,10 @@ def not_finite(rank: int) -> Any:
                 except Exception as caught:
                     raised = f"{type(caught).__name__}: {caught}"
                     error = type(attached.error).__name__
+                    after = attached.state_dict()["state"]
                     model.zero_grad()
                     loss_of(model, later).backward()
-                    found[name, nan] = raised, error, gradients(model)
+                    found[name, nan] = raised, error, (before, after), gradients(model)
                     continue
                 held = gradients(model)
                 after = attached.state_dict()["state"]

@@ -97,10 +97,12 @@ class CommHookHandle:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state from which this rank can resume later, by parameter name; each rank has its own."""
+        self.exchange.take_back_failed_step()
         return self.exchange.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a state; call it on all ranks."""
+        self.exchange.take_back_failed_step()
         self.exchange.load_state_dict(state)
 
     def detach(self) -> None:
