@@ -670,7 +670,7 @@ def test_a_request_for_a_trial_of_an_earlier_launcher_is_answered(made: Callable
         ({"trials": 0}, "trials is the number of trials"),
         ({"scheduler": "ahsa"}, "did you mean 'asha'"),
         ({"scheduler": "asha"}, r"needs the option 'R', as in ASHA\(R=...\)"),
-        ({"scheduler": {"asha": {"R": 9}}}, r"scheduler= is a name, or an object such as ASHA\(R=81\), not {'asha'"),
+        ({"scheduler": {"asha": {"R": 9}}}, r"a scheduler is given by its name or as an object, not as {'asha'"),
         ({"sampler": "randm"}, "did you mean 'random'"),
         ({"space": {"y": Uniform(0, 1)}}, "value has no parameter 'y'.*it takes run, then x"),
         ({"space": {"z": 1}}, "value has no parameter 'z'"),
