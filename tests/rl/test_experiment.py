@@ -278,7 +278,7 @@ def test_a_network_may_be_a_class_that_is_called_with_the_spec() -> None:
 
 
 def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(ValueError, match="seed is an integer, at least 0, not -1"):
+    with pytest.raises(ValueError, match="seed must be a whole number, 0 or more, not -1"):
         dataclasses.replace(SMALL, seed=-1)
 
 

@@ -160,9 +160,15 @@ class Search:
         check_kinds(
             train,
             space,
-            {"trials": trials, "max_concurrent": max_concurrent, "seed": seed, "max_restarts": max_restarts},
-            {"time_limit_s": time_limit_s, "silent_s": silent_s},
-            {"name": name, "project": project, "engine": engine},
+            trials=trials,
+            max_concurrent=max_concurrent,
+            seed=seed,
+            max_restarts=max_restarts,
+            time_limit_s=time_limit_s,
+            silent_s=silent_s,
+            name=name,
+            project=project,
+            engine=engine,
         )
         names, modes = objectives(metric, mode)
         made = make_scheduler(scheduler)

@@ -474,7 +474,7 @@ def test_states_in_memory_cannot_be_saved_and_the_error_says_what_can() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"population": 0}, "population must be at least 1, not 0"),
+        ({"population": 0}, "population must be a whole number, 1 or more, not 0"),
         ({"interval": 0}, "interval must be at least 1, not 0"),
         ({"steps": 0}, "steps must be at least 1, not 0"),
         ({"quantile": 0.6}, "quantile must be above 0 and at most 0.5, not 0.6"),
