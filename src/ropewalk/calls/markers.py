@@ -128,6 +128,9 @@ class method(Generic[P, R]):
         functools.update_wrapper(self, function)  # copies the marks too
         _refuse_async(function)
 
+    def __repr__(self) -> str:
+        return f"<method {getattr(self.__wrapped__, '__qualname__', self.__wrapped__)}>"
+
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload

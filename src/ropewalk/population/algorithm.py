@@ -139,6 +139,9 @@ class Algorithm(ABC, Generic[C]):
         self.happened: Callable[[str, str], object] = ignored
         """Is called with the kind, as in `EventView`, and the text of what belongs on a time line; see `map`."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} population={self.population} seed={self.seed} generation={self.generation}>"
+
     @abstractmethod
     def ask(self, n: int) -> Sequence[C]:
         """Return the candidates to evaluate next: at most `n`, and fewer or none if others have to be told first.

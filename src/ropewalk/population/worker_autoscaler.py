@@ -40,6 +40,10 @@ class WorkerAutoscaler:
         self.evaluations_per_worker = evaluations_per_worker
         self._needed: deque[int] = deque(maxlen=patience)
 
+    def __repr__(self) -> str:
+        rest = f"evaluations_per_worker={self.evaluations_per_worker}, patience={self._needed.maxlen}"
+        return f"WorkerAutoscaler({self.least}, {self.most}, {rest})"
+
     def workers_for(self, num_candidates: int) -> int:
         """Return the number of workers for the candidates of the latest ask; call it once per ask."""
         needed = math.ceil(num_candidates / self.evaluations_per_worker)

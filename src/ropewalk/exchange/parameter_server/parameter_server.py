@@ -132,6 +132,9 @@ class ParameterServer(Exchange):
         self._observers = observers
         self._enrolment: Enrolment | None = None
 
+    def __repr__(self) -> str:
+        return f"<ParameterServer of {self.settings.compressor!r}>"
+
     def connect(self, servers: Any) -> None:
         """Set the client of the servers; before `bind`."""
         self._servers = servers

@@ -85,6 +85,9 @@ class Collector:
         self.num_calls: int = 0
         """Steps that were asked of the environments so far; another thread may read it."""
 
+    def __repr__(self) -> str:
+        return f"<Collector of group {self.group}, {self._block} blocks>"
+
     def load(self, variables: Variables) -> None:
         """Act with these weights from the next block on."""
         self._policy.load(variables)

@@ -42,6 +42,9 @@ class EpisodeAdder(StreamAdder):
         """For each environment the first step that is not in an item yet."""
         self._num_items = 0
 
+    def __repr__(self) -> str:
+        return f"<EpisodeAdder length={self._length} table={self._table!r}>"
+
     def _begin(self, block: Block) -> None:
         self._starts, self._num_items = np.zeros(block.num_envs, np.int64), 0
 

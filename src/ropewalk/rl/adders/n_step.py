@@ -63,6 +63,9 @@ class NStepAdder(StreamAdder):
         """The last steps of earlier blocks, at most n-1, by column; "open": whether a step is not an item yet."""
         self._num_items = 0
 
+    def __repr__(self) -> str:
+        return f"<NStepAdder n={self._n} discount={self._discount} table={self._table!r}>"
+
     def _begin(self, block: Block) -> None:
         del block
         self._carried, self._num_items = {}, 0

@@ -62,6 +62,9 @@ class SequenceAdder(StreamAdder):
         self._carried: dict[str, Array] = {}
         """Steps from `_next_start` on and states of unfinished sequences, if `priorities` need them."""
 
+    def __repr__(self) -> str:
+        return f"<SequenceAdder length={self._length} period={self._period} table={self._table!r}>"
+
     def _begin(self, block: Block) -> None:
         del block
         self._next_start, self._carried = 0, {}

@@ -57,6 +57,9 @@ class StepAdder:
         self._reset: dict[str, Array] = {}
         """The values of a step that only begins an episode; none before the first step."""
 
+    def __repr__(self) -> str:
+        return f"<StepAdder {self._adder!r}>"
+
     def first(self, observation: Any) -> None:
         """Begin an episode.
 

@@ -79,6 +79,9 @@ class RemotePolicy(Policy):
         self._oldest: int | None = None
         self.num_forgotten: int = 0
 
+    def __repr__(self) -> str:
+        return f"<RemotePolicy of group {self._group}>"
+
     def initial_state(self, num_envs: int) -> dict[str, Array]:
         """See `Policy`."""
         state = dict(self._server.initial_state(num_envs))

@@ -128,6 +128,9 @@ class InferenceServer:
         """Held while the policy acts or gets weights, and while the memory is used."""
         self._refresh()
 
+    def __repr__(self) -> str:
+        return f"<InferenceServer version={self._version}>"
+
     def run(self) -> None:
         """Ask for newer weights until the program stops."""
         while not rw.wait_for_stop(timeout_s=self._refresh_s):

@@ -40,6 +40,9 @@ class Learner(ABC):
 
     version: int = 0
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} version={self.version}>"
+
     @abstractmethod
     def update(self, batch: Batch, progress: float) -> Update:
         """Learn from one batch.

@@ -31,6 +31,9 @@ class TerminalLogger:
         self._before: tuple[float, float] | None = None
         """Steps and seconds of the last line of progress, from which the rate of the next one is taken."""
 
+    def __repr__(self) -> str:
+        return f"TerminalLogger(every_s={self._every_s})"
+
     def __call__(self, label: str, row: Mapping[str, float | int | str | None]) -> None:
         """See `Logger`."""
         if label == "progress":

@@ -53,6 +53,9 @@ class Inserter:
         """Calls under way, with the number of insertions in each."""
         self._tables: tuple[ReplayTable, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Inserter ahead={self._ahead}, {self.num_waiting} waiting>"
+
     @property
     def num_waiting(self) -> int:
         """Number of insertions without an answer."""

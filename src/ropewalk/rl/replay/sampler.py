@@ -71,6 +71,9 @@ class Sampler:
         self._lives: dict[str, str] = {}
         self.losses: list[str] = []
 
+    def __repr__(self) -> str:
+        return f"<Sampler table={self._table!r} batch_size={self._batch_size}>"
+
     def __iter__(self) -> Self:
         return self
 

@@ -55,6 +55,9 @@ class ShardedReplay:
         self.lost: dict[int, str] = {}
         """Shards that are gone and will not come back, with what became of them."""
 
+    def __repr__(self) -> str:
+        return f"<ShardedReplay of {len(self.shards)} shards, {len(self.lost)} lost>"
+
     def shard_of(self, run_id: str) -> int:
         """Number of the shard of a run id. When it is lost for good, others take its run ids, and keep their own."""
         left, rest = list(range(len(self.shards))), zlib.crc32(run_id.encode())

@@ -44,6 +44,9 @@ class ReplayTables:
         self._streams = Streams()
         self._tables = {table.name: ItemTable(table, self._store) for table in tables}
 
+    def __repr__(self) -> str:
+        return f"<ReplayTables {', '.join(self._tables)}>"
+
     @property
     def tables(self) -> tuple[ReplayTable, ...]:
         """Settings of the tables, as they were given."""

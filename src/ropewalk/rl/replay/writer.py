@@ -112,6 +112,9 @@ class TrajectoryWriter:
         """Shape and dtype of each column's values."""
         self._items: list[_Item] = []
 
+    def __repr__(self) -> str:
+        return f"<TrajectoryWriter of {self._num_steps} steps>"
+
     def append(self, columns: Mapping[str, ArrayLike], *, partial: bool = False) -> dict[str, TrajectoryCell]:
         """Write cells of the current step.
 
