@@ -40,7 +40,7 @@ class Evaluation:
     Args:
         every_steps: environment steps between evaluations. In a program nobody waits for an evaluation: if steps go by
             faster than evaluators can play, they leave some out, and go on with the newest weights.
-        episodes: of an evaluation.
+        episodes: number of episodes of an evaluation.
         stop_at: the experiment ends, before its steps are done, once the mean score of an evaluation is at least this;
             None: it does not. In a program the steps until then depend on when evaluators find the time.
         max_steps: an episode that has not ended after this number of steps is cut, and counts with its score so far.
@@ -88,7 +88,7 @@ class Experiment:
             Blocks that arrive in time may still wait for their turn, which the agent's `max_policy_lag` or the size of
             its table limits. In lock-step `lag` is the limit. None: blocks of any age are taken.
         record: a file for the decisions of an asynchronous run, from which `repeat` repeats it; None: no file.
-        device: of the learner, such as "cuda".
+        device: where the learner computes, such as "cuda".
         digest_every: updates between digests of the weights, by which runs are compared; 0 takes none.
 
     Raises:

@@ -123,7 +123,7 @@ class Search:
 
     Raises:
         SearchInvalid: settings that do not fit together; a space whose constraints admit nothing.
-        TypeError: `resources` are not `Resources`.
+        TypeError: an argument has the wrong type.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ def image_file(image: Any) -> tuple[bytes, str]:
 
 
 def _png_of_array(image: Any) -> bytes:
-    import numpy as np  # imported here: who has an array has numpy or torch, which brings it
+    import numpy as np  # imported here: a program that has an array has imported numpy, or torch, which brings it
 
     array = np.asarray(image.detach().cpu() if hasattr(image, "detach") else image)
     channels = array.shape[2] if array.ndim == 3 else 1

@@ -50,7 +50,7 @@ class Collector:
     Args:
         policy: chooses the actions.
         environment: new environments, which the collector resets, and closes in `close`.
-        seed: of the run.
+        seed: seed of the run.
         group: which group of the run's environments this is.
         life: how many collectors have had this group before and were not continued.
         history: where to go on; by default, at the beginning of the first episodes.

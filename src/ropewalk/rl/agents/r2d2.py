@@ -44,7 +44,7 @@ class R2D2(ReplayAgent):
         unroll: T, steps of a block; `period` must be a multiple of it.
         envs: N, environments of a group.
         batch_size: sequences of an update.
-        optimizer: of the network.
+        optimizer: optimizer of the network.
         anneal_learning_rate: whether the learning rate falls linearly, to 0 at the end of the experiment.
         max_grad_norm: gradients of a larger norm are scaled down to it; None: no bound. 40 in SEED RL.
         not_finite: whether a NaN or infinite loss raises or is skipped.

@@ -26,7 +26,7 @@ class RemoteState(Mapping[str, Array]):
     Args:
         policy: whose state it is.
         step: the state before this step.
-        names: of the arrays.
+        names: names of the arrays.
         num_envs: rows of the arrays.
     """
 
@@ -57,7 +57,7 @@ class RemotePolicy(Policy):
     Args:
         server: an `InferenceServer`, or the client of one. With several replicas, a policy with memory keeps to one of
             them, and one without memory takes the least busy one.
-        group: of environments.
+        group: number of the group of environments.
         run_id: which life of which group this is; by default a new one.
         keeps_to: number by which one of several servers is taken, the same for groups that act together; by default
             the group.
@@ -106,7 +106,7 @@ class RemotePolicy(Policy):
         """Return the choices of several remote policies, by one call; each gets what it would get by one of its own.
 
         Args:
-            requests: of remote policies with the same server, which keep to the same one of its replicas.
+            requests: requests of remote policies with the same server, which keep to the same one of its replicas.
             greedy: act without exploration.
         """
         policies = [cast(RemotePolicy, request.policy) for request in requests]

@@ -99,8 +99,8 @@ class InferenceServer:
 
     Args:
         make_policy: makes the policy of a group.
-        learner: where weights come from; the constructor waits for the first ones.
-        refresh_s: seconds between questions for newer weights.
+        learner: gives the weights; the constructor waits for the first ones.
+        refresh_s: seconds between requests for newer weights.
         exact: whether the rows of each call are evaluated apart, so that actions are those of local policies bit for
             bit; calls still travel, wait and return together.
     """
@@ -144,9 +144,10 @@ class InferenceServer:
         """Choose an action for each row.
 
         Args:
-            rows: who asks, see `ropewalk.rl.inference.caller_rows`.
-            observation: shape (rows, ...).
-            first: shape (rows,); where True, the recurrent state is reset before it is used.
+            rows: the callers and their generators, shape (rows, 10); see `ropewalk.rl.inference.caller_rows`.
+            observation: observations, shape (rows, ...).
+            first: whether a row begins an episode, shape (rows,); where True, the recurrent state is reset before
+                it is used.
             greedy: act as an evaluator does, without exploration.
 
         Returns:

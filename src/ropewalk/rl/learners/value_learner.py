@@ -45,7 +45,7 @@ class BatchLoss:
 
     Attributes:
         loss: scalar, with gradient.
-        priorities: of the items, shape (B,), at least 0, without gradient.
+        priorities: priorities of the items, shape (B,), at least 0, without gradient.
         metrics: scalars for the log, without gradient.
     """
 
@@ -95,8 +95,8 @@ class ValueLearner(Learner):
         """Return what a batch costs.
 
         Args:
-            columns: of the batch.
-            weights: of the items, shape (B,); None: all are 1.
+            columns: columns of the batch.
+            weights: weights of the items, shape (B,); None: all are 1.
         """
 
     def update(self, batch: Batch, progress: float) -> Update:

@@ -10,7 +10,7 @@ class MemoryLogger:
     """Keeps all rows.
 
     Attributes:
-        rows: by label, in order.
+        rows: the rows of each label, in order.
     """
 
     def __init__(self) -> None:

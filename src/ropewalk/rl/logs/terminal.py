@@ -20,7 +20,7 @@ class TerminalLogger:
     Args:
         every_s: seconds between lines; evaluations and the end are always printed.
         file: where lines go.
-        clock: for tests.
+        clock: returns the time in seconds; tests give their own.
     """
 
     def __init__(

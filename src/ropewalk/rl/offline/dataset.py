@@ -178,7 +178,7 @@ class OfflineDataset:
         Args:
             batch_size: transitions of a batch; the last batch of an epoch may have fewer.
             discount: as in `transitions`.
-            seed: of the order.
+            seed: seed of the order.
             epochs: how many times the data set is gone through; None: for ever.
 
         Raises:

@@ -153,7 +153,7 @@ class TrajectoryWriter:
             table: name of the table.
             columns: for each column of the table's samples a cell, which becomes one row of shape (...); or several,
                 which become shape (L, ...).
-            priority: of the item; None: the largest in the table.
+            priority: priority of the item; None: the largest in the table.
 
         Raises:
             ValueError: a cell is too old, of another episode, or not there; or the columns do not fit the signature of
