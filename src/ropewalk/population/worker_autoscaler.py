@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from numbers import Integral
+
+from ropewalk.argument_kinds import check_number
 
 
 class WorkerAutoscaler:
@@ -33,8 +36,7 @@ class WorkerAutoscaler:
             raise ValueError(f"workers must be at least 1 and least at most most, not {least} to {most}")
         if not evaluations_per_worker > 0:
             raise ValueError(f"evaluations_per_worker must be above 0, not {evaluations_per_worker}")
-        if patience < 1:
-            raise ValueError(f"patience must be at least 1 ask, not {patience}")
+        check_number("patience", patience, Integral, "a whole number", least=1, required=True)
         self.least = least
         self.most = most
         self.evaluations_per_worker = evaluations_per_worker

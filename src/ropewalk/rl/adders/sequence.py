@@ -7,9 +7,12 @@ items       [---------------------------]
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.rl.adders.stream_adder import (
     Added,
     PriorityFunction,
@@ -51,10 +54,8 @@ class SequenceAdder(StreamAdder):
     def __init__(
         self, length: int, period: int, table: str = "replay", *, priorities: PriorityFunction | None = None
     ) -> None:
-        if length < 2:
-            raise ValueError(f"length must be at least 2, not {length}")
-        if period < 1:
-            raise ValueError(f"period must be at least 1, not {period}")
+        check_number("length", length, Integral, "a whole number", least=2, required=True)
+        check_number("period", period, Integral, "a whole number", least=1, required=True)
         super().__init__()
         self._length, self._period, self._table, self._priorities = length, period, table, priorities
         self._next_start = 0

@@ -11,11 +11,13 @@ while ...:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.rl.adders.adder import Adder
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.environments.spec import Array, observation_columns
@@ -43,8 +45,7 @@ class StepAdder:
     def __init__(
         self, adder: Adder, replay: Any, *, num_steps: int = 32, ahead: int = 4, run_id: str | None = None
     ) -> None:
-        if num_steps < 1:
-            raise ValueError(f"num_steps must be at least 1, not {num_steps}")
+        check_number("num_steps", num_steps, Integral, "a whole number", least=1, required=True)
         self.version = 0
         self._adder, self._inserter = adder, Inserter(replay, ahead)
         self._run_id = new_run_id() if run_id is None else run_id
