@@ -262,7 +262,7 @@ class Experiment:
 
     def _assembly(self, actors: int, mode: RunMode | None, lag: int, inference: int) -> Assembly:
         if actors < 0:
-            raise ValueError(f"actors is a number of processes, not {actors}")
+            raise ValueError(f"actors must be a number of processes, 0 or more, not {actors}")
         if mode not in (None, "lockstep", "async"):
             raise ValueError(f"mode is 'lockstep', 'async', or None for what suits the agent, not {mode!r}")
         if mode == "async" and self.agent.synchronous:

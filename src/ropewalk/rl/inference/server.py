@@ -114,7 +114,7 @@ class InferenceServer:
         exact: bool = False,
     ) -> None:
         if refresh_s <= 0:
-            raise ValueError(f"refresh_s is the time between requests for newer weights, not {refresh_s}")
+            raise ValueError(f"refresh_s must be a number of seconds above 0, not {refresh_s}")
         self._make_policy, self._learner = make_policy, learner
         self._refresh_s, self._exact = refresh_s, exact
         self._policy = make_policy(0)
