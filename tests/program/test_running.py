@@ -91,6 +91,21 @@ def test_a_node_may_be_given_by_its_handle() -> None:
             running.client(rw.Program("other").add(rw.Service(Store), name="elsewhere"))
 
 
+def test_a_replica_that_there_is_not_cannot_be_killed_and_the_error_says_which_run() -> None:
+    # `kill(store, 99)` returned as if it had killed something.
+    program = rw.Program("demo")
+    store = program.add(rw.Service(Store), name="store", replicas=2)
+    with program.launch(mode="threads") as running:
+        running.wait_ready(PATIENCE_S)
+        for node, replica in ((store, 99), ("store", -1), (store, 2), (store, None), (store, "0")):
+            with pytest.raises(ValueError, match=f"store has no replica {replica!r}; it has 2, .* running now: 0, 1"):
+                running.kill(node, replica)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="has no node 'actor'"):
+            running.kill("actor", 0)
+        running.kill(store, 1)  # a thread cannot be killed
+        assert running.client(store[1]).add(1) == 1
+
+
 def test_a_client_treats_lost_calls_as_its_handle_says() -> None:
     program = rw.Program("demo")
     store = program.add(rw.Service(Kept), name="store", restart="on_failure")

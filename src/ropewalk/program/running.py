@@ -269,14 +269,14 @@ class RunningProgram(ControlTarget):
     def kill(self, node: str | Handle[Any], replica: int) -> None:
         """Kill the process of a replica at once, as if it did not answer; its restart rule then applies.
 
-        In threads mode, where a replica has no process, nothing happens.
+        Nothing happens to a replica that does not run now, and in threads mode, where replicas have no processes.
 
         Args:
             node: the handle of the node, or its name.
             replica: index of the replica, from 0.
 
         Raises:
-            ValueError: there is no such node.
+            ValueError: there is no such node or replica; the error says which replicas run.
             ProgramStopped: the program has ended.
         """
         self._kill(self._spec(node).unit, replica)
@@ -464,7 +464,10 @@ class RunningProgram(ControlTarget):
     def _kill(self, unit: str, replica: int) -> bool:
         def end() -> bool:
             killed = self._conductor.units.at(unit, replica)
-            return killed is not None and self._hosting.signal(killed.name, signal.SIGKILL)
+            if killed is None:
+                self._conductor.supervisor.check_replica(unit, replica)
+                return False
+            return self._hosting.signal(killed.name, signal.SIGKILL)
 
         return self._call(end)
 

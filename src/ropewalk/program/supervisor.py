@@ -48,7 +48,11 @@ from ropewalk.program.instructions import (
     Sequel,
     Start,
 )
+from ropewalk.quantities import listed
 from ropewalk.supervision.restart import GiveUp
+
+_MOST_TOLD = 10
+"""Indices of running replicas that an error names."""
 
 
 class Supervisor:
@@ -188,8 +192,8 @@ class Supervisor:
         """
         self._now = now
         node = self._node(name)
-        if replica is not None and not 0 <= replica < node.wanted:
-            raise ValueError(f"{name} has no replica {replica}; it has {node.wanted}, from 0")
+        if replica is not None:
+            self.check_replica(name, replica)
         if not self._begun or self.outcome is not ProgramOutcome.RUNNING:
             return []
         chosen = node.replicas if replica is None else [node.replicas[replica]]
@@ -249,6 +253,18 @@ class Supervisor:
             for member in node.replicas[: node.wanted]
             if member.awaited and member.state is not ReplicaState.COMPLETED
         ]
+
+    def check_replica(self, name: str, replica: int) -> None:
+        """Check that a node has a replica with this index, whether it runs now or not.
+
+        Raises:
+            ValueError: there is no such node or replica; the error says how many there are, and which of them run.
+        """
+        node = self._node(name)
+        if replica not in range(node.wanted):
+            alive = [str(member.index) for member in node.replicas if member.alive]
+            now = listed(alive, _MOST_TOLD) or "none"
+            raise ValueError(f"{name} has no replica {replica!r}; it has {node.wanted}, from 0; running now: {now}")
 
     def sequel(self, name: str, replica: int) -> Sequel:
         """What follows the latest failure of a replica, while the program runs.
