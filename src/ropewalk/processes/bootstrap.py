@@ -63,6 +63,8 @@ class ProcessContext(msgspec.Struct, frozen=True):
     """The pipe for the records of runs, which the agent reads to the end also after this process was killed."""
     run: str = ""
     """The run to which this process may write records; see `ProcessSpec.run`."""
+    output: str = ""
+    """The name under which its output is kept."""
 
     def __repr__(self) -> str:
         return f"ProcessContext(name={self.name!r}, host={self.host!r})"
@@ -218,6 +220,7 @@ def _call_entry(request: ForkRequest, page_fd: int, records_fd: int) -> int:
         service_key=request.service_key,
         records_fd=records_fd,
         run=start.run,
+        output=start.output or start.name,
     )
     module, _, function = start.entry.partition(":")
     try:

@@ -322,10 +322,13 @@ class Session:
         """Return under which name the output of a group of processes is kept.
 
         Args:
-            owner: a number that no other owner has.
-            group: the name of the group. Of two owners with such a group, as two programs with nodes of one name are,
-                the second one gets another name: its lines must not stand between those of the first one.
+            owner: the number of the owner, one of `owner_numbers`.
+            group: the name of the group. Of two owners with such a group, as two pools or two programs with nodes of
+                one name are, the second one gets another name: its lines must not stand between those of the first.
         """
+        if self._parent:  # below the process that we are in: others like it may have groups of this name, too
+            outer = self._parent.output or self._parent.name
+            group = f"{outer}/{group.removeprefix(f'{self._parent.name}/')}"
         owners, numbers = self._output_groups.setdefault(group, ({}, itertools.count(1)))
         number = owners.get(owner) or owners.setdefault(owner, next(numbers))  # from any thread, without a lock
         return group if number == 1 else f"{group}~{number}"  # no node or pool is called so
