@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,14 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ropewalk as rw
 from ropewalk.calls.directory import ReplicaLocation
-from ropewalk.errors import ServiceLost
 from ropewalk.program import directory
 from ropewalk.program.directory import DirectoryView, Table
 from ropewalk.program.instructions import ReplicaState
 from ropewalk.program.messages import Placed, Sizes
+from tests.forked_process import ForkedProcess
 from tests.interrupting import interrupts_at_each_step
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 READY, WAITING, ENDING = ReplicaState.READY, ReplicaState.WAITING, ReplicaState.ENDING
 
@@ -257,13 +259,42 @@ def test_the_end_of_the_launcher_ends_all_waits(asking: Asking, aside: Callable[
     assert asking.view.replicas("b") == 0
 
 
-def test_a_launcher_that_does_not_answer_is_not_waited_for_without_end(
-    asking: Asking, monkeypatch: pytest.MonkeyPatch
+def test_a_launcher_that_does_not_answer_is_waited_for_and_reported_once(
+    asking: Asking,
+    aside: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(directory, "_FIRST_ANSWER_S", 0.01)
-    with pytest.raises(ServiceLost, match="has not said where a is") as caught:
-        asking.view.find("a", 0)
-    assert caught.value.service == "a"
+    # A launcher that was stopped for more than 30 s (Ctrl-Z, a debugger), and a node that was itself, lost the service.
+    monkeypatch.setattr(directory, "_SILENT_S", 0.01)
+    looks = [aside(asking.view.find, "a", 0), aside(asking.view.replicas, "a")]
+    wait_until(lambda: asking.num_waits > 6 and len(caplog.records) >= 2)
+    assert not any(look.done() for look in looks)
+    asking.answer(up("a", 0), Sizes("a", 1))
+    assert [look.result(PATIENCE_S) for look in looks] == [ReplicaLocation("up", "unix:/a0", 1), 1]
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2 and all("where a is: it is stopped, or very busy" in text for text in told), told
+
+
+@pytest.mark.parametrize("look", [lambda view: view.find("a", 0), lambda view: view.replicas("a")])
+def test_a_deadline_ends_the_wait_for_the_launcher(asking: Asking, look: Callable[[DirectoryView], object]) -> None:
+    with rw.deadline(0.01), pytest.raises(rw.DeadlineExceeded, match="where a is, and the deadline has passed") as caught:
+        look(asking.view)
+    assert caught.value.call == "a" and asking.asked == ["a"]
+
+
+def test_a_forked_process_is_told_where_to_call_what_is_not_known_yet(asking: Asking) -> None:
+    """The launcher answers its parent: it waited for 30 s."""
+    asking.answer(up("a", 0), Sizes("a", 1))
+
+    def look() -> None:
+        assert asking.view.find("a", 0).state == "up"
+        with pytest.raises(rw.ServiceLost, match=f"call b in process {os.getppid()}, from which this one"):
+            asking.view.find("b", 0)
+
+    with ForkedProcess(look) as child:
+        child.wait_until_done()
+    assert asking.asked == []
 
 
 def test_an_interrupt_at_any_step_of_a_look_leaves_the_view_to_others(aside: Callable[..., Any]) -> None:

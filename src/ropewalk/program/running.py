@@ -482,6 +482,7 @@ class RunningProgram(ControlTarget):
         self._hosting.loop.call_soon(lambda: self._conductor.announcer.subscribe(service, LAUNCHER, None))
 
     def _before_waiting(self) -> None:
+        self._look_at_loop()
         if self._caller:
             self._caller.loop.hand_over()
 
