@@ -20,7 +20,6 @@ from ropewalk.testing.engine_conformance import EngineConformance
 
 class TestLocal(EngineConformance):
     engine_name = "local"
-    time_limit_s = 0.3
 
     def lose(self, engine: Engine, id: str) -> None:
         assert isinstance(engine, LocalEngine)
