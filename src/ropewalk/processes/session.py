@@ -46,7 +46,7 @@ from ropewalk.processes.host_services import HostServices, find_through_agent
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.joined import JoinedAgent
 from ropewalk.processes.launcher_record import LauncherRecord
-from ropewalk.processes.left_folders import FolderClaim, sweep
+from ropewalk.processes.left_folders import FolderClaim, mark_folder, sweep
 from ropewalk.processes.messages import CONTROL, Retired
 from ropewalk.processes.output import output_file_name
 from ropewalk.processes.output_relay import OutputRelay
@@ -379,6 +379,8 @@ class Session:
                 if self._parent is None:  # no agent on this host removes the folder if this process is killed
                     self._claim = FolderClaim(self.folder)
                     sweep([self.folder.parent])
+            elif self._parent is None:
+                mark_folder(self.folder)
             self.loop.call_soon(self._listener.open)
             self.loop.start("ropewalk-session")
             self.output.open()
