@@ -23,6 +23,7 @@ from tests.interrupting import interrupts_at_each_step
 from tests.patience import PATIENCE_S, wait_until
 
 READY, WAITING, ENDING = ReplicaState.READY, ReplicaState.WAITING, ReplicaState.ENDING
+WHY = "the program stops: it was asked to"
 
 
 def up(name: str, replica: int, generation: int = 0, target: int = 1, cause: str = "") -> Placed:
@@ -63,7 +64,7 @@ replicas = st.lists(
 )
 
 
-@given(st.lists(st.tuples(replicas, replicas, st.booleans()), max_size=8))
+@given(st.lists(st.tuples(replicas, replicas, st.sampled_from(["", WHY])), max_size=8))
 def test_what_subscribers_were_told_adds_up_to_what_is_true_and_nothing_is_told_twice(steps: list[Any]) -> None:
     program = Program()
     removed: set[tuple[str, int]] = set()
@@ -94,27 +95,27 @@ def test_a_service_is_up_when_its_address_is_known_and_until_it_has_ended() -> N
     table = Table({"a": 1})
     sizes = {"a": 1}
 
-    def update(state: ReplicaState, generation: int = 0, *, stopping: bool = False) -> list[Any]:
+    def update(state: ReplicaState, generation: int = 0, *, stopping: str = "") -> list[Any]:
         return table.update([("a", 0, state, generation, "")], sizes, stopping=stopping)
 
     assert update(ReplicaState.STARTING) == [told("a", 0, "waiting")]
     table.came_up("a", 0, 0, "unix:/a0", 1)
     assert update(ReplicaState.STARTING) == [up("a", 0)], "its colocated neighbours may still be starting"
     assert update(READY) == []
-    assert update(ENDING, stopping=True) == [], "it answers while it ends, and says itself when it takes no more"
-    assert update(ReplicaState.STOPPED, stopping=True) == [told("a", 0, "stopped")]
+    assert update(ENDING, stopping=WHY) == [], "it answers while it ends, and says itself when it takes no more"
+    assert update(ReplicaState.STOPPED, stopping=WHY) == [told("a", 0, "stopped", cause=WHY)]
 
 
 def test_a_restart_is_told_with_its_cause_and_an_older_address_is_not_shown_again() -> None:
     table = Table({"a": 1})
     table.came_up("a", 0, 0, "unix:/a0", 1)
-    assert table.update([("a", 0, READY, 0, "")], {"a": 1}, stopping=False) == [up("a", 0)]
-    waiting = table.update([("a", 0, WAITING, 0, "it was killed")], {"a": 1}, stopping=False)
+    assert table.update([("a", 0, READY, 0, "")], {"a": 1}, stopping="") == [up("a", 0)]
+    waiting = table.update([("a", 0, WAITING, 0, "it was killed")], {"a": 1}, stopping="")
     assert waiting == [told("a", 0, "waiting", 0, "it was killed")]
-    again = table.update([("a", 0, ReplicaState.STARTING, 1, "it was killed")], {"a": 1}, stopping=False)
+    again = table.update([("a", 0, ReplicaState.STARTING, 1, "it was killed")], {"a": 1}, stopping="")
     assert again == [told("a", 0, "waiting", 1, "it was killed")]
     table.came_up("a", 0, 1, "unix:/a0", 2)
-    assert table.update([("a", 0, READY, 1, "it was killed")], {"a": 1}, stopping=False) == [
+    assert table.update([("a", 0, READY, 1, "it was killed")], {"a": 1}, stopping="") == [
         up("a", 0, 1, 2, "it was killed")
     ], "whoever was slow still hears why"
 
@@ -124,12 +125,12 @@ def test_who_calls_a_replica_that_was_scaled_away_hears_that_it_is_gone() -> Non
     table = Table({"a": 2})
     for replica in (0, 1):
         table.came_up("a", replica, 0, f"unix:/a{replica}", 1)
-    table.update([("a", 0, READY, 0, ""), ("a", 1, READY, 0, "")], {"a": 2}, stopping=False)
-    assert table.update([("a", 0, READY, 0, ""), ("a", 1, ENDING, 0, "")], {"a": 1}, stopping=False) == [Sizes("a", 1)]
-    assert table.update([("a", 0, READY, 0, "")], {"a": 1}, stopping=False) == [
+    table.update([("a", 0, READY, 0, ""), ("a", 1, READY, 0, "")], {"a": 2}, stopping="")
+    assert table.update([("a", 0, READY, 0, ""), ("a", 1, ENDING, 0, "")], {"a": 1}, stopping="") == [Sizes("a", 1)]
+    assert table.update([("a", 0, READY, 0, "")], {"a": 1}, stopping="") == [
         told("a", 1, "failed", 0, "it was scaled away")
     ]
-    again = table.update([("a", 0, READY, 0, ""), ("a", 1, ReplicaState.STARTING, 1, "")], {"a": 2}, stopping=False)
+    again = table.update([("a", 0, READY, 0, ""), ("a", 1, ReplicaState.STARTING, 1, "")], {"a": 2}, stopping="")
     assert again == [told("a", 1, "waiting", 1), Sizes("a", 2)], "the place first: who knows the size looks there"
 
 
@@ -141,11 +142,11 @@ def test_at_the_end_what_failed_or_completed_keeps_its_state_and_all_else_has_st
         ("c", 0, ReplicaState.STOPPED, 0, ""),
         ("d", 0, READY, 0, ""),  # never came up
     ]
-    assert table.update(states, dict.fromkeys("abcd", 1), stopping=True) == [
+    assert table.update(states, dict.fromkeys("abcd", 1), stopping=WHY) == [
         told("a", 0, "failed", 0, "it raised"),
         told("b", 0, "completed"),
-        told("c", 0, "stopped"),
-        told("d", 0, "stopped"),
+        told("c", 0, "stopped", cause=WHY),
+        told("d", 0, "stopped", cause=WHY),
     ]
 
 
@@ -153,8 +154,8 @@ def test_the_table_does_not_grow_with_what_came_and_went() -> None:
     table = Table({"a": 0})
     for generation in range(50):
         table.came_up("a", 3, generation, "unix:/a3", 1)
-        table.update([("a", 3, READY, generation, "")], {"a": 4}, stopping=False)
-        table.update([], {"a": 0}, stopping=False)
+        table.update([("a", 3, READY, generation, "")], {"a": 4}, stopping="")
+        table.update([], {"a": 0}, stopping="")
     assert all(not value or value == {"a": 0} for value in vars(table).values())
 
 
@@ -278,7 +279,10 @@ def test_a_launcher_that_does_not_answer_is_waited_for_and_reported_once(
 
 @pytest.mark.parametrize("look", [lambda view: view.find("a", 0), lambda view: view.replicas("a")])
 def test_a_deadline_ends_the_wait_for_the_launcher(asking: Asking, look: Callable[[DirectoryView], object]) -> None:
-    with rw.deadline(0.01), pytest.raises(rw.DeadlineExceeded, match="where a is, and the deadline has passed") as caught:
+    with (
+        rw.deadline(0.01),
+        pytest.raises(rw.DeadlineExceeded, match="where a is, and the deadline has passed") as caught,
+    ):
         look(asking.view)
     assert caught.value.call == "a" and asking.asked == ["a"]
 

@@ -55,14 +55,14 @@ class Table:
         states: Sequence[tuple[str, int, ReplicaState, int, str]],
         sizes: Mapping[str, int],
         *,
-        stopping: bool,
+        stopping: str,
     ) -> list[Placed | Sizes]:
         """Update the table, and return the changes.
 
         Args:
             states: of all replicas of all services: name, index, state, generation, cause of the last failure.
             sizes: number of replicas of each node.
-            stopping: whether the program is being stopped.
+            stopping: why the program ends; empty while it runs.
         """
         news: list[Placed | Sizes] = []
         for name, replica, state, generation, cause in states:
@@ -89,7 +89,7 @@ class Table:
         return [*known, Sizes(name, size)]
 
     def _placed(
-        self, name: str, replica: int, state: ReplicaState, generation: int, cause: str, stopping: bool
+        self, name: str, replica: int, state: ReplicaState, generation: int, cause: str, stopping: str
     ) -> Placed:
         up_generation, address, target = self._up.get((name, replica), (-1, "", 0))
         if up_generation == generation and state in (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.ENDING):
@@ -97,7 +97,7 @@ class Table:
             # Who was slow to notice that the process before it has ended asks why when this one is up.
             return Placed(name, replica, "up", address, target, "", generation, cause)
         if stopping and state not in (ReplicaState.FAILED, ReplicaState.COMPLETED):
-            return Placed(name, replica, "stopped", "", 0, "", generation, cause)
+            return Placed(name, replica, "stopped", "", 0, "", generation, cause or stopping)
         return Placed(name, replica, _STATES[state], "", 0, "", generation, cause)
 
 
@@ -199,7 +199,9 @@ class DirectoryView:
         while not self._news.wait_until(lambda: known() or self._ended, min(due - time.monotonic(), _SILENT_S)):
             silent = f"the launcher has not said for {time.monotonic() - began:.0f} s where {name} is"
             if time.monotonic() >= due:
-                raise DeadlineExceeded(f"{silent}, and the deadline has passed; is it stopped, or very busy?", call=name)
+                raise DeadlineExceeded(
+                    f"{silent}, and the deadline has passed; is it stopped, or very busy?", call=name
+                )
             if not is_told:
                 is_told = True
                 logger.warning("%s: it is stopped, or very busy; this process waits until it goes on", silent)

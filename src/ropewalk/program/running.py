@@ -561,9 +561,14 @@ class RunningProgram(ControlTarget):
 
     def _has_ended(self) -> ProgramStopped:
         return ProgramStopped(
-            f"program {self.name!r} has ended ({reporting.state_of(self._conductor)}), and all of its nodes with it; "
+            f"{self._end_in_words()}, and all of its nodes with it; "
             "what is wanted of a service has to be asked before, such as by a worker"
         )
+
+    def _end_in_words(self) -> str:
+        """How the program has ended, and why, in a sentence."""
+        _, _, why = self._conductor.supervisor.why_it_ends.partition(": ")
+        return f"program {self.name!r} has ended ({reporting.state_of(self._conductor)}{why and f': {why}'})"
 
     def _awaited_in_words(self) -> str:
         """What the program has to wait for before it is complete, in a sentence."""
@@ -586,7 +591,7 @@ class RunningProgram(ControlTarget):
 
     def _end(self) -> None:
         """Release everything, after the last unit has ended."""
-        why = f"program {self.name!r} has ended ({reporting.state_of(self._conductor)})"
+        why = self._end_in_words()
         states = self._states.close if self._states else self._remove_states
         for step in (
             self._rows.end,

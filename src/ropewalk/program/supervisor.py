@@ -79,6 +79,8 @@ class Supervisor:
         self.failure: Failed | None = None
         """The failure that ended the program; None unless the outcome is FAILED."""
         self.stop_reason = ""
+        self.why_it_ends = ""
+        """Why the program ends, in words; empty while its outcome is RUNNING."""
         for rule in rules:
             if rule.name in self._nodes:
                 raise ValueError(f"two nodes have the name {rule.name!r}; each needs one of its own")
@@ -346,7 +348,7 @@ class Supervisor:
                 self._enter(member, ReplicaState.WAITING, why)
 
     def _finish(self, outcome: ProgramOutcome, why: str) -> None:
-        self.outcome = outcome
+        self.outcome, self.why_it_ends = outcome, why
         for gang in self._gangs.values():
             gang.due = None
         for node in self._nodes.values():
