@@ -194,7 +194,9 @@ def test_folders_in_which_nobody_listens_are_removed_when_asked(tmp_path: Path, 
             os.utime(tmp_path / f"run/ropewalk-{name}", (1, 1))
         code, found = leftovers(cluster)
         mine = [row for row in found["folders"] if row["path"].startswith(str(tmp_path))]
-        assert code == 1 and [(row["path"], row["removed"]) for row in mine] == [(str(tmp_path / "run/ropewalk-left"), False)]
+        assert code == 1 and [(row["path"], row["removed"]) for row in mine] == [
+            (str(tmp_path / "run/ropewalk-left"), False)
+        ]
         leftovers(cluster, "--remove")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
         "ropewalk-code", "ropewalk-used", "ropewalk-young",
@@ -237,6 +239,34 @@ def test_jobs_of_a_launcher_on_another_host_of_the_same_name_are_told_and_stay(c
     assert code == 1 and (run["launcher"], run["removed"]) == ("on another host", False)
     assert "or on another one of that name; whether it runs cannot be seen here" in run["detail"]
     assert set(kept) <= jobs(cluster)
+
+
+HANGING_CLUSTER = """
+import threading
+import ropewalk as rw
+from ropewalk.processes import engine_client
+from tests.cli.pretend_cluster import PretendCluster
+
+if __name__ == "__main__":
+    engine_client._CLOSE_TOLD_S, engine_client._CLOSE_S = 0.1, 0.3
+    with rw.Session("pretend", hosts=1) as session, rw.Pool(1, session=session) as pool:
+        print(pool.apply(abs, (-7,)), flush=True)
+        PretendCluster.find = lambda *_: threading.Event().wait()
+"""
+
+
+def test_a_session_whose_cluster_hangs_at_its_end_ends_and_leaves_its_record(
+    tmp_path: Path, cluster: dict[str, str]
+) -> None:
+    (tmp_path / "hangs.py").write_text(HANGING_CLUSTER)
+    command = [sys.executable, "hangs.py"]
+    done = subprocess.run(
+        command, env=environment(**cluster), cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+    assert "has been asked for 0.1 s which jobs run" in done.stderr and "--engine pretend` ends jobs" in done.stderr
+    [record] = Path(cluster["XDG_STATE_HOME"]).glob("ropewalk/launchers/*.json")
+    assert json.loads(record.read_text())["engine"] == "pretend"
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------

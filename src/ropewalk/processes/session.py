@@ -69,7 +69,7 @@ if TYPE_CHECKING:  # only a run of several hosts imports these
     from ropewalk.processes.code_bundle import CodeBundle
     from ropewalk.processes.relay_routing import RelayRoute, RelayRouter
 
-_END_S = 6.0
+_END_S = 20.0
 """A second call of `close` waits at most this long (seconds) for the first one."""
 _RECORDS_S = 2.0
 """Timeout in seconds for the last records of processes when the session ends."""
@@ -511,9 +511,11 @@ class Session:
         if self.records.has_listeners:
             self.settle_records(_RECORDS_S)
         self._on_loop(lambda: self.processes.fail(failure))
-        self._fleet.close()
-        if self._record:
+        is_all_over = self._fleet.close()
+        if self._record and is_all_over:
             self._record.close()
+        elif self._record:  # it stays, so that `doctor --leftovers` finds jobs that are left
+            self._record.forget()
         self._on_loop(lambda: self.processes.all_gone("the session was closed"))
         self._on_loop(self._listener.close)
         if self._ways:
