@@ -394,7 +394,7 @@ def test_a_link_that_ends_in_the_middle_of_a_large_frame_loses_its_call_only(tmp
 
 
 class Proxy:
-    """Passes bytes between a client and a unix socket; after a number of them towards the server, it cuts when it may."""
+    """Passes bytes between a client and a unix socket; after a number of them to the server, it cuts when it may."""
 
     def __init__(self, path: str, target: str) -> None:
         self.bytes_left = 1 << 40
