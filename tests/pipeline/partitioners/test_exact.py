@@ -336,14 +336,14 @@ def branches(num: int, length: int) -> Profile:
 @pytest.mark.parametrize("levels", [(Level(4, 12e9),), (Level(2, 12e9), Level(2, 1e9))], ids=["4", "2x2"])
 def test_a_block_of_more_operators_than_a_mask_has_bits_is_planned(levels: tuple[Level, ...]) -> None:
     # Two branches of 40 operators, as a cell of NASNet has, ended in an OverflowError.
-    request = PlanRequest(branches(2, 32), Topology(levels), make_schedule("pipedream"), 8)
+    request = PlanRequest(branches(2, 40), Topology(levels), make_schedule("pipedream"), 8)
     found = Exact().partition(request)
     assert objective_s(request, found.stages) == found.objective_s
     assert found.gap is not None
     assert found.gap <= 0.1
 
 
-@pytest.mark.parametrize("length", [10, *(pytest.param(length, marks=pytest.mark.soak) for length in (40, 200))])
+@pytest.mark.parametrize("length", [40, pytest.param(200, marks=pytest.mark.soak)])
 def test_many_operators_in_ten_branches_are_planned_in_few_searches(length: int) -> None:
     # Of 2000, the search around a plan's cuts went on for 219 rounds, two minutes.
     request = PlanRequest(branches(10, length), Topology((Level(4, 12e9),)), make_schedule("one_f_one_b"), 16)
