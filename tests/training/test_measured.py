@@ -12,8 +12,10 @@ import pytest
 
 from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.plans import PlanWorker
-from ropewalk.pipeline.schedules import SCHEDULES
+from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
+from ropewalk.pipeline.simulation.simulator import simulate
 from ropewalk.pipeline.simulation.spans import COMPUTING
+from ropewalk.pipeline.topology import Level, Topology
 from ropewalk.training.measured import MeasuredTimeline, measured_timeline
 from ropewalk.training.planned_and_measured import (
     comparable,
@@ -22,6 +24,7 @@ from ropewalk.training.planned_and_measured import (
     planned_and_measured_trace,
 )
 from ropewalk.training.recorder import Recorder, records_of
+from tests.pipeline.simulation.equal_stages import Case, Times
 from tests.training.played_records import BOOT_NS, as_if_real, player_of, simulated, train
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -187,6 +190,20 @@ def test_a_player_is_drawn_with_all_it_did(name: str) -> None:
     measured = measured_timeline(player.plan, name, records_of(player.recorded))
     assert measured.text().count("\n") == len(measured.workers) + 2
     assert ideal_timeline(player.plan, name, measured).step_s < measured.step_s
+
+
+def test_updates_of_2bw_are_part_of_the_ideal() -> None:
+    # One long mini-batch stood for many, with its only update at the end.
+    case = Case(make_schedule("pipedream_2bw"), 2, 6, Times(0.01, 0.015, 0.005))
+    plan, topology = case.plan(), Topology((Level(2),))
+    actions = case.schedule.actions(plan, num_micro_batches=90)
+    timeline = simulate(
+        plan, case.profile(), topology, actions, schedule=case.schedule, update_s=dict.fromkeys((0, 1), 0.05)
+    )
+    measured = measured_timeline(plan, "pipedream_2bw", as_if_real(timeline), num_steps=8)
+    ideal = ideal_timeline(plan, "pipedream_2bw", measured)
+    assert ideal.step_s == pytest.approx(measured.step_s, rel=0.05)
+    assert any(action.kind is ActionKind.STEP for own in ideal.actions.values() for action in own)
 
 
 # --- pictures and traces ----------------------------------------------------------------------------------------------

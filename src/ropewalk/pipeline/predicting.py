@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from ropewalk.pipeline.cost import PlanCost, plan_cost
@@ -14,6 +13,7 @@ from ropewalk.pipeline.prediction import LinkLoad, Prediction, StagePrediction
 from ropewalk.pipeline.schedules.gpipe import GPipe
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.simulation.simulator import simulate
+from ropewalk.pipeline.simulation.steady import steady_actions
 from ropewalk.pipeline.simulation.timeline import Timeline
 from ropewalk.pipeline.topology_text import describe_topology
 from ropewalk.quantities import shown_duration
@@ -37,10 +37,6 @@ class OwnCosts(Protocol):
         ...
 
 
-_ROUNDS = 12
-"""Micro-batches for each worker that are simulated if the schedule has no flush, to measure the steady rate."""
-
-
 def predict(
     request: PlanRequest,
     partitioner: Partitioner,
@@ -61,7 +57,7 @@ def predict(
     """
     cost = plan_cost(request, plan.stages)
     timeline = simulated(request, plan, schedule)
-    step_s = mini_batch_s(request, timeline)
+    step_s = timeline.step_s
     one, copies = _whole(request, 1), _whole(request, request.topology.num_devices)
     copies_cost = plan_cost(request, [copies])
     if isinstance(partitioner, OwnCosts):
@@ -109,14 +105,14 @@ def predict(
 
 def simulated(request: PlanRequest, plan: Plan, schedule: Schedule) -> Timeline:
     """Simulate a plan: one step or, without a flush, enough micro-batches to show the steady rate."""
-    if not schedule.flushes:
-        plan = replace(plan, micro_batches=max(plan.micro_batches, _ROUNDS * len(plan.workers)))
-    return simulate(plan, request.profile, request.topology, schedule=schedule, optimizer_slots=request.optimizer_slots)
-
-
-def mini_batch_s(request: PlanRequest, timeline: Timeline) -> float:
-    """Return the seconds of one mini-batch of the request in a timeline from `simulated`, which may have several."""
-    return timeline.step_s * request.micro_batches / timeline.plan.micro_batches
+    return simulate(
+        plan,
+        request.profile,
+        request.topology,
+        steady_actions(plan, schedule),
+        schedule=schedule,
+        optimizer_slots=request.optimizer_slots,
+    )
 
 
 def _whole(request: PlanRequest, num_devices: int) -> Stage:

@@ -228,20 +228,22 @@ class Schedule(ABC):
 
     # --- for users ----------------------------------------------------------------------------------------------------
 
-    def actions(self, plan: Plan) -> dict[PlanWorker, list[Action]]:
-        """Return the actions of one step; without a flush, those of `plan.micro_batches` pieces, from fill to drain.
+    def actions(self, plan: Plan, *, num_micro_batches: int | None = None) -> dict[PlanWorker, list[Action]]:
+        """Return the actions of one step; without a flush, those of some pieces, from fill to drain.
 
         Args:
             plan: the plan to run.
+            num_micro_batches: number of micro-batches; None: those of one step. With a flush, at most that many.
 
         Returns:
             The actions of each worker, in order.
 
         Raises:
-            ScheduleInvalid: the plan is out of this schedule's range.
+            ScheduleInvalid: the plan, or the number, is out of this schedule's range.
         """
         stream = self.stream(plan)
-        first, rest = stream.admit(plan.micro_batches), stream.drain()
+        num = plan.micro_batches if num_micro_batches is None else num_micro_batches
+        first, rest = stream.admit(num), stream.drain()
         return {worker: first[worker] + rest[worker] for worker in plan.workers}
 
     def stream(self, plan: Plan, *, start: Cut | None = None, only: PlanWorker | None = None) -> ActionStream:
