@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ropewalk.pipeline import planning
 from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
@@ -22,6 +23,7 @@ from ropewalk.training.planned_and_measured import (
     ideal_timeline,
     planned_and_measured_svg,
     planned_and_measured_trace,
+    planned_timeline,
 )
 from ropewalk.training.recorder import Recorder, records_of
 from tests.pipeline.simulation.equal_stages import Case, Times
@@ -204,6 +206,19 @@ def test_updates_of_2bw_are_part_of_the_ideal() -> None:
     ideal = ideal_timeline(plan, "pipedream_2bw", measured)
     assert ideal.step_s == pytest.approx(measured.step_s, rel=0.05)
     assert any(action.kind is ActionKind.STEP for own in ideal.actions.values() for action in own)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "zb_h1"])
+def test_the_plan_of_stages_that_recompute_has_their_second_forward_once(name: str) -> None:
+    # It was part of the predicted backward, and an action of its own besides.
+    case = Case(make_schedule(name), 2, 4, Times(0.01, 0.01, 0.01))
+    topology = Topology((Level(2),))
+    made = planning.plan(case.profile(), devices=topology, num_stages=2, micro_batches=4, schedule=name, recompute=True)
+    measured = measured_timeline(made, name, as_if_real(simulate(made, case.profile(), topology, schedule=name)))
+    planned = planned_timeline(made, name, measured)
+    assert planned is not None and made.prediction is not None
+    assert planned.step_s == pytest.approx(measured.step_s, rel=1e-6)
+    assert planned.step_s == pytest.approx(made.prediction.step_s, rel=1e-6)
 
 
 # --- pictures and traces ----------------------------------------------------------------------------------------------

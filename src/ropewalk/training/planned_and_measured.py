@@ -92,10 +92,11 @@ def planned_timeline(plan: Plan, schedule: str | Schedule, measured: MeasuredTim
     """
     if plan.prediction is None:
         return None
-    times = [
-        _StageTimes(one.forward_s, one.backward_s, one.backward_s / 2, one.backward_s / 2)
-        for one in plan.prediction.stages
-    ]
+    times: list[_StageTimes] = []
+    for stage, one in zip(plan.stages, plan.prediction.stages, strict=True):
+        # A prediction counts the second forward as part of the backward; here it is an action of its own.
+        backward_s = one.backward_s - (one.forward_s if stage.recompute else 0.0)
+        times.append(_StageTimes(one.forward_s, backward_s, backward_s / 2, backward_s / 2))
     return _simulated(plan, make_schedule(schedule), times, {}, measured)
 
 
