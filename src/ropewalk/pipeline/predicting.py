@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from ropewalk.pipeline.cost import PlanCost, plan_cost
@@ -59,7 +60,8 @@ def predict(
     timeline = simulated(request, plan, schedule)
     step_s = timeline.step_s
     one, copies = _whole(request, 1), _whole(request, request.topology.num_devices)
-    copies_cost = plan_cost(request, [copies])
+    alike = _as_slow_as_the_slowest(request)
+    copies_cost = plan_cost(alike, [copies])
     if isinstance(partitioner, OwnCosts):
         cost_model = f"the cost model of the {partitioner.cost_model}"
         one_s, copies_s = partitioner.one_device_s(request), partitioner.data_parallel_s(request)
@@ -82,7 +84,7 @@ def predict(
         speedup_over_one=_ratio(one_s, partition.objective_s),
         speedup_over_data_parallel=_ratio(copies_s, partition.objective_s),
         simulated_speedup_over_one=_ratio(_simulated_s(request, one), step_s),
-        simulated_speedup_over_data_parallel=_ratio(_simulated_s(request, copies), step_s),
+        simulated_speedup_over_data_parallel=_ratio(_simulated_s(alike, copies), step_s),
         data_parallel_bytes=copies_cost.device_bytes[0],
         memory_bytes=None if math.isinf(limit) else int(limit),
         bottleneck=_bottleneck(plan, cost, timeline),
@@ -118,6 +120,13 @@ def simulated(request: PlanRequest, plan: Plan, schedule: Schedule) -> Timeline:
 def _whole(request: PlanRequest, num_devices: int) -> Stage:
     """The whole model on each of `num_devices` devices, whether or not it fits."""
     return Stage(0, request.profile.order, tuple(range(num_devices)), recompute=request.recompute is True)
+
+
+def _as_slow_as_the_slowest(request: PlanRequest) -> PlanRequest:
+    """The request with devices of the slowest kind alone: equal shares on all devices are done when the slowest is."""
+    topology = request.topology
+    slowest = min(map(topology.kind, range(topology.num_devices)), key=lambda kind: kind.speed)
+    return replace(request, topology=replace(topology, kinds=(slowest,), kind_of=()))
 
 
 def _simulated_s(request: PlanRequest, whole: Stage) -> float:

@@ -49,7 +49,7 @@ def stage_loads(plan: Plan, profile: Profile, topology: Topology) -> tuple[Stage
 
     Raises:
         PlanInvalid: a stage has an operator that the profile lacks, a device that the topology lacks, or devices of
-            different kinds.
+            different speeds.
     """
     costs = OperatorCosts(profile)
     return tuple(_load(stage, costs, topology) for stage in plan.stages)
@@ -82,11 +82,10 @@ def _speed(stage: Stage, topology: Topology) -> float:
     for device in stage.devices:
         if not 0 <= device < topology.num_devices:
             raise PlanInvalid(f"stage {stage.id} uses device {device}, but the topology has {topology.num_devices}")
-    kinds = {topology.kind(device).name: topology.kind(device) for device in stage.devices}
-    if len(kinds) > 1:
-        raise PlanInvalid(
-            f"stage {stage.id} uses devices of the kinds {', '.join(sorted(kinds))}; replicas are of one kind"
-        )
+    speeds = {kind.speed: kind.name for kind in map(topology.kind, stage.devices)}
+    if len(speeds) > 1:
+        shown = ", ".join(f"{name} (speed {speed:g})" for speed, name in sorted(speeds.items()))
+        raise PlanInvalid(f"stage {stage.id} uses devices of different speeds, {shown}; replicas are equally fast")
     return topology.kind(stage.devices[0]).speed
 
 
