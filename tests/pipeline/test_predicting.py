@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 from ropewalk.pipeline.planning import plan
+from ropewalk.pipeline.plans import Stage
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
 
 FAST_AND_SLOW = (DeviceKind("fast", 4.0), DeviceKind("slow"))
+
+
+class Copies:
+    """Copies of the whole model on all devices."""
+
+    name = "copies"
+
+    def partition(self, request: PlanRequest) -> Partition:
+        return Partition((Stage(0, request.profile.order, tuple(range(request.topology.num_devices))),), 1.0)
 
 
 def chain(num: int, *, weight_bytes: int = 0) -> Profile:
@@ -37,3 +48,17 @@ def test_replicas_may_differ_in_memory_where_they_are_equally_fast() -> None:
     topology = Topology((Level(2, 1e9),), kinds, (0, 1))
     made = plan(chain(1), devices=topology, micro_batches=4, partitioner="pipedream")
     assert [stage.devices for stage in made.stages] == [(0, 1)]
+
+
+def test_sums_are_the_bottleneck_where_they_take_longer_than_what_is_computed_between_them() -> None:
+    topology = Topology((Level(2, 1.0),))
+    for weight_bytes, micro_batches, words in ((4, 12, "computing in stage 0"), (20, 12, "summing"), (4, 2, "summing")):
+        made = plan(
+            chain(1, weight_bytes=weight_bytes),
+            devices=topology,
+            micro_batches=micro_batches,
+            schedule="gpipe",
+            partitioner=Copies(),
+        )
+        assert made.prediction is not None
+        assert made.prediction.bottleneck.startswith(words), (weight_bytes, micro_batches)

@@ -87,7 +87,7 @@ def predict(
         simulated_speedup_over_data_parallel=_ratio(_simulated_s(alike, copies), step_s),
         data_parallel_bytes=copies_cost.device_bytes[0],
         memory_bytes=None if math.isinf(limit) else int(limit),
-        bottleneck=_bottleneck(plan, cost, timeline),
+        bottleneck=_bottleneck(plan, schedule, cost, timeline),
         stages=tuple(
             StagePrediction(
                 forward_s=share.forward_s,
@@ -159,20 +159,21 @@ def _links(plan: Plan) -> tuple[LinkLoad, ...]:
     return tuple(LinkLoad(*pair, forward[pair], backward[pair]) for pair in sorted(forward))
 
 
-def _bottleneck(plan: Plan, cost: PlanCost, timeline: Timeline) -> str:
+def _bottleneck(plan: Plan, schedule: Schedule, cost: PlanCost, timeline: Timeline) -> str:
     """The bottleneck in words, as a hint what to change first."""
     share = cost.stages[cost.bottleneck]
     stage = plan.stages[cost.bottleneck]
+    num_between = -(-schedule.round_size(plan, stage.id) // stage.replicas)  # micro-batches of a replica for each sum
     rate_s = share.compute_s / stage.replicas
     if share.link_s > rate_s:
         what = (
             f"the links of stage {stage.id}: {shown_duration(share.link_s)} for each micro-batch, against "
             f"{shown_duration(rate_s)} of computing"
         )
-    elif share.reduce_s > share.compute_s:
+    elif share.reduce_s > num_between * share.compute_s:
         what = (
             f"summing the gradients of stage {stage.id}'s {stage.replicas} replicas: {shown_duration(share.reduce_s)}, "
-            f"against {shown_duration(share.compute_s)} of computing a micro-batch"
+            f"against {shown_duration(num_between * share.compute_s)} of computing between two sums"
         )
     else:
         on = f" on {stage.replicas} replicas" if stage.replicas > 1 else ""
