@@ -123,6 +123,19 @@ class Schedule(ABC):
         """
         return self.in_flight(workers_after, replicas, micro_batches)
 
+    def between_halves(self, workers_after: int, replicas: int, micro_batches: int, num_stages: int) -> int:
+        """Return the most micro-batches between I and the end of W; 0 if backwards are whole.
+
+        An upper bound; by default all that are held.
+
+        Args:
+            workers_after: workers of later stages, `plan.workers_after(stage)`.
+            replicas: replicas of the stage.
+            micro_batches: micro-batches of a step.
+            num_stages: stages of the plan.
+        """
+        return self.held(workers_after, replicas, micro_batches, num_stages) if self.splits_backward else 0
+
     def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
         """Return the most versions of its weights that a stage keeps in addition to the newest.
 
