@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from tests.exchange import ddp_cases as cases
-from tests.exchange.torch_members import TorchMembers
+from tests.exchange.torch_members import TorchLeader, TorchMembers
 
 #: Gives what a case returned, by rank; each case runs once.
 Answers = Callable[..., list[Any]]
 
 
 @pytest.fixture(scope="module")
-def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchMembers]:
-    with TorchMembers(3, tmp_path_factory.mktemp("ranks"), cases.__name__) as members:
+def members(tmp_path_factory: pytest.TempPathFactory, torch_leader: TorchLeader) -> Iterator[TorchMembers]:
+    with TorchMembers(3, tmp_path_factory.mktemp("ranks"), torch_leader) as members:
         yield members
 
 

@@ -183,7 +183,7 @@ def _series_rows(report: RunReport) -> list[tuple[str, ...]]:
 def _attempt_rows(report: RunReport) -> list[tuple[str, ...]]:
     rows = [("attempt", "outcome", "host", "pid", "from step", "begun", "took", "cause")]
     for one in report.attempts:
-        took = shown_duration(round(one.ended - one.began, 1)) if one.ended is not None else ""
+        took = "" if one.ended is None else shown_duration(one.lasted_s(one.ended))
         last = last_line(one.cause)  # the exception of a traceback
         rows.append(
             (str(one.number), escaped(one.outcome or "running"), escaped(one.host), str(one.pid or "-"),

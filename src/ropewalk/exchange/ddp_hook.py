@@ -74,6 +74,9 @@ class CommHookHandle:
         exchange.uniform = True
         exchange.bind(named, self._group)
 
+    def __repr__(self) -> str:
+        return f"<CommHookHandle {self._exchange!r}>" if self._exchange else "<CommHookHandle, detached>"
+
     @property
     def exchange(self) -> BucketedExchange:
         """The exchange; its step lasts from the first bucket of a backward to its last."""

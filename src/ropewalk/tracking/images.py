@@ -50,7 +50,7 @@ def image_file(image: Any, told: Callable[[str], object] = lambda _: None) -> tu
 
 
 def _png_of_array(image: Any, told: Callable[[str], object]) -> bytes:
-    import numpy as np  # imported here: who has an array has numpy or torch, which brings it
+    import numpy as np  # imported here: a program that has an array has imported numpy, or torch, which brings it
 
     array = np.asarray(image.detach().cpu() if hasattr(image, "detach") else image)
     channels = array.shape[2] if array.ndim == 3 else 1

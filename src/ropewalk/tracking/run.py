@@ -46,6 +46,7 @@ from ropewalk.tracking.records import (
     RecordSink,
 )
 from ropewalk.tracking.run_checkpoints import RunCheckpoints, tell_not_kept
+from ropewalk.tracking.run_clock import RunClock
 from ropewalk.tracking.run_config import RunConfig
 from ropewalk.tracking.run_identity import RunIdentity
 
@@ -81,6 +82,7 @@ class Run:
     ) -> None:
         self._identity, self._sink, self._id = identity, sink, identity.id
         self._put_record = sink.put
+        self._clock = RunClock()
         self.config: RunConfig = RunConfig(config, lambda values: self._put(ConfigIs(values)))
         """Hyperparameters and other settings, read like a dictionary; `config.update` adds and replaces."""
         self._checkpoints = RunCheckpoints(identity, checkpoints or CheckpointPolicy(), self._put, self._warn_once)
@@ -164,7 +166,7 @@ class Run:
                 step = self._counted[group] = self._counted.get(group, int(self._restored_step)) + 1
         elif type(step) is not int and type(step) is not float:
             step = to_number(step, "step")
-        metrics = Metrics(group, logged.names, numbers, step, time.time())
+        metrics = Metrics(group, logged.names, numbers, step, self._clock())
         self._put_record(self._id, metrics)
         if self._scores:
             self._checkpoints.see(metrics)

@@ -142,9 +142,9 @@ def test_whoever_is_killed_for_a_minute_the_weights_are_those_of_one_process(tmp
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ExchangeInvalid, match="1 worker or more, not 0"):
+    with pytest.raises(ExchangeInvalid, match="workers must be a number of workers, 1 or more, not 0"):
         data_parallel(training.train, 0)
-    with pytest.raises(ExchangeInvalid, match="0 servers or more, not -1"):
+    with pytest.raises(ExchangeInvalid, match="servers must be a number of servers, 0 or more, not -1"):
         data_parallel(training.train, 1, servers=-1)
     with pytest.raises(ExchangeInvalid, match=r"functools\.partial\(AllReduce, \.\.\.\)"):
         data_parallel(training.train, 1, AllReduce())

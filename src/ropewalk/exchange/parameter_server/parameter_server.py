@@ -137,6 +137,9 @@ class ParameterServer(Exchange):
         self._observers = observers
         self._enrolment: Enrolment | None = None
 
+    def __repr__(self) -> str:
+        return f"<ParameterServer of {self.settings.compressor!r}>"
+
     def connect(self, servers: Any, shaping: LinkEmulation | None = None) -> None:
         """Set the client of the servers, and the link to emulate where the constructor got none; before `bind`."""
         self._servers = servers

@@ -70,6 +70,9 @@ class StoredRuns:
         self._clock = clock
         self._pid = os.getpid()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.where}>"
+
     @property
     def _engine(self) -> Engine:
         """The database, from this process."""
