@@ -198,6 +198,16 @@ def test_a_complete_search_with_rungs_goes_on_too(made: Callable[..., Search]) -
     assert sorted(trial.step for trial in results) == [1, 1, 1, 1, 1, 1, 3, 3, 9]
 
 
+def test_a_trial_that_got_to_the_last_step_is_done_in_the_store_too(
+    made: Callable[..., Search], tmp_path: Path
+) -> None:
+    # Its scheduler stopped it there; for `load_results` and the page it had been stopped early.
+    results = made(functions.value, scheduler=StoppingASHA(R=1, eta=3), trials=4, max_concurrent=1).run()
+    assert [trial.state for trial in results] == ["done"] * 4
+    loaded = load_results(results.run, tmp_path / "runs.db")
+    assert [trial.state for trial in loaded] == ["done"] * 4
+
+
 def test_the_store_has_the_best_value_of_a_search_and_its_trial(made: Callable[..., Search], tmp_path: Path) -> None:
     results = made(functions.value, trials=6, max_concurrent=1).run()
     with open_store(tmp_path / "runs.db") as store:

@@ -8,13 +8,15 @@ from typing import Any
 
 from ropewalk.errors import SearchInvalid
 from ropewalk.search.book import SearchBook
-from ropewalk.search.results import SearchResults
+from ropewalk.search.results import SearchResults, run_of_trial
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.schedulers.no_scheduler import NoScheduler
 from ropewalk.search.schedulers.population_training import PopulationTraining
 from ropewalk.search.space import SearchSpace
 from ropewalk.search.store_keeper import lines_of
+from ropewalk.search.trial_facts import TrialState
 from ropewalk.search.trial_result import TrialResult
+from ropewalk.tracking.records import DONE
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.rows import RunRow
 from ropewalk.tracking.store.store import RunStore
@@ -48,6 +50,11 @@ def read_results(store: RunStore, search: str) -> SearchResults:
         NoScheduler(), _NoSampler(), metrics=row.config["metric"], modes=row.config["mode"], max_trials=None
     )
     book.replay(lines, checks=False)
+    # Whether a trial that was stopped at its scheduler's last step is done, only that scheduler knows.
+    done = {run.id for run in store.runs(parent=row.id, states=[DONE], archived=None)}
+    for trial in book.trials:
+        if trial.state is TrialState.STOPPED and run_of_trial(row.id, trial.number) in done:
+            trial.state = TrialState.DONE
     return SearchResults.of(book, row.name, row.id, Path(row.folder).parent)
 
 
