@@ -59,9 +59,9 @@ class Delivery:
     """What an actor sends of a block.
 
     Attributes:
-        insertion: for replay.
+        insertion: the rows and items for replay.
         acknowledged: the actor has the answers to its insertions before this one.
-        episodes: that ended in it.
+        episodes: the episodes that ended in it.
         seconds: where the actor's time went.
     """
 

@@ -51,7 +51,8 @@ def async_actor(learners: Sequence[AsyncLearner], assembly: Assembly, inference:
     """Collect blocks for learners until the program stops.
 
     Args:
-        learners: by rank; each gets the blocks of a share of the groups, and the first one gives the weights.
+        learners: the learners, by rank; each gets the blocks of a share of the groups, and the first one gives the
+            weights.
         assembly: makes the parts.
         inference: chooses the actions; None: a policy here does.
     """

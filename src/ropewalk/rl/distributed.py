@@ -49,11 +49,11 @@ class ProcessCounts:
     """Which processes an experiment has.
 
     Attributes:
-        actors: that collect experience.
+        actors: number of processes that collect experience.
         mode: "lockstep" or "async".
-        inference: that choose actions for the actors.
-        evaluators: that evaluate the newest weights.
-        learners: that average their gradients.
+        inference: number of servers that choose actions for the actors.
+        evaluators: number of processes that evaluate the newest weights.
+        learners: number of learners, which average their gradients.
     """
 
     actors: int
@@ -89,7 +89,8 @@ def build_program(
         assembly: makes the parts.
         distribution: which processes there are.
         hold: whether the learner stays after the end, until the script has its outcome.
-        restart: of processes that fail; by default up to five times a minute each. Several learners restart together.
+        restart: whether processes that fail are restarted; by default up to five times a minute each. Several learners
+            restart together.
 
     Raises:
         ValueError: the agent cannot be used with this environment or network, or not with several learners.

@@ -1,4 +1,4 @@
-"""`CallerRows`: who asks for actions, and with which random numbers. One row of an array for each environment.
+"""`CallerRows`: which callers ask for actions, and with which random numbers. One row of an array for each environment.
 
 Calls that are merged have their rows joined, so everything that belongs to a call travels in rows:
 
@@ -30,7 +30,7 @@ class CallerRows(NamedTuple):
     """The rows of one call.
 
     Attributes:
-        group: of environments.
+        group: number of the group of environments.
         run: number of the caller's run id.
         step: number of the call within its run.
         start: first row within the array of all calls.

@@ -26,7 +26,7 @@ class RemoteState(Mapping[str, Array]):
     Args:
         policy: whose state it is.
         step: the state before this step.
-        names: of the arrays.
+        names: names of the arrays.
         num_envs: rows of the arrays.
     """
 
@@ -57,7 +57,7 @@ class RemotePolicy(Policy):
     Args:
         server: an `InferenceServer`, or the client of one. With several replicas, a policy with memory keeps to one of
             them, and one without memory takes the least busy one.
-        group: of environments.
+        group: number of the group of environments.
         run_id: which life of which group this is; by default a new one.
         keeps_to: number by which one of several servers is taken, the same for groups that act together; by default
             the group.
@@ -78,6 +78,9 @@ class RemotePolicy(Policy):
         self._kept_to: tuple[int, InferenceServer] | None = None
         self._oldest: int | None = None
         self.num_forgotten: int = 0
+
+    def __repr__(self) -> str:
+        return f"<RemotePolicy of group {self._group}>"
 
     def initial_state(self, num_envs: int) -> dict[str, Array]:
         """See `Policy`."""
@@ -103,7 +106,7 @@ class RemotePolicy(Policy):
         """Return the choices of several remote policies, by one call; each gets what it would get by one of its own.
 
         Args:
-            requests: of remote policies with the same server, which keep to the same one of its replicas.
+            requests: requests of remote policies with the same server, which keep to the same one of its replicas.
             greedy: act without exploration.
         """
         policies = [cast(RemotePolicy, request.policy) for request in requests]
