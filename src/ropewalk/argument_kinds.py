@@ -89,8 +89,22 @@ def check_number(
         raise error(f"{name} must be {rule}, not {given!r}")
 
 
+def check_texts(name: str, given: object) -> None:
+    """Raise if one text was given for a sequence of texts: its letters would be taken for them.
+
+    Args:
+        name: the name of the argument.
+        given: its value.
+
+    Raises:
+        TypeError: the value is one text.
+    """
+    if isinstance(given, str):
+        raise TypeError(f"{name} is the text {given!r}; give a list, [{given!r}]")
+
+
 def _wrong_type(name: str, given: object, example: str) -> TypeError:
     return TypeError(f"{name} is of type {type(given).__name__}; give {example}")
 
 
-__all__ = ["check_callable", "check_kind", "check_number"]
+__all__ = ["check_callable", "check_kind", "check_number", "check_texts"]

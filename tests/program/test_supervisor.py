@@ -534,7 +534,7 @@ def test_a_restart_cuts_a_wait_short_and_revives_what_had_failed() -> None:
 def test_a_replica_that_a_node_does_not_have_cannot_be_restarted() -> None:
     supervisor = begun(NodeRule(name="a", replicas=2))
     for replica in (-1, 2):
-        with pytest.raises(ValueError, match=f"a has no replica {replica}; it has 2, from 0"):
+        with pytest.raises(ValueError, match=f"a has no replica {replica}; it has 2, from 0; running now: 0, 1"):
             supervisor.restart("a", 1.0, replica)
     for replica in (0, 1):
         assert ends(supervisor.restart("a", 1.0, replica)) == [("a", replica, 0)]

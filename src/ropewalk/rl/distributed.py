@@ -13,6 +13,7 @@ from typing import Any, Literal
 import ropewalk as rw
 from ropewalk.escaping import escaped
 from ropewalk.program.restart_rule import restart_rule
+from ropewalk.rl.agents.agent import Agent
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous import AsyncLearner
 from ropewalk.rl.asynchronous_actor import async_actor
@@ -22,6 +23,7 @@ from ropewalk.rl.inference.server import InferenceServer
 from ropewalk.rl.interruptions import Interruptions
 from ropewalk.rl.learner_node import LearnerLook, LearnerStatus
 from ropewalk.rl.learner_rank import LearnerRank
+from ropewalk.rl.learners.optimizers import uses_compiler
 from ropewalk.rl.lockstep import LockstepLearner, lockstep_actor
 from ropewalk.rl.logs.logger import Logger
 from ropewalk.rl.progress import ProgressLog
@@ -33,9 +35,9 @@ from ropewalk.tracking.observed_run import ObservedRun, Track
 logger = logging.getLogger(__name__)
 
 _STATUS_S = 0.2
-_PRELOAD = ("torch", "torch._dynamo", "gymnasium", __name__)
-"""Modules that all processes share; the first optimizer of a process imports torch._dynamo, which takes seconds. This
-module imports what learners, actors and the others are made of: 0.1 s of CPU time in each process."""
+_PRELOAD = ("torch", "gymnasium", __name__)
+"""Modules that all processes share. This module imports what learners, actors and the others are made of: 0.1 s of CPU
+time in each process."""
 _CHECKPOINT_GRACE_S = 4.0
 _CHECKPOINT_S: float | None = None
 """Seconds between states from which a learner that died goes on. None: a second where that is cheap; saving takes at
@@ -100,7 +102,7 @@ def build_program(
         agent, network = assembly.experiment.agent, assembly.experiment.network
         agent.make_learner(spec, network, seed=0).gradient_steps()  # raises if they cannot be averaged
     program = rw.Program("rl")
-    options: dict[str, Any] = {"restart": restart, "preload": _PRELOAD}
+    options: dict[str, Any] = {"restart": restart, "preload": preloaded_for(assembly.experiment.agent)}
     clients = _add_learners(program, assembly, distribution, options, hold=hold)
     client = clients[0]
     in_lockstep = distribution.mode == "lockstep"
@@ -120,6 +122,17 @@ def build_program(
             **options,
         )
     return program
+
+
+def preloaded_for(agent: Agent) -> tuple[str, ...]:
+    """Return the modules that all processes of a program share.
+
+    Optimizers but ours import torch._dynamo in their first process, for a second: shared, it is there when a learner is
+    started again. An agent that is not ours may have any.
+    """
+    factories = [getattr(agent, name, None) for name in ("optimizer", "critic_optimizer")]
+    is_ours = type(agent).__module__.startswith("ropewalk.")
+    return _PRELOAD if is_ours and not any(map(uses_compiler, factories)) else ("torch._dynamo", *_PRELOAD)
 
 
 def _add_learners(

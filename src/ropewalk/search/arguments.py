@@ -130,6 +130,7 @@ def check_parameters(train: Train, space: SearchSpace) -> None:
             f"{', '.join(sorted(taken)) or 'nothing'}"
         )
     if missing := sorted(needed - names):
-        raise SearchInvalid(
-            f"{name} needs {missing[0]!r}, and the space has only {', '.join(sorted(names)) or 'nothing'}"
-        )
+        has = f"the space has only {', '.join(sorted(names))}"
+        if not names:
+            has = f"there is no space; give one, or ask for it in {name}: run.suggest_float({missing[0]!r}, low, high)"
+        raise SearchInvalid(f"{name} needs {missing[0]!r}, and {has}")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array, Observation
-from ropewalk.rl.inference.caller_rows import Rows, packed, run_number, set_words
+from ropewalk.rl.inference.caller_rows import GroupRequest, Rows, packed, run_number, set_words
 from ropewalk.rl.inference.recurrent_memory import StateArrays
 from ropewalk.rl.inference.server import InferenceAnswer, InferenceServer
 from ropewalk.rl.policies.policy import ActionChoice, ActionRequest, Policy
@@ -111,14 +111,14 @@ class RemotePolicy(Policy):
         """
         policies = [cast(RemotePolicy, request.policy) for request in requests]
         server, *_ = [policy._server_of(request) for policy, request in zip(policies, requests, strict=True)]
-        rows = [policy._rows_of(request) for policy, request in zip(policies, requests, strict=True)]
+        rows = packed(*[policy._caller(request) for policy, request in zip(policies, requests, strict=True)])
         if len(requests) == 1:
             (request,) = requests
-            answer = policies[0]._asked(server, rows[0], request.observation, request.first, greedy=greedy)
+            answer = policies[0]._asked(server, rows, request.observation, request.first, greedy=greedy)
             return [policies[0]._choice(answer, request)]
         observation = _joined([request.observation for request in requests])
         first = np.concatenate([request.first for request in requests])
-        answer = policies[0]._asked(server, np.concatenate(rows), observation, first, greedy=greedy)
+        answer = policies[0]._asked(server, rows, observation, first, greedy=greedy)
         choices, end = list[ActionChoice](), 0
         for policy, request in zip(policies, requests, strict=True):
             begin, end = end, end + len(request.first)
@@ -162,8 +162,8 @@ class RemotePolicy(Policy):
             server.set_state(self._group, self._run, self._step, arrays)
         return server
 
-    def _rows_of(self, request: ActionRequest) -> Rows:
-        return packed(self._group, self._run, self._step, len(request.first), request.rng)
+    def _caller(self, request: ActionRequest) -> GroupRequest:
+        return GroupRequest(self._group, self._run, self._step, len(request.first), request.rng)
 
     def _choice(self, answer: InferenceAnswer, request: ActionRequest) -> ActionChoice:
         """Return what the server chose, and bring the caller's generator to where the server left it."""
