@@ -50,6 +50,9 @@ class EliteArchive(ABC):
         self._fitnesses: NDArray[np.float64] = np.zeros(0)
         self._behaviours: NDArray[np.float64] = np.zeros((0, len(ranges)))
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} with elites in {len(self)} of {self.num_niches} niches>"
+
     @property
     def niches(self) -> Indices:
         """The niche of each row: int64 of shape (num,), in the order in which the niches were first occupied."""
