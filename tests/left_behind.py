@@ -193,15 +193,18 @@ def _marked_pids() -> Iterator[int]:
 def _environment(pid: str) -> bytes:
     """What a process began with; nothing for a zombie, for the kernel's own, and for those of others."""
     with contextlib.suppress(OSError):
+        before = 0
         while True:
-            end = _end_of_environment(pid)
             with open(f"/proc/{pid}/environ", "rb") as environ:
                 if found := environ.read():
                     return found
             os.readlink(f"/proc/{pid}/exe")  # fails for what has no program
             # In the middle of `exec` the program is there already and its environment not yet: nothing was read, then.
-            if end and end == _end_of_environment(pid):
+            # What was read between two equal ends is what there is.
+            end = _end_of_environment(pid)
+            if end and end == before:
                 return b""
+            before = end
             time.sleep(0.0001)
     return b""
 

@@ -19,6 +19,7 @@ import gc
 import importlib
 import inspect
 import time
+from collections.abc import Iterator
 
 import msgspec
 import psutil
@@ -30,7 +31,7 @@ from ropewalk.control.launchers import find_launchers
 from ropewalk.processes.messages import IF_THERE
 from ropewalk.processes.owner import Owner, ProcessSpec
 from ropewalk.sharing.membership import member_of
-from tests.left_behind import GRACE_S
+from tests.left_behind import GRACE_S, Snapshot
 
 
 def warm_session(module: str, *, only: bool = False) -> rw.Session:
@@ -153,3 +154,13 @@ class Kept:
 
 #: The one of this process.
 kept = Kept()
+
+
+def one_session(preloaded: str, *, with_depot: bool = False) -> Iterator[None]:
+    """The body of a fixture `shared_session` whose processes are all forks of one that has imported this module."""
+    before = Snapshot.take()
+    kept.module, kept.only, kept.with_depot = preloaded, True, with_depot
+    yield
+    kept.module, kept.only, kept.with_depot = "", False, False
+    kept.close()
+    assert not before.what_stays()

@@ -176,6 +176,7 @@ class Actor:
         return found["Pss"], found["Private_Dirty"] + found["Private_Clean"]
 
 
+@pytest.mark.usefixtures("shared_session")
 @pytest.mark.parametrize("way", ["frozen", "cached", "plain"])
 def test_actors_of_one_host_share_the_memory_of_weights_that_they_pull(way: str) -> None:
     program = rw.Program("actors")

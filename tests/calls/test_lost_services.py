@@ -55,6 +55,12 @@ def in_threads(*works: Callable[[], object]) -> list[Any]:
     return outcomes
 
 
+def num_under_way(end: End) -> int:
+    """The number of calls that have begun on the only link of this end."""
+    (connection,) = end.caller._connections.values()
+    return connection.num_pending
+
+
 def test_a_thread_that_dials_while_its_process_ends_its_calls_leaves_no_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,18 +87,17 @@ def test_every_caller_of_a_killed_service_hears_how_it_ended(tmp_path: Path) -> 
         future, called = client.sleep.future(60), threading.Event()
         future.add_done_callback(lambda _: called.set())
         queued = [client.add.future() for _ in range(20)]
-        calls = threading.Event()
+        begun = num_under_way(end)
 
         def kill() -> None:
-            assert calls.wait(PATIENCE_S)  # a thread may begin late on a busy host
-            time.sleep(0.1)
+            wait_until(lambda: num_under_way(end) == begun + 1)  # a thread may begin late on a busy host
             process.kill()
             time.sleep(0.05)
             end.places.put("far", KILLED)
 
         outcomes = in_threads(
             kill,
-            lambda: (calls.set(), client.sleep(60)),
+            lambda: client.sleep(60),
             lambda: list(stream),
             future.result,
             *(one.result for one in queued),
@@ -214,17 +219,16 @@ def test_a_connection_keeps_no_call_that_is_over(tmp_path: Path, is_lost: bool) 
 
 def test_an_idempotent_call_is_repeated_when_its_service_has_come_back(tmp_path: Path) -> None:
     with far(tmp_path) as (process, end, client):
-        gate, calls = tmp_path / "gate", threading.Event()  # or the first process would answer on a busy host
+        gate = tmp_path / "gate"  # or the first process would answer on a busy host
         is_there = str(gate)
         works = [
             lambda: client.pid_when(is_there),
             client.pid_when.future(is_there).result,
-            lambda: (calls.set(), client.sleep(60)),
+            lambda: client.sleep(60),
         ]
 
         def restart() -> int:
-            assert calls.wait(PATIENCE_S)
-            time.sleep(0.1)
+            wait_until(lambda: num_under_way(end) == 3)  # one that begins later would ask the successor
             process.kill()
             end.places.put("far", ReplicaLocation("waiting", cause="it restarts"))
             successor = FarProcess(tmp_path, "Target", "successor")
@@ -377,10 +381,12 @@ def test_a_link_that_ends_in_the_middle_of_a_large_frame_loses_its_call_only(tmp
             future = client.echo.future(b"x" * 400_000)
             assert future.result(120) == b"x" * 400_000
             proxy.bytes_left = 200_000
+            begun = client.echo.future(b"x" * 400_000)
             outcomes = in_threads(
                 lambda: client.echo(b"x" * 400_000),
-                client.echo.future(b"x" * 400_000).result,
-                lambda: end.places.wait_for_news("far", 0, ReplicaLocation("x"), 1) and None,
+                begun.result,
+                # One that begins when the link has ended would dial for ever: its new link ends in the handshake.
+                lambda: wait_until(lambda: num_under_way(end) == 2) and proxy.may_cut.set(),
             )
             for outcome in outcomes[:2]:
                 assert isinstance(outcome, ServiceLost), outcome
@@ -390,10 +396,11 @@ def test_a_link_that_ends_in_the_middle_of_a_large_frame_loses_its_call_only(tmp
 
 
 class Proxy:
-    """Passes bytes between a client and a unix socket until a number of them have passed towards the server."""
+    """Passes bytes between a client and a unix socket; after a number of them to the server, it cuts when it may."""
 
     def __init__(self, path: str, target: str) -> None:
         self.bytes_left = 1 << 40
+        self.may_cut = threading.Event()
         self.target = target
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(path)
@@ -417,6 +424,7 @@ class Proxy:
         try:
             while data := source.recv(65536):
                 if counted and self.bytes_left < len(data):
+                    assert self.may_cut.wait(PATIENCE_S)
                     break
                 if counted:
                     self.bytes_left -= len(data)

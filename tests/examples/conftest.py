@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.left_behind import Snapshot
 from tests.pipeline.conftest import one_thread
-from tests.shared_session import kept
+from tests.shared_session import one_session
 
 __all__ = ["load_example", "mode", "one_thread", "run_file"]
 
@@ -23,12 +22,7 @@ FOLDER = Path(__file__).parents[2] / "examples"
 @pytest.fixture(scope="package")
 def shared_session() -> Iterator[None]:
     """One for all modules of this folder that want it; see `tests/shared_session.py`."""
-    before = Snapshot.take()
-    kept.module, kept.only = "tests.examples.preloaded", True
-    yield
-    kept.module, kept.only = "", False
-    kept.close()
-    assert not before.what_stays()
+    yield from one_session("tests.examples.preloaded")
 
 
 @pytest.fixture(params=["threads", pytest.param("processes", marks=pytest.mark.soak)])

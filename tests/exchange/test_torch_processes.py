@@ -32,8 +32,8 @@ SIZE = 3
 
 
 @pytest.fixture(scope="module")
-def members(tmp_path_factory) -> Iterator[TorchMembers]:
-    with TorchMembers(SIZE, tmp_path_factory.mktemp("members")) as members:
+def members(tmp_path_factory, torch_leader) -> Iterator[TorchMembers]:
+    with TorchMembers(SIZE, tmp_path_factory.mktemp("members"), torch_leader) as members:
         yield members
 
 

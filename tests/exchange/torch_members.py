@@ -3,7 +3,7 @@
 with TorchMembers(3, tmp_path) as members:
     results = members.run(case, 1, 2)      case(rank, 1, 2) in each process; results by rank
 
-pytest ── starts ──▶ leader: imports torch once ── forks ──▶ rank 0, rank 1, ...
+pytest ── starts ──▶ leader: imports torch once ── forks ──▶ rank 0, rank 1, ... of one world after the other
    └───────────── a pair of sockets to each rank: cases, answers ──────┘
 """
 
@@ -26,32 +26,92 @@ from typing import Any
 from tests.patience import PATIENCE_S
 
 
+class TorchLeader:
+    """The process that has imported torch, which takes 3 s of CPU time, and from which all members are forked.
+
+    Args:
+        module: imported as well, before the first fork.
+    """
+
+    def __init__(self, module: str = "torch.distributed") -> None:
+        self._module = module
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def fork(self, store: Path, descriptors: list[int]) -> None:
+        """Fork a member for each of these sockets; the world before must be over."""
+        if self._process is None:
+            self._start()
+        socket.send_fds(self._socket, [os.fsencode(store)], descriptors)
+
+    def _start(self) -> None:
+        # Not by multiprocessing: its resource tracker would have to stay between tests too.
+        self._socket.close()
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, self._module, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )
+        theirs.close()
+
+    def wait_until_over(self) -> None:
+        """Wait until all members have ended. After one that was killed, the next ones are of a new leader.
+
+        Raises:
+            TimeoutError: they do not end by themselves; they were killed.
+        """
+        self._socket.settimeout(PATIENCE_S)
+        try:
+            is_over = self._socket.recv(100) == b"over"
+        except TimeoutError:
+            self.kill()
+            raise
+        if not is_over:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it, with all members."""
+        process, self._process = self._process, None
+        if process is not None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(PATIENCE_S)
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+        self.kill()
+
+    def __enter__(self) -> TorchLeader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class TorchMembers:
     """Processes that are ranks of one gloo world, and run what they are given, all the same.
 
     Args:
         size: how many.
         folder: where they find each other.
-        module: imported before the fork, once for all.
+        leader: from which they are forked; None: one of their own, which ends with them.
     """
 
-    def __init__(self, size: int, folder: Path, module: str = "torch.distributed") -> None:
+    def __init__(self, size: int, folder: Path, leader: TorchLeader | None = None) -> None:
+        self._owns_leader = leader is None
+        self._leader = leader or TorchLeader()
         pairs = [socket.socketpair() for _ in range(size)]
         self._pipes = [Connection(ours.detach()) for ours, _ in pairs]
         theirs = [theirs.detach() for _, theirs in pairs]
-        # Not by multiprocessing: its resource tracker would have to stay between tests too.
-        self._leader = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(folder / "store"), module, *map(str, theirs)],
-            pass_fds=theirs,
-            start_new_session=True,
-            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        )
+        self._leader.fork(folder / "store", theirs)
         for descriptor in theirs:
             os.close(descriptor)
         try:
             self._answers(PATIENCE_S, "starting")
         except BaseException:
-            self._kill()
+            self._leader.kill()
             self.__exit__(None, None, None)
             raise
 
@@ -70,7 +130,7 @@ class TorchMembers:
         for rank, pipe in enumerate(self._pipes):
             if not pipe.poll(timeout_s):
                 others = [pickle.loads(pipe.recv_bytes())[1] for pipe in self._pipes[rank + 1 :] if pipe.poll(0)]
-                self._kill()  # they would wait for each other in what comes next, too
+                self._leader.kill()  # they would wait for each other in what comes next, too
                 raise TimeoutError(f"rank {rank} has not answered for {timeout_s} s in {what}; others said {others}")
             answers.append(pickle.loads(pipe.recv_bytes()))
         return answers
@@ -82,38 +142,37 @@ class TorchMembers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for pipe in self._pipes:
-            pipe.close()  # which ends their loops, and with them the leader
-        try:
-            self._leader.wait(PATIENCE_S)
-        finally:
-            self._kill()
-
-    def _kill(self) -> None:
-        if self._leader.returncode is None:
-            os.killpg(self._leader.pid, signal.SIGKILL)
-            self._leader.wait(PATIENCE_S)
+            pipe.close()  # which ends their loops
+        self._leader.wait_until_over()
+        if self._owns_leader:
+            self._leader.close()
 
 
-def _lead(store: str, module: str, descriptors: list[int]) -> None:
+def _lead(module: str, control: socket.socket) -> None:
     import torch
 
     importlib.import_module(module)
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1)])  # makes torch import its compiler, once for all
-    ranks: list[int] = []
-    for rank, descriptor in enumerate(descriptors):
-        process = os.fork()
-        if process == 0:
-            for other in descriptors:
-                if other != descriptor:
-                    os.close(other)
-            _serve(rank, len(descriptors), store, Connection(descriptor))
-        ranks.append(process)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    for process in ranks:
-        os.waitpid(process, 0)
-    os._exit(0)
+    while True:
+        store, descriptors, _, _ = socket.recv_fds(control, 4096, 256)
+        if not store:
+            os._exit(0)
+        ranks: list[int] = []
+        for rank, descriptor in enumerate(descriptors):
+            process = os.fork()
+            if process == 0:
+                control.close()
+                for other in descriptors:
+                    if other != descriptor:
+                        os.close(other)
+                _serve(rank, len(descriptors), os.fsdecode(store), Connection(descriptor))
+            ranks.append(process)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        for process in ranks:
+            os.waitpid(process, 0)
+        control.send(b"over")
 
 
 def _serve(rank: int, size: int, store: str, pipe: Connection) -> None:
@@ -134,4 +193,4 @@ def _serve(rank: int, size: int, store: str, pipe: Connection) -> None:
 
 
 if __name__ == "__main__":
-    _lead(sys.argv[1], sys.argv[2], [int(descriptor) for descriptor in sys.argv[3:]])
+    _lead(sys.argv[1], socket.socket(fileno=int(sys.argv[2])))

@@ -18,7 +18,7 @@ from ropewalk.exchange.groups.torch_group import TorchGroup, _make_backend
 from ropewalk.testing.compressor_conformance import CompressorConformance
 from tests.exchange import ddp_cases
 from tests.exchange.compressors.test_conformance import OPTIONS
-from tests.exchange.torch_members import TorchMembers
+from tests.exchange.torch_members import TorchLeader, TorchMembers
 
 torch_dist: Any = dist
 
@@ -37,7 +37,8 @@ class TestCompressors(CompressorConformance):
 
 @pytest.fixture(scope="module")
 def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchMembers]:
-    with TorchMembers(2, tmp_path_factory.mktemp("ranks"), ddp_cases.__name__) as members:
+    path = tmp_path_factory.mktemp("ranks")
+    with TorchLeader(ddp_cases.__name__) as leader, TorchMembers(2, path, leader) as members:
         yield members
 
 
@@ -97,7 +98,8 @@ def through_nccl(rank: int) -> dict[str, Any]:
 
 
 def test_a_group_calls_nccl_as_it_wants_to_be_called(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with TorchMembers(1, tmp_path_factory.mktemp("rank"), ddp_cases.__name__) as one:
+    path = tmp_path_factory.mktemp("rank")
+    with TorchLeader(ddp_cases.__name__) as leader, TorchMembers(1, path, leader) as one:
         (found,) = one.run(through_nccl, timeout_s=120)
     assert found["sum"].tolist() == found["all"].tolist() == [0, 1, 2, 3, 4]
     assert found["told"].tolist() == [3] * 5

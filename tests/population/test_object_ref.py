@@ -62,7 +62,7 @@ def num_held(session: rw.Session) -> int:
 
 
 def test_a_held_value_outlives_its_worker_and_is_freed_with_the_last_who_refers_to_it(tmp_path: Path) -> None:
-    with rw.Session() as session, Pool(2, session=session) as pool:
+    with rw.Session() as session, Pool(2, session=session, preload=[__name__]) as pool:
         made = pool.map(make, [5, 6])
         helds = [held for held, _, _ in made]
         assert max(len(pickle.dumps(held.get())) for held in helds) > 4 * SIZE

@@ -99,7 +99,7 @@ def test_processes_of_a_host_make_memory_once_also_when_the_maker_dies(tmp_path:
     calm, deadly, faulty, other = (tmp_path / name for name in ("calm", "deadly", "faulty", "other"))
     for folder in (calm, deadly, faulty, other, other / "child"):
         folder.mkdir()
-    with rw.Session() as session, Pool(3, session=session) as pool:
+    with rw.Session() as session, Pool(3, session=session, preload=[__name__]) as pool:
         barrier = Barrier(3, session=session)
         found = pool.starmap(ask, [(calm, None, barrier)] * 3, chunksize=1)
         assert len({pid for pid, _ in found}) == 3

@@ -5,8 +5,6 @@ The engine stands for an allocation of Slurm with three CPUs on one node and one
 
 from __future__ import annotations
 
-import atexit
-import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +18,7 @@ from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.errors import EngineError
 from tests.patience import PATIENCE_S
 from tests.population.neighbours import Neighbours, files_of_hosts
+from tests.processes import leaving
 
 ROOMS = {"n1": HostCapacity(3), "n2": HostCapacity(1)}
 
@@ -109,18 +108,14 @@ def test_an_elastic_pool_stays_at_what_there_is_room_for(session: rw.Session) ->
 
 def test_a_worker_that_is_replaced_while_it_leaves_counts_once(session: rw.Session) -> None:
     with rw.Pool(4, maxtasksperchild=1, session=session) as pool:
-        assert len(set(pool.map(_pid, range(8), chunksize=1))) == 8
-
-
-def _end_slowly() -> None:
-    atexit.register(time.sleep, 1.0)
+        assert len(set(pool.map(leaving.pid, range(8), chunksize=1))) == 8
 
 
 @pytest.mark.parametrize("chunks", [1, None])
 def test_a_worker_takes_the_place_of_one_that_still_leaves(session: rw.Session, chunks: int | None) -> None:
     # It found no room, as those that leave still had theirs, and went to the host with the fewest processes: a CPU of
     # n2 had three workers, and three CPUs of n1 had one, for as long as the pool lived.
-    with rw.Pool(4, _end_slowly, maxtasksperchild=chunks, session=session) as pool:
+    with rw.Pool(4, leaving.end_slowly, maxtasksperchild=chunks, session=session) as pool:
         pool.wait_until_ready(120)
         if chunks is None:
             pool.scale_to(1)
@@ -133,10 +128,6 @@ def test_a_worker_takes_the_place_of_one_that_still_leaves(session: rw.Session, 
             time.sleep(0.05)
         assert sizes(session) == [("n1", 3), ("n2", 1)]
         assert not pool.status().events
-
-
-def _pid(_number: int) -> int:
-    return os.getpid()
 
 
 def test_a_crowd_of_several_users_is_told(session: rw.Session) -> None:

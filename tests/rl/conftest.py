@@ -6,19 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.left_behind import Snapshot
-from tests.shared_session import kept
+from tests.shared_session import one_session
 
 
 @pytest.fixture(scope="package")
 def shared_session() -> Iterator[None]:
     """See `tests/shared_session.py`; here with a depot, which isolated environments need."""
-    before = Snapshot.take()
-    kept.module, kept.only, kept.with_depot = "tests.rl.preloaded", True, True
-    yield
-    kept.module, kept.only, kept.with_depot = "", False, False
-    kept.close()
-    assert not before.what_stays()
+    yield from one_session("tests.rl.preloaded", with_depot=True)
 
 
 @pytest.fixture(scope="package")

@@ -436,7 +436,7 @@ def test_children_of_a_task_end_with_its_worker(tmp_path: Path, how: str) -> Non
             assert pool.apply(square, (3,)) == 9
         children = [int(each) for each in noted(pids)]
         assert len(children) == 5
-        wait_until(lambda: not any(is_running(child) for child in children), timeout_s=5.0, what=f"{children} end")
+        wait_until(lambda: not any(is_running(child) for child in children), f"{children} end")
 
 
 def test_children_of_a_dataloader_end_with_the_worker_that_is_killed(tmp_path: Path) -> None:
@@ -461,7 +461,7 @@ def test_children_of_a_dataloader_end_with_the_worker_that_is_killed(tmp_path: P
         with pytest.raises(TaskPoisoned, match="SIGKILL"):
             result.get(120)
         children = [int(each) for each in noted(pids)]
-        wait_until(lambda: not any(is_running(child) for child in children), timeout_s=5.0, what=f"{children} end")
+        wait_until(lambda: not any(is_running(child) for child in children), f"{children} end")
 
 
 def test_a_child_that_outlives_its_task_does_no_harm(tmp_path: Path) -> None:

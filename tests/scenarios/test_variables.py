@@ -4,45 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import ropewalk
 from tests.lab import Lab
+from tests.scenarios.environment_of_processes import nested, of_a_process, of_a_worker, tell, variables
 from tests.scenarios.hosts import cluster_of
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-
-
-def variables(names: Iterable[str]) -> dict[str, str | None]:
-    return {name: os.environ.get(name) for name in names}
-
-
-def tell(queue: Any, names: Iterable[str]) -> None:
-    queue.put(variables(names))
-
-
-def of_a_process(*names: str) -> dict[str, str | None]:
-    queue = ropewalk.SimpleQueue()
-    process = ropewalk.Process(target=tell, args=(queue, names))
-    process.start()
-    found = queue.get()
-    process.join()
-    process.close()
-    return found
-
-
-def of_a_worker(names: Iterable[str], **options: Any) -> dict[str, str | None]:
-    with ropewalk.Pool(1, **options) as pool:
-        return pool.apply(variables, (names,))
-
-
-def nested(names: tuple[str, ...]) -> list[dict[str, str | None]]:
-    os.environ["RANK"] = "inner"
-    return [of_a_process(*names), of_a_worker(names), of_a_worker(names, resources=ropewalk.Resources(cpus=2))]
 
 
 def test_a_process_has_the_variables_of_the_moment_in_which_it_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ropewalk.sharing.arena import DepotArena
+from tests.sharing import steps
 
 
 class Lent:
@@ -33,3 +34,4 @@ def arena() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def shared_session() -> None:
     """In place of the one in `tests/conftest.py` where this module is a plugin: what it lends needs none."""
+    steps.forks_here = True

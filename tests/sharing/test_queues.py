@@ -481,7 +481,7 @@ def test_what_a_child_that_multiprocessing_forked_has_put_is_not_lost_at_its_end
 
 def use_it(pickled: bytes, answers: Any) -> None:
     try:
-        pickle.loads(pickled).get(timeout=5)
+        pickle.loads(pickled).get(timeout=PATIENCE_S)
     except rw.PeerLost as error:
         answers.send(str(error))
 

@@ -151,6 +151,17 @@ def test_images_of_one_name_are_a_series(tmp_path: Path, sink: Recorded) -> None
     assert all(Path(one.path).read_bytes().startswith(b"\x89PNG") for one in sink.of(ArtifactKept))
 
 
+def test_an_image_that_would_be_all_white_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = make_run(tmp_path)
+    run.image("overshoot", np.array([[-0.1, 1.2]]))
+    assert not caplog.messages
+    for _ in range(2):
+        run.image("photo", np.array([[0.0, 255.0]]))
+    assert caplog.messages == [
+        "image 'photo' has numbers from 0 to 255; those below 0 are black, and those above 1 white"
+    ]
+
+
 def test_a_file_that_cannot_be_kept_does_not_end_the_training(
     tmp_path: Path, sink: Recorded, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -113,7 +113,7 @@ QUICK = [
 
 def test_processes_equal_the_player_under_every_schedule(trainings: rw.Session) -> None:
     assert {case.schedule for case in QUICK} == set(SCHEDULES)
-    compare_all([replace(case, num_steps=9, drains_after=5) for case in QUICK], trainings)
+    compare_all([replace(case, num_steps=7, drains_after=5) for case in QUICK], trainings)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

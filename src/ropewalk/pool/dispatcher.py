@@ -286,7 +286,7 @@ class Dispatcher:
         return replace(status, workers=statuses, ways=tuple(map(str, self._session.ways())))
 
     def in_words(self) -> str:
-        """Say in a sentence which tasks are there, for who waits for them."""
+        """Return in a sentence which tasks there are, for a caller that waits for them."""
         return tasks_in_words(self.status(self._options.name, self.state))
 
     def events(self) -> tuple[EventView, ...]:

@@ -94,7 +94,7 @@ class Table:
         up_generation, address, target = self._up.get((name, replica), (-1, "", 0))
         if up_generation == generation and state in (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.ENDING):
             # A replica that is being ended answers the calls that it can, and itself reports when it refuses more.
-            # Who was slow to notice that the process before it has ended asks why when this one is up.
+            # A caller that noticed the end of the process before it late asks why when this one is up.
             return Placed(name, replica, "up", address, target, "", generation, cause)
         if stopping and state not in (ReplicaState.FAILED, ReplicaState.COMPLETED):
             return Placed(name, replica, "stopped", "", 0, "", generation, cause or stopping)

@@ -15,9 +15,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.calls.caller import LAST_WORDS_S, Caller
 from ropewalk.calls.client import Client
 from ropewalk.control.process_stacks import of_processes
@@ -216,8 +218,7 @@ class RunningProgram(ControlTarget):
         Raises:
             ValueError: `grace_s` is negative or not a number.
         """
-        if grace_s is not None and not grace_s >= 0:
-            raise ValueError(f"grace_s must be a number of seconds, 0 or more, not {grace_s}")
+        check_number("grace_s", grace_s, Real, "a number of seconds", least=0)
         if self._pid != os.getpid():
             return  # a forked child: the nodes belong to its parent
         if not self._over.is_set():
@@ -235,6 +236,7 @@ class RunningProgram(ControlTarget):
 
         Raises:
             ValueError: there is no such node, the number is negative, or the node itself fixes its number of replicas.
+            TypeError: the number is no whole number.
             ProgramStopped: the program has ended.
         """
         spec = self._spec(node)

@@ -34,6 +34,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NoReturn
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.near_names import instead_of
 from ropewalk.program.gang import Gang, Replica, SupervisedNode
 from ropewalk.program.instructions import (
@@ -166,6 +167,7 @@ class Supervisor:
 
         Raises:
             ValueError: there is no such node, or the number is negative.
+            TypeError: it is no whole number.
         """
         self._now = now
         node = self._node(name)
@@ -447,5 +449,4 @@ class Supervisor:
 
 
 def _check_replicas(replicas: int) -> None:
-    if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
-        raise ValueError(f"replicas must be a whole number, 0 or more, not {replicas!r}")
+    check_number("replicas", replicas, int, "a whole number", least=0, required=True)

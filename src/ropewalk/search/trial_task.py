@@ -125,12 +125,12 @@ class TrialOutcome:
     """How an attempt ended.
 
     Attributes:
-        outcome: how.
+        outcome: how the attempt ended: it returned, paused, stopped or failed.
         step: the last step of its loop; 0: none.
         reports: all that it reported of the objectives, by step.
         logged: names of the metrics that it logged, for an error that lists them.
         cause: a traceback.
-        failure_class: what fails in the same way has the same one.
+        failure_class: name of the kind of failure, the same for attempts that fail in the same way.
         suggested: values that the function has asked for, and their distributions as data, by name.
         host: where it ran; empty in the launcher.
     """
@@ -347,7 +347,7 @@ def take_value(value: Any, run: TrialRun, notes: ObjectiveNotes) -> None:
     """Take what the function of a search has returned: metrics, or a program to run.
 
     Args:
-        value: what it returned.
+        value: the value that the function returned.
         run: its run.
         notes: what has noted the metrics of the run.
 

@@ -209,14 +209,15 @@ class Run:
         Args:
             name: its name; images of one name and different steps are a series.
             image: an array or tensor of shape (height, width) or (height, width, 1, 3 or 4), with bytes, or floats from
-                0 to 1; a figure of matplotlib; an image of PIL; or the path of an image file.
+                0 to 1, which are clipped; a figure of matplotlib; an image of PIL; or the path of an image file.
             step: the step that it belongs to. None: the step of `steps`.
 
         Raises:
-            TypeError, ValueError: it is none of these; FileNotFoundError: there is no such file.
+            TypeError, ValueError: it is none of these, or has whole numbers that are neither bytes nor 0 and 1;
+                FileNotFoundError: there is no such file.
         """
         at = self._step if step is None else step
-        content, ending = image_file(image)
+        content, ending = image_file(image, lambda text: self._warn_once(f"image {name}", f"image {name!r} {text}"))
         record = keep_file(content, name, ending, self.folder / "images", step=at, failed=self._not_kept)
         if record is not None:
             self._put(record)

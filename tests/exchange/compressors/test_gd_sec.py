@@ -264,7 +264,7 @@ def test_it_is_the_algorithm_of_the_paper() -> None:
 def test_factors_are_thresholds_by_parameter_and_by_component() -> None:
     layout = layout_of()
     by_component = torch.tensor([0.0, 1.0, 2.0, 4.0])
-    compressor = GDSEC(c=1, beta=0, factors={"wei*": 3.0, "bias": by_component})
+    compressor = GDSEC(c=2, beta=0, factors={"wei*": 1.5, "bias": by_component / 2})
     fleet = Fleet(compressor, 1, layout)
     fleet.exchange([torch.ones(NUMEL, dtype=torch.float64)])
     fleet.exchange([torch.full((NUMEL,), 2.5, dtype=torch.float64)])
@@ -432,6 +432,21 @@ def test_the_factor_of_a_layer_is_one_of_its_threshold() -> None:
     fleet.exchange([torch.ones(NUMEL, dtype=torch.float64)])
     fleet.exchange([torch.full((NUMEL,), 2.0, dtype=torch.float64)])
     assert list(fleet.messages[0].layers) == ["weight", "scale"]
+
+
+def test_gradients_of_16_bits_are_added_in_32() -> None:
+    fleet = Fleet(GDSEC(c=0, beta=0), 3, layout_of(torch.float16))
+    total = fleet.exchange([torch.full((NUMEL,), number, dtype=torch.float16) for number in (2048.0, 1.0, 1.0)])
+    assert total.dtype == torch.float16 and (total == 2050).all(), "each 1 alone is rounded away"
+
+
+@pytest.mark.parametrize("silent", ["computes", "rests"])
+def test_a_silent_round_is_settled_like_any_other(silent: Any) -> None:
+    fleet = Fleet(GDSEC(c=0, beta=0.1, silent=silent), 1)
+    gradient = torch.ones(NUMEL, dtype=torch.float64)
+    fleet.encode([gradient], frozenset({0}))
+    with pytest.raises(RuntimeError, match="neither committed nor aborted"):
+        fleet.encode([gradient])
 
 
 @pytest.mark.parametrize("silent", ["computes", "rests"])

@@ -37,7 +37,7 @@ def _nothing_is_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunctio
 
 @pytest.fixture(scope="module")
 def pool(_nothing_is_left: None) -> Iterator[rw.Pool]:
-    with rw.Pool(2, name="pbt") as pool:
+    with rw.Pool(2, name="pbt", preload=[__name__]) as pool:
         yield pool
 
 

@@ -50,7 +50,7 @@ class Noting(WorkerAutoscaler):
 
 @pytest.fixture
 def pool() -> Iterator[rw.Pool]:
-    with rw.Pool(1, name="niches") as pool:
+    with rw.Pool(1, name="niches", preload=[__name__]) as pool:
         yield pool
 
 

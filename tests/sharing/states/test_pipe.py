@@ -128,6 +128,27 @@ def test_a_one_way_pipe_refuses_the_other_way() -> None:
         desk.ask(state, "poll", B, 1)
 
 
+def test_polls_are_answered_first_and_no_reader_is_left_out() -> None:
+    desk = PipeDesk()
+    (state,) = desk.states
+    readers, polling = [recv(desk), recv(desk)], desk.call(state, "poll", C, 1)
+    for label in (1, 2, 3):
+        desk.wires[0].send(Parcel(label, 1))
+    outcomes = state.ready(1)
+    assert [outcome.waiter for outcome in outcomes] == [polling, *readers]
+    assert [getattr(outcome.value, "label", outcome.value) for outcome in outcomes] == [True, 1, 2]
+
+
+def test_an_end_that_is_closed_keeps_no_message() -> None:
+    desk = PipeDesk()
+    send(desk, "it")
+    reader = recv(desk)
+    desk.states[0].give_up(reader, timed_out=True)  # it is back
+    assert len(desk.states[0]._ends[1]._line) == 1
+    close(desk, 1)
+    assert len(desk.states[0]._ends[1]._line) == 0
+
+
 def test_poll_tells_when_a_message_comes_and_leaves_it_there() -> None:
     desk = PipeDesk()
     (state,) = desk.states

@@ -146,6 +146,11 @@ def test_an_insertion_that_is_larger_than_the_room_goes_in_when_nothing_may_be_s
     assert not QueueLimiter(1).formula().admits(TableCounts(4), 1)
 
 
+def test_no_number_of_samples_is_negative() -> None:
+    # More were taken than were owed: the limiter was another one then.
+    assert RateLimiter(1.0, 1, 0.0, 4.0).num_samples(TableCounts(2, 0, 5), 3) == 0
+
+
 def test_inserting_nothing_is_always_allowed() -> None:
     assert QueueLimiter(1).formula().admits(TableCounts(5), 0)
 
