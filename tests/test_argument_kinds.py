@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from numbers import Integral, Real
 from typing import Any
 
 import pytest
 
 import ropewalk as rw
-from ropewalk.argument_kinds import check_kind
+from ropewalk.argument_kinds import check_callable, check_kind, check_number
 from ropewalk.search import Search
 
 
@@ -20,6 +22,48 @@ def test_a_wrong_type_is_told_with_an_example() -> None:
         check_kind("rate", None, int | float, "a number", required=True)
 
 
+@pytest.mark.parametrize("kind", [Integral, Real, int, int | float])
+def test_true_and_false_are_no_numbers(kind: Any) -> None:
+    with pytest.raises(TypeError, match=r"^rate is of type bool; give a number$"):
+        check_kind("rate", True, kind, "a number")
+    check_kind("rate", True, bool | int, "a number")
+    check_kind("is_on", False, bool, "True or False")
+
+
+@pytest.mark.parametrize(
+    ("given", "bounds", "message"),
+    [
+        (0, {"least": 1}, "rate must be a number, 1 or more, or None, not 0"),
+        (0.5, {"least": 1, "required": True}, "rate must be a number, 1 or more, not 0.5"),
+        (0, {"above": 0}, "rate must be a number above 0, or None, not 0"),
+        (math.nan, {"above": 0}, "rate must be a number above 0, or None, not nan"),
+        (math.nan, {"least": 0}, "rate must be a number, 0 or more, or None, not nan"),
+        (math.inf, {"least": 0, "finite": True}, "rate must be a number, 0 or more, or None, not inf"),
+    ],
+)
+def test_a_number_out_of_its_range_is_told_with_the_range(given: float, bounds: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        check_number("rate", given, int | float, "a number", **bounds)
+
+
+def test_a_number_within_its_range_passes_and_another_exception_can_be_asked_for() -> None:
+    check_number("rate", 1, Integral, "a number", least=1)
+    check_number("rate", math.inf, Real, "a number", above=0)
+    check_number("rate", None, Real, "a number", above=0)
+    with pytest.raises(TypeError, match="rate is of type NoneType; give a number above 0"):
+        check_number("rate", None, Real, "a number", above=0, required=True)
+    with pytest.raises(LookupError):
+        check_number("rate", 0, Real, "a number", above=0, error=LookupError)
+
+
+def test_what_is_called_has_to_be_callable() -> None:
+    check_callable("report", None, "a function")
+    check_callable("report", print, "a function", required=True)
+    for given, required in ((3, False), (None, True)):
+        with pytest.raises(TypeError, match=r"^report is of type \w+; give a function$"):
+            check_callable("report", given, "a function", required=required)
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
@@ -27,7 +71,7 @@ def test_a_wrong_type_is_told_with_an_example() -> None:
         ({"space": "lr"}, r'space is of type str; give {"lr": LogUniform'),
         ({"metric": 3}, 'metric is of type int; give "loss"'),
         ({"mode": 3}, 'mode is of type int; give "max" or "min"'),
-        ({"trials": "ten"}, "trials is of type str; give a whole number"),
+        ({"trials": "ten"}, "trials is of type str; give a number of trials, 1 or more, or None"),
         ({"sampler": 3}, "sampler is of type int; give a name such as"),
         ({"time_limit_s": "1h"}, "time_limit_s is of type str; give a number of seconds"),
         ({"name": 3}, "name is of type int; give a text"),

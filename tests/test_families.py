@@ -98,6 +98,31 @@ def test_a_name_is_given_once() -> None:
         family.add("loop", Knot)
 
 
+def test_a_class_that_has_a_name_is_added_under_it() -> None:
+    class Sheepshank:
+        name = "sheepshank"
+
+    family = knots()
+    with pytest.raises(
+        Unknown, match=r"^the name of Sheepshank is 'sheepshank'; add it under that, and not as 'short'$"
+    ):
+        family.add("short", Sheepshank)
+    family.add("sheepshank", Sheepshank)
+    assert family.member("sheepshank") is Sheepshank
+
+
+def test_an_object_is_returned_as_it_is_and_takes_no_options() -> None:
+    family, own = knots(), Knot(2)
+    assert family.of(own, {}, Knot) is own
+    assert family.of("bowline", {"strands": 4}, Knot).strands == 4
+    with pytest.raises(Unknown, match="is configured already; it takes no strands"):
+        family.of(own, {"strands": 3}, Knot)
+    with pytest.raises(
+        Unknown, match="a knot is given by its name or as an object, not as 3; there are bowline, hitch"
+    ):
+        family.of(3, {}, Knot)
+
+
 def test_importing_families_loads_nothing_that_only_mistakes_and_packages_need() -> None:
     code = "import sys, ropewalk.engines; print({'difflib', 'importlib.metadata'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "set()\n"

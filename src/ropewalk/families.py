@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping
+from types import UnionType
 from typing import Any, TypeVar
 
 from ropewalk.near_names import instead_of
@@ -71,6 +72,28 @@ class Family(dict[str, _Entry]):
         except (ImportError, AttributeError) as error:
             raise self._broken(f"the {self._noun} {name!r} cannot be loaded from {entry}: {error}") from error
 
+    def of(self, wanted: object, options: Mapping[str, Any], kind: type | UnionType) -> Any:
+        """Return what a user gives as a member: an object of this kind as it is, or what a name and options make.
+
+        Args:
+            wanted: a name, or an object.
+            options: keyword arguments of the member; only with a name.
+            kind: the type of such objects.
+
+        Raises:
+            Exception: as `make`; also of the type `unknown` if it is neither, or options come with an object.
+        """
+        if isinstance(wanted, str):
+            return self.make(wanted, options)
+        if not isinstance(wanted, kind):
+            names = ", ".join(self)
+            raise self._unknown(
+                f"a {self._noun} is given by its name or as an object, not as {wanted!r:.80}; there are {names}"
+            )
+        if options:
+            raise self._unknown(f"{wanted!r} is configured already; it takes no {', '.join(options)}")
+        return wanted
+
     def make(self, name: str, options: Mapping[str, Any]) -> Any:
         """Call the member with this name with options, after checking them.
 
@@ -106,7 +129,10 @@ class Family(dict[str, _Entry]):
             entry: the member, or a text `module:attribute` to import it from.
 
         Raises:
-            Exception: of the type `unknown`, if the name is taken.
+            Exception: of the type `unknown`, if the name is taken, or the class has another one as `name`.
         """
+        own = getattr(entry, "name", name)
+        if isinstance(entry, type) and isinstance(own, str) and own != name:
+            raise self._unknown(f"the name of {entry.__name__} is {own!r}; add it under that, and not as {name!r}")
         if self.setdefault(name, entry) is not entry:
             raise self._unknown(f"{name!r} is the name of {self[name]!r}; give yours another name")

@@ -12,7 +12,10 @@ import contextlib
 import importlib
 import sys
 import threading
+from numbers import Real
 from typing import Any, Protocol, Self, cast
+
+from ropewalk.argument_kinds import check_number
 
 _END_S = 5.0
 
@@ -86,8 +89,7 @@ def live(thing: ShownAsHtml, *, every_s: float = 1.0) -> LiveDisplay:
     """
     if not hasattr(thing, "_repr_html_") or isinstance(thing, type):
         raise TypeError(f"a pool, a program, a trainer, a run, a search or a session is shown live, not {thing!r}")
-    if not every_s > 0:
-        raise ValueError(f"every_s is a number of seconds above 0, not {every_s}")
+    check_number("every_s", every_s, Real, "a number of seconds", above=0, required=True)
     handle = _new_display(thing)
     if handle is None:
         print(thing)

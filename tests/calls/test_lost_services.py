@@ -293,7 +293,9 @@ def test_a_stopped_program_says_so(tmp_path: Path) -> None:
         running = client.sleep.future(60)
         end.places.put("far", ReplicaLocation("stopped", cause="the program is stopping"))
         process.kill()
-        with pytest.raises(ProgramStopped):
+        with pytest.raises(
+            ProgramStopped, match=r"ended with the program while it ran sleep\(\): the program is stopping"
+        ):
             running.result(120)
         with pytest.raises(ProgramStopped, match="the program is stopping"):
             client.empty()

@@ -189,10 +189,10 @@ if __name__ == "__main__":
     ("mark", "said"),
     [
         (lambda: batched(print, 1), r"@batched\(max_size=32"),  # type: ignore[arg-type]
-        (lambda: batched(0, 0.1), "max_size must be 1 or more, not 0"),
+        (lambda: batched(0, 0.1), "max_size must be a number of calls, 1 or more, not 0"),
         (lambda: batched(1, -1.0), "max_wait_s must be"),
         (lambda: concurrent(print), r"@concurrent\(4\)"),  # type: ignore[arg-type]
-        (lambda: concurrent(0), "1 or more calls at once, not 0"),
+        (lambda: concurrent(0), "n must be a number of calls, 1 or more, not 0"),
         (lambda: concurrent(2)(3), "only a method or function can be marked, not 3"),
         (lambda: batched(2, 0.1)(Store.each), "each is a generator"),
         (lambda: method(Store.later), "Store.later is an async function"),

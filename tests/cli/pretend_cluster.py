@@ -34,7 +34,7 @@ def installed(folder: Path) -> dict[str, str]:
     (info / "entry_points.txt").write_text("[ropewalk.engines]\npretend = tests.cli.pretend_cluster:PretendCluster\n")
     (folder / "queue").mkdir()
     return {
-        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(info.parent)]),
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY), str(info.parent)]),
         "PRETEND_QUEUE": str(folder / "queue"),
         "XDG_STATE_HOME": str(folder / "state"),
     }

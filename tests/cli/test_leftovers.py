@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from ropewalk.processes.left_folders import mark_folder
 from tests.cli.command import environment, ropewalk
 from tests.cli.pretend_cluster import installed, runs
 
@@ -181,6 +182,7 @@ def test_a_run_is_ended_by_the_id_that_its_jobs_bear(cluster: dict[str, str]) ->
 def test_folders_in_which_nobody_listens_are_removed_when_asked(tmp_path: Path, cluster: dict[str, str]) -> None:
     for name in ("left", "used", "young", "code"):
         (tmp_path / f"run/ropewalk-{name}").mkdir(mode=0o700)
+        mark_folder(tmp_path / f"run/ropewalk-{name}")
     (tmp_path / "run/ropewalk-code/train.py").touch()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "run/ropewalk-used/launcher.sock"))
@@ -192,11 +194,79 @@ def test_folders_in_which_nobody_listens_are_removed_when_asked(tmp_path: Path, 
             os.utime(tmp_path / f"run/ropewalk-{name}", (1, 1))
         code, found = leftovers(cluster)
         mine = [row for row in found["folders"] if row["path"].startswith(str(tmp_path))]
-        assert code == 1 and mine == [{"path": str(tmp_path / "run/ropewalk-left"), "removed": False}]
+        assert code == 1 and [(row["path"], row["removed"]) for row in mine] == [
+            (str(tmp_path / "run/ropewalk-left"), False)
+        ]
         leftovers(cluster, "--remove")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
         "ropewalk-code", "ropewalk-used", "ropewalk-young",
     ]  # fmt: skip
+
+
+def test_folders_of_other_hosts_that_share_them_are_listed_and_stay(tmp_path: Path, cluster: dict[str, str]) -> None:
+    # With `run_folder` on a shared disk, sockets of other hosts are answered only there: `--remove` took the folders of
+    # their launchers from under them.
+    made = {"far": "another-boot far", "alike": f"another-boot {os.uname().nodename}", "old": None, "claimed": "x far"}
+    for name, mark in made.items():
+        folder = tmp_path / f"run/ropewalk-{name}"
+        folder.mkdir(mode=0o700)
+        if mark is not None:
+            (folder / ("owner.claim" if name == "claimed" else "made.on")).write_text(mark)
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(folder / "launcher.sock"))
+        os.utime(folder, (1, 1))
+    code, found = leftovers(cluster, "--remove")
+    told = {Path(row["path"]).name: row["detail"] for row in found["folders"] if row["path"].startswith(str(tmp_path))}
+    assert code == 1 and not any(row["removed"] for row in found["folders"] if Path(row["path"]).name in told)
+    assert told["ropewalk-far"] == "it was made on far; whether its processes run cannot be seen here"
+    assert told["ropewalk-claimed"] == told["ropewalk-far"]
+    assert "before the last start of this machine, or on another one of that name" in told["ropewalk-alike"]
+    assert "does not say on which host" in told["ropewalk-old"]
+    shown = ropewalk("doctor", "--leftovers", folder=Path(), **cluster).stdout
+    assert f"if nothing of it runs there, rm -r {tmp_path}/run/ropewalk-far removes it" in shown
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == sorted(f"ropewalk-{name}" for name in made)
+
+
+def test_jobs_of_a_launcher_on_another_host_of_the_same_name_are_told_and_stay(cluster: dict[str, str]) -> None:
+    # Two clusters may share a home, and call a host alike: the other's launcher counted as gone since a reboot of ours.
+    with launcher(GONE, cluster) as kept:
+        pass
+    [record] = Path(cluster["XDG_STATE_HOME"]).glob(f"ropewalk/launchers/{GONE}.json")
+    facts = json.loads(record.read_text())
+    record.write_text(json.dumps({**facts, "boot_id": "another"}))
+    code, found = leftovers(cluster, "--remove")
+    [run] = found["runs"]
+    assert code == 1 and (run["launcher"], run["removed"]) == ("on another host", False)
+    assert "or on another one of that name; whether it runs cannot be seen here" in run["detail"]
+    assert set(kept) <= jobs(cluster)
+
+
+HANGING_CLUSTER = """
+import threading
+import ropewalk as rw
+from ropewalk.processes import engine_client
+from tests.cli.pretend_cluster import PretendCluster
+
+if __name__ == "__main__":
+    engine_client._CLOSE_TOLD_S, engine_client._CLOSE_S = 0.1, 0.3
+    with rw.Session("pretend", hosts=1) as session, rw.Pool(1, session=session) as pool:
+        print(pool.apply(abs, (-7,)), flush=True)
+        PretendCluster.find = lambda *_: threading.Event().wait()
+"""
+
+
+def test_a_session_whose_cluster_hangs_at_its_end_ends_and_leaves_its_record(
+    tmp_path: Path, cluster: dict[str, str]
+) -> None:
+    (tmp_path / "hangs.py").write_text(HANGING_CLUSTER)
+    command = [sys.executable, "hangs.py"]
+    done = subprocess.run(
+        command, env=environment(**cluster), cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+    assert "has been asked for 0.1 s which jobs run" in done.stderr and "--engine pretend` ends jobs" in done.stderr
+    [record] = Path(cluster["XDG_STATE_HOME"]).glob("ropewalk/launchers/*.json")
+    assert json.loads(record.read_text())["engine"] == "pretend"
 
 
 # --- checks -----------------------------------------------------------------------------------------------------------

@@ -204,7 +204,7 @@ def test_what_cannot_be_planned_is_answered_in_words(
     [
         ('{"operators": [], "edges": []}', "at least one operator"),
         ('{"operators": [{"id": "a"}, {"id": "a"}], "edges": []}', "'a' occurs twice"),
-        ('{"operators": [{"id": "a", "forward_s": -1}], "edges": []}', "must be a number of at least 0, not -1"),
+        ('{"operators": [{"id": "a", "forward_s": -1}], "edges": []}', "must be a number from 0 to 1e+18, not -1"),
         ('{"operators": [{"id": "a"}], "edges": [["a", "b"]]}', "names 'b', which is not an operator"),
         ('{"operators": [{"id": "a"}, {"id": "b"}], "edges": [["a", "b"], ["b", "a"]]}', "a -> b -> a"),
         ("node1 -- what", "1"),

@@ -225,6 +225,21 @@ def test_a_comparison_shows_what_differs(store: RunStore) -> None:
     assert run("compare", "aa11", "cc33", "--json", "--group", "system")["metrics"] == {"cpu": [50.0, None]}
 
 
+def test_metrics_of_groups_are_listed_and_compared(store: RunStore) -> None:
+    # `run.log(accuracy=a, group="validation")` is what the documentation advises, and neither command showed it.
+    begin(
+        store, "dd44", *logged("accuracy", [0.5, 0.75], group="validation"), *logged("loss", [2.0]),
+        *logged("cpu", [9.0], group="system"),
+    )  # fmt: skip
+    (line,) = (line for line in run("list", "--text", "dd44").splitlines() if line.startswith("dd44"))
+    assert "loss 2 validation/accuracy 0.75" in line and "cpu" not in line
+    asked = run("list", "--text", "dd44", "--metric", "validation/accuracy", "-m", "system/cpu").splitlines()[1]
+    assert asked.split()[-2:] == ["0.75", "9"]
+    assert run("compare", "aa11", "dd44", "--json")["metrics"] == {
+        "loss": [1.0, 2.0], "validation/accuracy": [None, 0.75]
+    }  # fmt: skip
+
+
 def test_points_are_exported_as_csv_and_as_lines_of_json(store: RunStore, tmp_path: Path) -> None:
     output = tmp_path / "points.csv"
     assert run("export", "aa11", "wry", "--output", str(output)) == ""

@@ -65,6 +65,20 @@ def test_what_the_function_prints_is_not_between_the_json(folder: Path) -> None:
     assert "this is imported" in errors and "this is tried" in errors
 
 
+def test_a_function_that_asks_for_its_hyperparameters_needs_no_space(folder: Path) -> None:
+    # `--space` was required, and with a space a trial may not ask.
+    (folder / "train_cli.py").write_text(
+        "def train(run):\n    return run.suggest_float('x', 2, 3)\ndef needs(run, x):\n    return x\n"
+    )
+    options = ("--metric", "score", "--trials", "1", "--max-concurrent", "1")
+    found = CliRunner().invoke(app, ["search", "train_cli.py:train", *options, "--json"])
+    assert found.exit_code == 0, found.stderr
+    (trial,) = json.loads(found.stdout)
+    assert 2 <= trial["config.x"] == trial["best"]
+    refused = CliRunner().invoke(app, ["search", "train_cli.py:needs", *options])
+    assert refused.exit_code == 2 and "there is no space; give one, or ask for it in needs" in refused.stderr
+
+
 def test_a_metric_that_is_no_number_is_null_in_json(folder: Path) -> None:
     (folder / "train_cli.py").write_text("def train(run, x):\n    run.log(score=float('nan'))\n")
     code, output, errors = run("train_cli.py:train", "--metric", "score", "--trials", "1", "--json")

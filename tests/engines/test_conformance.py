@@ -7,8 +7,10 @@ import dataclasses
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +18,12 @@ from ropewalk.engines import ENGINES
 from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
 from ropewalk.engines.local import LocalEngine
 from ropewalk.testing.engine_conformance import EngineConformance
+from ropewalk.testing.engine_under_test import EngineHangs
+from tests.patience import wait_until
 
 
 class TestLocal(EngineConformance):
     engine_name = "local"
-    time_limit_s = 0.3
 
     def lose(self, engine: Engine, id: str) -> None:
         assert isinstance(engine, LocalEngine)
@@ -97,6 +100,43 @@ def test_the_suite_notices_a_careless_engine(test: str) -> None:
 
     with pytest.raises((AssertionError, KeyError)):
         getattr(OfCareless(), test)()
+
+
+def test_an_engine_that_hangs_is_told_with_where_it_is_and_the_suite_goes_on() -> None:
+    # A command that reads the standard input, as one that asks for a password, held up the suite for ever, silently.
+    read, write = os.pipe()
+
+    class Hanging(LocalEngine):
+        def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
+            subprocess.run(["cat"], stdin=read, check=True)
+            return []
+
+    class OfHanging(EngineConformance):
+        call_s = 0.2
+
+        def make_engine(self) -> Engine:
+            return Hanging()
+
+    try:
+        with pytest.raises(EngineHangs, match=r"submit\(\) of the engine has not returned within 0\.2 s") as caught:
+            OfHanging().test_submit_is_idempotent()
+        assert "stdin=subprocess.DEVNULL" in str(caught.value) and 'subprocess.run(["cat"]' in str(caught.value)
+    finally:
+        for fd in (write, read):
+            os.close(fd)
+        wait_until(lambda: not any(thread.name == "engine-submit" for thread in threading.enumerate()))
+
+
+def test_a_launcher_that_hangs_is_told() -> None:
+    class OfHanging(EngineConformance):
+        engine_name = "local"
+        call_s = 0.2
+
+        def launch(self, argv: Sequence[str], **popen_arguments: Any) -> subprocess.Popen[str]:
+            return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], **popen_arguments)
+
+    with pytest.raises(EngineHangs, match=r"another launcher has not submitted two jobs within 0\.2 s"):
+        OfHanging().test_jobs_of_a_killed_launcher_end_or_are_found()
 
 
 def test_the_suite_is_importable_without_pytest() -> None:

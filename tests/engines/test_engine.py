@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus
+from ropewalk.engines.local import LocalEngine
+from ropewalk.engines.mpi import MpiEngine
 from ropewalk.errors import EngineError
 
 SPEC = JobSpec(["agent"])
@@ -115,6 +117,25 @@ def test_an_engine_with_a_submit_of_its_own_goes_on_working() -> None:
     engine = Older()
     assert engine.submit(SPEC, 2, "run", "a") == ["run-0", "run-1"]
     engine.cancel(["run-0"])
+
+
+def test_an_engine_without_time_limits_says_so_once_where_one_is_given(caplog: pytest.LogCaptureFixture) -> None:
+    # The engines local and mpi took `--time 2h`, and nothing ended after two hours.
+    class Endless(Listed):
+        instead_of_time_limit = "an alarm clock does"
+
+    limited = JobSpec(["agent"], time_limit_s=7200)
+    engine = Endless()
+    engine.submit(SPEC, 1, "run", "a")
+    Listed().submit(limited, 1, "run", "a")
+    assert not caplog.records
+    for request in ("b", "c"):
+        engine.submit(limited, 1, "run", request)
+    [told] = caplog.records
+    assert told.getMessage() == (
+        "the engine 'listed' ends no job after its time limit of 2h00m (time_limit_s, --time); an alarm clock does"
+    )
+    assert LocalEngine.instead_of_time_limit and MpiEngine.instead_of_time_limit
 
 
 def test_an_engine_that_does_not_submit_is_refused_at_once() -> None:

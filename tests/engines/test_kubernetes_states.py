@@ -35,8 +35,12 @@ def unschedulable(message: str) -> list[dict[str, str]]:
     [
         ("ErrImagePull", "failed to pull and unpack image x:1: x:1: not found", True),
         ("ErrImagePull", "pull access denied, repository does not exist or may require authorization", True),
+        ("ErrImagePull", "failed to authorize: unexpected status 403 Forbidden", False),
         ("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout", False),
-        ("ImagePullBackOff", "Back-off pulling image x:1", True),
+        ("ImagePullBackOff", "Back-off pulling image x:1", False),
+        ("ImagePullBackOff", "Back-off pulling image x:1: ErrImagePull: x:1: not found", True),
+        ("InvalidImageName", "couldn't parse image name x::1", True),
+        ("ErrImageNeverPull", "", True),
         ("ContainerCreating", "", False),
     ],
 )

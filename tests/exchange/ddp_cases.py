@@ -179,9 +179,10 @@ def not_finite(rank: int) -> Any:
                 except Exception as caught:
                     raised = f"{type(caught).__name__}: {caught}"
                     error = type(attached.error).__name__
+                    after = attached.state_dict()["state"]
                     model.zero_grad()
                     loss_of(model, later).backward()
-                    found[name, nan] = raised, error, gradients(model)
+                    found[name, nan] = raised, error, (before, after), gradients(model)
                     continue
                 held = gradients(model)
                 after = attached.state_dict()["state"]
@@ -283,6 +284,21 @@ def detached(rank: int) -> Any:
                 ends.append(str(error))
             again.detach()
     return ends
+
+
+def sparse_embedding(rank: int) -> tuple[str, bool]:
+    """Why a model with sparse gradients is refused, and whether one whose sparse layer is frozen is not."""
+    parts = nn.Embedding(9, 4, sparse=True), nn.Linear(4, 1)
+    with ddp(model=nn.Sequential(*parts)) as (model, _):
+        try:
+            attach(model, "half")
+            refused = ""
+        except ValueError as error:
+            refused = str(error)
+    parts[0].requires_grad_(False)
+    with ddp("half", nn.Sequential(*parts)) as (model, attached):
+        model(torch.tensor([rank])).sum().backward()
+        return refused, attached.attached
 
 
 #: By name, what makes one from parameters.

@@ -89,7 +89,8 @@ def test_nan_on_one_rank_is_seen_by_all(answers: Answers, kind: str) -> None:
         assert all(grad.isfinite().all() for grad in held) and any(grad.any() for grad in held)
         assert notes == ("step 1: NaN or infinity counted as 0: rank 1 in 2.weight",)
 
-        raised, error, later = found[kind, "raise"]
+        raised, error, (before, after), later = found[kind, "raise"]
+        assert same(before, after), "the state could not be taken: step 1 was open, and a hook has no abort"
         assert "gradients of step 1 are NaN or infinite: rank 1 in 2.weight" in raised
         assert error == "GradientNotFinite"
         assert all(grad.isfinite().all() for grad in later)
@@ -128,6 +129,13 @@ def test_a_model_whose_exchange_was_detached_averages_as_ddp_does(answers: Answe
         assert same(plain, off)
         assert not same(plain, again)
         assert "detach() that one first" in refused
+
+
+def test_a_model_with_sparse_gradients_is_refused(answers: Answers) -> None:
+    # The hook got sparse tensors from DDP, and the backward failed: "can't convert Sparse layout tensor to numpy".
+    for refused, goes in answers(cases.sparse_embedding):
+        assert "the Embedding '0' makes sparse gradients" in refused and "sparse=False" in refused
+        assert goes
 
 
 @pytest.mark.soak  # trains to an accuracy; the tests before it compare bits

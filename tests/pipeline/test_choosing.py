@@ -61,8 +61,7 @@ def step_s(request: PlanRequest, stages: tuple[Stage, ...]) -> float:
     """Seconds per step in the simulator."""
     schedule = make_schedule(request.schedule.name)
     plan = assemble(request.profile, stages, schedule=schedule.name, micro_batches=request.micro_batches)
-    timeline = simulated(request, plan, schedule)
-    return timeline.step_s * request.micro_batches / timeline.plan.micro_batches
+    return simulated(request, plan, schedule).step_s
 
 
 def all_plans(request: PlanRequest) -> Iterator[tuple[Stage, ...]]:

@@ -254,6 +254,27 @@ def test_a_mini_batch_with_fewer_samples_than_micro_batches_has_fewer_pieces(gra
         assert not executor.links.waiting
 
 
+@pytest.mark.parametrize("schedule", ["one_f_one_b", "pipedream"])
+def test_an_update_for_which_no_label_counts_changes_no_weight(graph: ModelGraph, schedule: str) -> None:
+    # 0 divided by the 0 labels that counted: all weights were NaN. Without a flush one such micro-batch was enough.
+    def masked(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        counts = (labels >= 0).double()
+        losses = functional.cross_entropy(outputs, labels, ignore_index=-1, reduction="none")
+        return (losses * counts).sum(), counts.sum()
+
+    for loss in (nn.CrossEntropyLoss(ignore_index=-1), Loss(masked, "weighted")):
+        executor = player_of(graph, loss_fn=loss, schedule=schedule, micro_batches=2)
+        before = executor.state_dict()["parameters"]
+        x, y = batch(4)
+        executor.step(x, torch.full_like(y, -1))
+        after = executor.state_dict()["parameters"]
+        assert all(torch.equal(before[name], after[name]) for name in before)
+        executor.step(x, torch.where(torch.arange(4) < 2, -1, y))  # nothing counts in the first micro-batch alone
+        trained = executor.state_dict()["parameters"]
+        assert all(bool(one.isfinite().all()) for one in trained.values())
+        assert any(not torch.equal(before[name], trained[name]) for name in before)
+
+
 def test_weighted_losses_give_the_gradient_of_the_whole_batch(graph: ModelGraph) -> None:
     """A masked mean: pieces count by what the mask leaves of them, and one by nothing."""
 

@@ -184,12 +184,13 @@ def test_schedules_that_cannot_wait_for_a_norm_refuse_it_and_say_why() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"clip_norm": 0.0}, ValueError, "positive number"),
-        ({"clip_norm": float("nan")}, ValueError, "positive number"),
+        ({"clip_norm": 0.0}, ValueError, "clip_norm must be a number above 0, or None, not 0.0"),
+        ({"clip_norm": float("nan")}, ValueError, "a number above 0, or None, not nan"),
+        ({"clip_norm": float("inf")}, ValueError, "a number above 0, or None, not inf"),
         # It was: '>' not supported between instances of 'str' and 'int'.
-        ({"clip_norm": "1.0"}, TypeError, "clip_norm is of type str; give a positive number, or None"),
-        ({"accumulate": 0}, ValueError, "a number of steps, at least 1, not 0"),
-        ({"accumulate": 2.5}, TypeError, "accumulate is of type float; give a number of steps, at least 1"),
+        ({"clip_norm": "1.0"}, TypeError, "clip_norm is of type str; give a number above 0, or None"),
+        ({"accumulate": 0}, ValueError, "a number of steps, 1 or more, not 0"),
+        ({"accumulate": 2.5}, TypeError, "accumulate is of type float; give a number of steps, 1 or more"),
         ({"nan": "zero"}, ValueError, "one of 'pass', 'raise', 'skip', not 'zero'"),
         ({"autocast": torch.float64}, ValueError, "torch.bfloat16 or None, not torch.float64"),
     ],

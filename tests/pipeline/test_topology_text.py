@@ -72,6 +72,23 @@ devices = "2, 3"
 """
 
 
+@pytest.mark.parametrize("text", ["9" * 5000, "4x" + "9" * 5000, "1001x1000", "9" * 20, "9" * 99])
+def test_very_many_devices_are_refused(text: str) -> None:
+    # Some ended in a ValueError of `int`, others in an OverflowError of the planner.
+    with pytest.raises(TopologyInvalid, match="a topology has at most") as raised:
+        parse_topology(text)
+    assert len(str(raised.value)) < 200
+
+
+def test_a_million_devices_are_accepted() -> None:
+    assert parse_topology("1000x1000").num_devices == 1_000_000
+
+
+def test_a_bandwidth_without_a_float_is_refused() -> None:
+    with pytest.raises(TopologyInvalid, match="up to 1e308"):
+        parse_bandwidth(10**400)
+
+
 def test_a_file_gives_kinds_and_latencies(tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text(FILE)
     assert load_topology(tmp_path / "cluster.toml") == Topology(

@@ -46,7 +46,7 @@ class RecordedLink:
 
 def new_worker() -> tuple[RemoteWorker, RecordedLink]:
     link: Any = RecordedLink()
-    return RemoteWorker("id", 0, "pool-1.0", (1,), blobs=None, link=link), link  # type: ignore[arg-type]
+    return RemoteWorker("id", 0, "pool-1.0", "pool-1.0", (1,), blobs=None, link=link), link  # type: ignore[arg-type]
 
 
 def assigned(constant: Constant, seq: int, **content: Any) -> SpanAssignment:

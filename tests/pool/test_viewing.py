@@ -286,3 +286,41 @@ def test_a_pool_in_a_worker_is_announced_as_a_part_of_that_of_the_worker(tmp_pat
         assert waiting.get() == [0, 1, 4]
         assert (outer.within, nested.within, nested.pid) == ("", "outer.0", pool.status().workers[0].pid)
         assert [(view.name, depth) for view, depth in below_wholes(views[::-1])] == [("outer", 0), ("nested", 1)]
+
+
+def say(words: str) -> None:
+    print(words, flush=True)
+
+
+def outputs_of(pool: rw.Pool, num_lines: int = 1) -> set[str]:
+    """What the workers of a pool have printed, as soon as there is as much."""
+    files = pool._target.log_files().values()
+
+    def printed() -> list[str]:
+        return [line for file in files if file.exists() for line in file.read_text().splitlines()]
+
+    wait_until(lambda: len(printed()) >= num_lines)
+    return set(printed())
+
+
+def test_output_of_two_pools_of_one_name_is_kept_apart() -> None:
+    # The workers of both wrote into one file, so that `ropewalk logs` showed the lines of both for each of them.
+    with rw.Pool(1, name="namesake") as first, rw.Pool(1, name="namesake") as second:
+        first.apply(say, ("of the first",))
+        second.apply(say, ("of the second",))
+        assert outputs_of(first) == {"of the first"} and outputs_of(second) == {"of the second"}
+
+
+def say_in_a_nested_pool(words: str, met: tuple[str, ...]) -> set[str]:
+    with rw.Pool(1, name="nested") as pool:
+        pool.apply(say, (words,))
+        Path(met[0]).touch()
+        wait_until(lambda: all(map(os.path.exists, met)))
+        return outputs_of(pool)
+
+
+def test_output_of_pools_of_one_name_in_two_workers_is_kept_apart(tmp_path: Path) -> None:
+    here, there = str(tmp_path / "here"), str(tmp_path / "there")
+    with rw.Pool(2, name="outer") as pool:
+        meetings = [("one", (here, there)), ("other", (there, here))]
+        assert pool.starmap(say_in_a_nested_pool, meetings, chunksize=1) == [{"one"}, {"other"}]

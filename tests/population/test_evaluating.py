@@ -509,7 +509,7 @@ def test_an_interrupt_leaves_the_pool_usable(pool: rw.Pool) -> None:
     ("options", "message"),
     [
         ({}, "nothing ends this run: OpenAIES goes on for ever"),
-        ({"generations": 0}, "generations must be at least 1, not 0"),
+        ({"generations": 0}, "generations must be a whole number, 1 or more, or None, not 0"),
         ({"mode": "async", "generations": 1}, "mode must be one of 'generation', 'steady', not 'async'"),
         ({"until": {"test": 3.0}}, "this run has no tests; give test=8"),
         ({"generations": 1, "workers": WorkerAutoscaler(1, 2)}, "workers= sizes a ropewalk.Pool"),
@@ -527,7 +527,7 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: s
     [
         ({"failures": None, "generations": 1}, r"failures must be .*, such as FailurePolicy\(nan=.*, not None"),
         ({"until": 3}, "until must be a function of a row, .*, not 3"),
-        ({"generations": 2.5}, "generations must be a whole number, not 2.5"),
+        ({"generations": 2.5}, "generations is of type float; give a whole number, 1 or more"),
     ],
 )
 def test_options_of_a_wrong_kind_are_refused(options: dict[str, Any], message: str) -> None:
@@ -535,7 +535,7 @@ def test_options_of_a_wrong_kind_are_refused(options: dict[str, Any], message: s
         evaluate(algorithm(), fitnesses.noisy_sphere, None, **options)
     with pytest.raises(TypeError, match=r"must be an object, not the class OpenAIES; write OpenAIES\(\.\.\.\)"):
         evaluate(OpenAIES, fitnesses.noisy_sphere, generations=1)
-    with pytest.raises(TypeError, match="seed must be a whole number, not None"):
+    with pytest.raises(TypeError, match="seed is of type NoneType; give a whole number, 0 or more"):
         OpenAIES(4, seed=None)  # type: ignore[arg-type]
 
 

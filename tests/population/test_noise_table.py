@@ -77,7 +77,7 @@ def test_what_does_not_fit_says_which_table_would() -> None:
 
 
 def test_arguments_are_checked() -> None:
-    with pytest.raises(ValueError, match="at least 1, not 0"):
+    with pytest.raises(ValueError, match="1 or more, not 0"):
         NoiseTable(0)
     with pytest.raises(ValueError, match="0 or more, not -1"):
         NoiseTable(1, seed=-1)

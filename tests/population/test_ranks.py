@@ -40,6 +40,14 @@ def test_normalised_fitnesses_have_mean_0_and_deviation_1_and_no_infinity_spoils
     assert normalised(np.array([-math.inf, -math.inf])).tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("scale", [2.0**-1000, 2.0**-600, 1.0, 2.0**600, 2.0**1000])
+def test_normalised_fitnesses_may_be_of_any_size(scale: float) -> None:
+    # Their squares were infinite, or 0: all weights became 0 or NaN, and nothing was learnt.
+    fitnesses = np.array([1.0, 2.0, 6.0, -3.5])
+    assert normalised(fitnesses * scale).tolist() == normalised(fitnesses).tolist()
+    assert normalised(np.zeros(3)).tolist() == [0, 0, 0]
+
+
 def test_utilities_are_those_of_the_paper() -> None:
     fitnesses = np.array([0.3, 0.1, 0.9, 0.5, 0.2])  # ranks from the best, 1 to 5: 3, 5, 1, 2, 4
     raw = [max(0.0, math.log(5 / 2 + 1) - math.log(rank)) for rank in (3, 5, 1, 2, 4)]

@@ -46,7 +46,7 @@ def test_there_are_always_enough_and_never_more_than_lately_needed(asks: list[in
         ((0, 4), {}, "not 0 to 4"),
         ((5, 4), {}, "not 5 to 4"),
         ((1, 4), {"evaluations_per_worker": 0}, "evaluations_per_worker must be above 0, not 0"),
-        ((1, 4), {"patience": 0}, "patience must be at least 1 ask, not 0"),
+        ((1, 4), {"patience": 0}, "patience must be a whole number, 1 or more, not 0"),
     ],
 )
 def test_bounds_that_make_no_sense_are_refused(bounds: tuple[int, int], arguments: Any, message: str) -> None:

@@ -24,6 +24,7 @@ from ropewalk.settings import load
 from ropewalk.supervision.liveness import Lease
 from ropewalk.transport.address import UnixAddress
 from ropewalk.transport.credentials import AllowList
+from tests.patience import PATIENCE_S
 from tests.processes.test_session_parts import PretendLoop
 
 SHARE = Share(1, Resources())
@@ -368,5 +369,41 @@ def test_what_a_cluster_does_not_answer_at_the_end_keeps_no_job_and_no_engine(un
     engine.status = JobStatus(JobState.ENDED, 0)
     if unanswered != "cancel":
         setattr(engine, unanswered, refuse)
-    EngineClient(engine, PretendLoop()).close("run", ["up", "waits"], [])  # pyright: ignore[reportArgumentType]
+    is_all_over = EngineClient(engine, PretendLoop()).close("run", ["up", "waits"], [])  # pyright: ignore[reportArgumentType]
+    assert is_all_over == (unanswered == "poll"), "else jobs that nobody knows of may be left"
     assert ended == ["up", "waits", "closed"]
+
+
+def test_an_engine_that_hangs_at_the_end_is_named_with_what_it_was_asked_and_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # A session waited for a minute for a controller that was down, timeout after timeout, and said nothing.
+    asked, answers = threading.Event(), threading.Event()
+    closed = threading.Event()
+
+    class Hanging(PretendEngine):
+        def find(self, run_id: str) -> list[str]:
+            asked.set()
+            answers.wait(PATIENCE_S)
+            return []
+
+        def close(self) -> None:
+            closed.set()
+
+    monkeypatch.setattr("ropewalk.processes.engine_client._CLOSE_TOLD_S", 0.01)
+    monkeypatch.setattr("ropewalk.processes.engine_client._CLOSE_S", 0.02)
+    engine = Hanging()
+    engine.status = JobStatus(JobState.ENDED, 0)
+    try:
+        assert not EngineClient(engine, PretendLoop()).close("7e57", ["up"], [])  # pyright: ignore[reportArgumentType]
+        assert not closed.is_set()
+        waits, left = [record.getMessage() for record in caplog.records]
+        assert waits.startswith(
+            "the engine pretend has been asked for 0.01 s which jobs run 7e57 has; it is waited for"
+        )
+        assert "was asked which jobs run 7e57 has, has not answered, and is waited for no longer" in left
+        assert "`ropewalk stop 7e57 --engine pretend` ends jobs that are left" in left
+    finally:
+        answers.set()
+    assert asked.is_set() and closed.wait(PATIENCE_S), "its thread goes on"
+    assert EngineClient(engine, PretendLoop()).close("7e57", ["up"], [])  # pyright: ignore[reportArgumentType]

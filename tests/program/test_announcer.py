@@ -220,7 +220,9 @@ def test_when_the_program_stops_a_death_that_was_healed_is_no_reason(announcing:
     announcing.comes_up(again)
     announcing.supervisor.stop(2, "it was asked to")
     announcing.dies(again)
-    assert announcing.told(ACTOR)[-1] == Placed("store", 0, "stopped", "", 0, "", 1, "")
+    assert announcing.told(ACTOR)[-1] == Placed(
+        "store", 0, "stopped", "", 0, "", 1, "the program stops: it was asked to"
+    )
 
 
 def test_a_death_that_was_not_healed_is_the_reason_also_when_the_program_stops(announcing: Announcing) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,16 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ropewalk as rw
 from ropewalk.calls.directory import ReplicaLocation
-from ropewalk.errors import ServiceLost
 from ropewalk.program import directory
 from ropewalk.program.directory import DirectoryView, Table
 from ropewalk.program.instructions import ReplicaState
 from ropewalk.program.messages import Placed, Sizes
+from tests.forked_process import ForkedProcess
 from tests.interrupting import interrupts_at_each_step
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 READY, WAITING, ENDING = ReplicaState.READY, ReplicaState.WAITING, ReplicaState.ENDING
+WHY = "the program stops: it was asked to"
 
 
 def up(name: str, replica: int, generation: int = 0, target: int = 1, cause: str = "") -> Placed:
@@ -61,7 +64,7 @@ replicas = st.lists(
 )
 
 
-@given(st.lists(st.tuples(replicas, replicas, st.booleans()), max_size=8))
+@given(st.lists(st.tuples(replicas, replicas, st.sampled_from(["", WHY])), max_size=8))
 def test_what_subscribers_were_told_adds_up_to_what_is_true_and_nothing_is_told_twice(steps: list[Any]) -> None:
     program = Program()
     removed: set[tuple[str, int]] = set()
@@ -92,27 +95,27 @@ def test_a_service_is_up_when_its_address_is_known_and_until_it_has_ended() -> N
     table = Table({"a": 1})
     sizes = {"a": 1}
 
-    def update(state: ReplicaState, generation: int = 0, *, stopping: bool = False) -> list[Any]:
+    def update(state: ReplicaState, generation: int = 0, *, stopping: str = "") -> list[Any]:
         return table.update([("a", 0, state, generation, "")], sizes, stopping=stopping)
 
     assert update(ReplicaState.STARTING) == [told("a", 0, "waiting")]
     table.came_up("a", 0, 0, "unix:/a0", 1)
     assert update(ReplicaState.STARTING) == [up("a", 0)], "its colocated neighbours may still be starting"
     assert update(READY) == []
-    assert update(ENDING, stopping=True) == [], "it answers while it ends, and says itself when it takes no more"
-    assert update(ReplicaState.STOPPED, stopping=True) == [told("a", 0, "stopped")]
+    assert update(ENDING, stopping=WHY) == [], "it answers while it ends, and says itself when it takes no more"
+    assert update(ReplicaState.STOPPED, stopping=WHY) == [told("a", 0, "stopped", cause=WHY)]
 
 
 def test_a_restart_is_told_with_its_cause_and_an_older_address_is_not_shown_again() -> None:
     table = Table({"a": 1})
     table.came_up("a", 0, 0, "unix:/a0", 1)
-    assert table.update([("a", 0, READY, 0, "")], {"a": 1}, stopping=False) == [up("a", 0)]
-    waiting = table.update([("a", 0, WAITING, 0, "it was killed")], {"a": 1}, stopping=False)
+    assert table.update([("a", 0, READY, 0, "")], {"a": 1}, stopping="") == [up("a", 0)]
+    waiting = table.update([("a", 0, WAITING, 0, "it was killed")], {"a": 1}, stopping="")
     assert waiting == [told("a", 0, "waiting", 0, "it was killed")]
-    again = table.update([("a", 0, ReplicaState.STARTING, 1, "it was killed")], {"a": 1}, stopping=False)
+    again = table.update([("a", 0, ReplicaState.STARTING, 1, "it was killed")], {"a": 1}, stopping="")
     assert again == [told("a", 0, "waiting", 1, "it was killed")]
     table.came_up("a", 0, 1, "unix:/a0", 2)
-    assert table.update([("a", 0, READY, 1, "it was killed")], {"a": 1}, stopping=False) == [
+    assert table.update([("a", 0, READY, 1, "it was killed")], {"a": 1}, stopping="") == [
         up("a", 0, 1, 2, "it was killed")
     ], "whoever was slow still hears why"
 
@@ -122,12 +125,12 @@ def test_who_calls_a_replica_that_was_scaled_away_hears_that_it_is_gone() -> Non
     table = Table({"a": 2})
     for replica in (0, 1):
         table.came_up("a", replica, 0, f"unix:/a{replica}", 1)
-    table.update([("a", 0, READY, 0, ""), ("a", 1, READY, 0, "")], {"a": 2}, stopping=False)
-    assert table.update([("a", 0, READY, 0, ""), ("a", 1, ENDING, 0, "")], {"a": 1}, stopping=False) == [Sizes("a", 1)]
-    assert table.update([("a", 0, READY, 0, "")], {"a": 1}, stopping=False) == [
+    table.update([("a", 0, READY, 0, ""), ("a", 1, READY, 0, "")], {"a": 2}, stopping="")
+    assert table.update([("a", 0, READY, 0, ""), ("a", 1, ENDING, 0, "")], {"a": 1}, stopping="") == [Sizes("a", 1)]
+    assert table.update([("a", 0, READY, 0, "")], {"a": 1}, stopping="") == [
         told("a", 1, "failed", 0, "it was scaled away")
     ]
-    again = table.update([("a", 0, READY, 0, ""), ("a", 1, ReplicaState.STARTING, 1, "")], {"a": 2}, stopping=False)
+    again = table.update([("a", 0, READY, 0, ""), ("a", 1, ReplicaState.STARTING, 1, "")], {"a": 2}, stopping="")
     assert again == [told("a", 1, "waiting", 1), Sizes("a", 2)], "the place first: who knows the size looks there"
 
 
@@ -139,11 +142,11 @@ def test_at_the_end_what_failed_or_completed_keeps_its_state_and_all_else_has_st
         ("c", 0, ReplicaState.STOPPED, 0, ""),
         ("d", 0, READY, 0, ""),  # never came up
     ]
-    assert table.update(states, dict.fromkeys("abcd", 1), stopping=True) == [
+    assert table.update(states, dict.fromkeys("abcd", 1), stopping=WHY) == [
         told("a", 0, "failed", 0, "it raised"),
         told("b", 0, "completed"),
-        told("c", 0, "stopped"),
-        told("d", 0, "stopped"),
+        told("c", 0, "stopped", cause=WHY),
+        told("d", 0, "stopped", cause=WHY),
     ]
 
 
@@ -151,8 +154,8 @@ def test_the_table_does_not_grow_with_what_came_and_went() -> None:
     table = Table({"a": 0})
     for generation in range(50):
         table.came_up("a", 3, generation, "unix:/a3", 1)
-        table.update([("a", 3, READY, generation, "")], {"a": 4}, stopping=False)
-        table.update([], {"a": 0}, stopping=False)
+        table.update([("a", 3, READY, generation, "")], {"a": 4}, stopping="")
+        table.update([], {"a": 0}, stopping="")
     assert all(not value or value == {"a": 0} for value in vars(table).values())
 
 
@@ -257,13 +260,45 @@ def test_the_end_of_the_launcher_ends_all_waits(asking: Asking, aside: Callable[
     assert asking.view.replicas("b") == 0
 
 
-def test_a_launcher_that_does_not_answer_is_not_waited_for_without_end(
-    asking: Asking, monkeypatch: pytest.MonkeyPatch
+def test_a_launcher_that_does_not_answer_is_waited_for_and_reported_once(
+    asking: Asking,
+    aside: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(directory, "_FIRST_ANSWER_S", 0.01)
-    with pytest.raises(ServiceLost, match="has not said where a is") as caught:
-        asking.view.find("a", 0)
-    assert caught.value.service == "a"
+    # A launcher that was stopped for more than 30 s (Ctrl-Z, a debugger), and a node that was itself, lost the service.
+    monkeypatch.setattr(directory, "_SILENT_S", 0.01)
+    looks = [aside(asking.view.find, "a", 0), aside(asking.view.replicas, "a")]
+    wait_until(lambda: asking.num_waits > 6 and len(caplog.records) >= 2)
+    assert not any(look.done() for look in looks)
+    asking.answer(up("a", 0), Sizes("a", 1))
+    assert [look.result(PATIENCE_S) for look in looks] == [ReplicaLocation("up", "unix:/a0", 1), 1]
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2 and all("where a is: it is stopped, or very busy" in text for text in told), told
+
+
+@pytest.mark.parametrize("look", [lambda view: view.find("a", 0), lambda view: view.replicas("a")])
+def test_a_deadline_ends_the_wait_for_the_launcher(asking: Asking, look: Callable[[DirectoryView], object]) -> None:
+    with (
+        rw.deadline(0.01),
+        pytest.raises(rw.DeadlineExceeded, match="where a is, and the deadline has passed") as caught,
+    ):
+        look(asking.view)
+    assert caught.value.call == "a" and asking.asked == ["a"]
+
+
+def test_a_forked_process_is_told_where_to_call_what_is_not_known_yet(asking: Asking) -> None:
+    """The launcher answers its parent: it waited for 30 s."""
+    asking.answer(up("a", 0), Sizes("a", 1))
+
+    def look() -> None:
+        assert asking.view.find("a", 0).state == "up"
+        with pytest.raises(rw.ServiceLost, match=f"call b in process {os.getppid()}, from which this one"):
+            asking.view.find("b", 0)
+
+    with ForkedProcess(look) as child:
+        child.wait_until_done()
+    assert asking.asked == []
 
 
 def test_an_interrupt_at_any_step_of_a_look_leaves_the_view_to_others(aside: Callable[..., Any]) -> None:

@@ -145,8 +145,8 @@ def test_the_examples_in_docstrings_are_true(module: ModuleType) -> None:
     ("mistake", "said"),
     [
         (lambda p: p.add(Store), "a program consists of nodes, such as Service"),
-        (lambda p: p.add(Worker(work), replicas="2"), "replicas must be a whole number, not '2'"),
-        (lambda p: p.add(Worker(work), resources={"cpus": 2}), "resources must be Resources"),
+        (lambda p: p.add(Worker(work), replicas="2"), "replicas is of type str; give a whole number"),
+        (lambda p: p.add(Worker(work), resources={"cpus": 2}), "resources is of type dict; give ropewalk.Resources"),
         (lambda p: p.add(Worker(work), restart="on-failure"), "did you mean 'on_failure'"),
         (lambda p: p.add(Worker(work), name="a/b"), "letters, digits"),
         (lambda p: p.declare(3), "the name of a node must be a string"),

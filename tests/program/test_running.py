@@ -51,6 +51,15 @@ def wait_here() -> None:
     rw.wait_for_stop(PATIENCE_S)
 
 
+def stop_the_program() -> None:
+    rw.stop("the loss is low enough")
+    rw.wait_for_stop(PATIENCE_S)
+
+
+def fail_at_once() -> None:
+    raise ValueError("no data")
+
+
 def launched(**nodes: Any) -> RunningProgram:
     program = rw.Program("demo")
     for name, node in (nodes or {"store": rw.Service(Store)}).items():
@@ -91,6 +100,21 @@ def test_a_node_may_be_given_by_its_handle() -> None:
             running.client(rw.Program("other").add(rw.Service(Store), name="elsewhere"))
 
 
+def test_a_replica_that_there_is_not_cannot_be_killed_and_the_error_says_which_run() -> None:
+    # `kill(store, 99)` returned as if it had killed something.
+    program = rw.Program("demo")
+    store = program.add(rw.Service(Store), name="store", replicas=2)
+    with program.launch(mode="threads") as running:
+        running.wait_ready(PATIENCE_S)
+        for node, replica in ((store, 99), ("store", -1), (store, 2), (store, None), (store, "0")):
+            with pytest.raises(ValueError, match=f"store has no replica {replica!r}; it has 2, .* running now: 0, 1"):
+                running.kill(node, replica)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="has no node 'actor'"):
+            running.kill("actor", 0)
+        running.kill(store, 1)  # a thread cannot be killed
+        assert running.client(store[1]).add(1) == 1
+
+
 def test_a_client_treats_lost_calls_as_its_handle_says() -> None:
     program = rw.Program("demo")
     store = program.add(rw.Service(Kept), name="store", restart="on_failure")
@@ -114,9 +138,32 @@ def test_after_the_end_everything_answers_at_once_and_nothing_is_begun() -> None
     for begin in (lambda: running.scale("store", 2), lambda: running.restart("store"), lambda: store.add(1)):
         with pytest.raises(rw.ProgramStopped):
             begin()
-    with pytest.raises(rw.ProgramStopped, match=r"program 'demo' has ended \(stopped\), .* has to be asked before"):
+    with pytest.raises(
+        rw.ProgramStopped, match=r"program 'demo' has ended \(stopped: it was asked to\), .* has to be asked before"
+    ):
         running.client("store")
     assert vars(running_module)["_running"] == []
+
+
+def test_a_client_is_told_why_the_program_ended() -> None:
+    # It was told "(stopped)", or "the program is stopping", and had to be looked up in the log of the launcher.
+    program = rw.Program("demo")
+    store = program.add(rw.Service(Store), name="store")
+    program.add(rw.Worker(stop_the_program), name="actor")
+    with program.launch(mode="threads") as running:
+        client = running.client(store)
+        assert running.wait(PATIENCE_S)
+        with pytest.raises(rw.ProgramStopped, match=r"program 'demo' has ended \(stopped: the loss is low enough\)"):
+            client.add(1)
+    program = rw.Program("demo")
+    store = program.add(rw.Service(Store), name="store")
+    program.add(rw.Worker(fail_at_once), name="actor")
+    running = program.launch(mode="threads")
+    client = running.client(store)
+    with pytest.raises(rw.ProgramFailed):
+        running.wait(PATIENCE_S)
+    with pytest.raises(rw.ProgramStopped, match=r"has ended \(failed: actor/0 failed: raised ValueError: no data\)"):
+        client.add(1)
 
 
 def test_it_cannot_be_sent_and_says_what_to_give_to_a_node_instead() -> None:

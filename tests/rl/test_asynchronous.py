@@ -14,6 +14,7 @@ from ropewalk import rl
 from ropewalk.errors import StreamLost
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous import AsyncLearner, Delivery, Drawn
+from ropewalk.rl.asynchronous import packed as packed_for_travel
 from ropewalk.rl.blocks import EpisodeEnd
 from ropewalk.rl.learner_rank import LearnerRank
 from ropewalk.rl.learners.data_parallel import LearnerGroup
@@ -53,7 +54,7 @@ def test_a_small_delivery_travels_as_its_pickle_and_a_large_one_without_a_copy(
     block = insertion(0, tables=[EXPERIMENT.agent.table])
     block = dataclasses.replace(block, rows={"value": np.zeros((1, num_bytes), np.uint8)})
     delivery = Delivery(block, 0, (EpisodeEnd(0, 7.5, 5, True, {}),), {"env": 2.0})
-    packed = delivery.packed()
+    packed = packed_for_travel(delivery)
     assert isinstance(packed, bytes) if num_bytes == 1000 else packed is delivery
     assert learner.deliver(packed) is True
     assert list(learner.counters.recent) == [7.5] and learner.times.actors["env"] == 2.0

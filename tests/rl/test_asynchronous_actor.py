@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ropewalk.errors import StreamLost
 from ropewalk.rl.asynchronous_actor import _CentralPolicy, _OwnPolicy, drive
+from ropewalk.rl.inference.remote_policy import RemotePolicy
 from ropewalk.rl.variables import Variables
 from ropewalk.transport.serialization import loads
 from tests.rl.replay.stand_in import insertion
@@ -102,20 +104,24 @@ def test_an_actor_makes_one_call_for_each_block_which_takes_it_and_brings_weight
 
 
 class Elsewhere(Answering):
-    """A learner on another host, to which blocks travel while the next ones are collected."""
+    """A learner that is called without waiting for each answer."""
 
     def is_on_this_host(self) -> bool:
         return False
 
     @property
     def deliver(self) -> Any:  # type: ignore[override]
-        def future(delivery: bytes, have: int) -> Any:
-            sent = loads(delivery)
-            self.asked.append((sent.insertion.sequence, sent.acknowledged, have))
-            answer = self.answers.pop(0)
-            return SimpleNamespace(result=lambda: self.asked.append(f"taken {sent.insertion.sequence}") or answer)
+        return SimpleNamespace(begin=lambda delivery, have: self._begun([loads(delivery)], have))
 
-        return SimpleNamespace(future=future)
+    @property
+    def deliver_together(self) -> Any:
+        return SimpleNamespace(begin=lambda deliveries: self._begun(loads(deliveries)))
+
+    def _begun(self, sent: Sequence[Any], *have: int) -> Any:
+        asked = self.asked
+        asked += [(each.insertion.sequence, each.acknowledged, *have) for each in sent]
+        answer, numbers = self.answers.pop(0), [each.insertion.sequence for each in sent]
+        return SimpleNamespace(result=lambda: asked.append(f"taken {numbers}") or answer)
 
 
 def test_to_another_host_a_block_travels_while_the_next_one_is_collected() -> None:
@@ -125,16 +131,46 @@ def test_to_another_host_a_block_travels_while_the_next_one_is_collected() -> No
     stream = acting.stream(learner)  # type: ignore[arg-type]
     assert [stream.deliver(insertion(number), (), {}) for number in range(4)] == [True, True, True, False]
     # What is acknowledged is what was answered, and the weights are those of the answer to the block before.
-    sent = [(0, 0, 1), "taken 0", (1, 1, 7), "taken 1", (2, 2, 7), "taken 2"]
+    sent = [(0, 0, 1), "taken [0]", (1, 1, 7), "taken [1]", (2, 2, 7), "taken [2]"]
     assert learner.asked == [("newest", -1), *sent]
     stream.settle()  # there is nothing under way
-    assert learner.asked[-1] == "taken 2"
+    assert learner.asked[-1] == "taken [2]"
 
 
-def test_an_actor_without_weights_of_its_own_has_two_blocks_under_way() -> None:
-    learner = Elsewhere(True, True, True, False)
-    stream = _CentralPolicy(None, 0).stream(learner)  # type: ignore[arg-type]
-    assert [stream.deliver(insertion(number), (), {}) for number in range(4)] == [True] * 4
-    assert learner.asked == [(0, 0, None), (1, 0, None), "taken 0", (2, 1, None), "taken 1", (3, 2, None)]
-    stream.settle()
-    assert learner.asked[-2:] == ["taken 2", "taken 3"]
+@pytest.fixture
+def no_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RemotePolicy, "act_together", staticmethod(list[Any]))
+
+
+@pytest.mark.usefixtures("no_actions")
+def test_blocks_that_end_at_the_same_step_travel_together_while_the_next_ones_are_collected() -> None:
+    learner = Elsewhere([True, True], [True, True], [True, False])
+    acting = _CentralPolicy(None, learner, 0)  # type: ignore[arg-type]
+    streams = [acting.stream(learner) for _ in range(2)]  # type: ignore[arg-type]
+    for number in range(3):
+        assert [stream.deliver(insertion(10 * at + number), (), {}) for at, stream in enumerate(streams)] == [True] * 2
+        acting.choose([])
+        acting.choose([])  # of a step at which no block has ended
+    sent = [(0, 0), (10, 0), "taken [0, 10]", (1, 1), (11, 1), "taken [1, 11]", (2, 2), (12, 2)]
+    assert learner.asked == sent
+    streams[0].settle()
+    assert learner.asked[-1] == "taken [2, 12]"
+    assert streams[0].deliver(insertion(3), (), {})
+    assert not streams[1].deliver(insertion(13), (), {})
+
+
+@pytest.mark.usefixtures("no_actions")
+def test_a_stream_whose_blocks_are_lost_takes_no_other_with_it() -> None:
+    lost = StreamLost("block 0 is lost", run_id="1#0", expected=0, sequence=1)
+    learner = Elsewhere([True, lost], [True])
+    acting = _CentralPolicy(None, learner, 0)  # type: ignore[arg-type]
+    one, other = (acting.stream(learner) for _ in range(2))  # type: ignore[arg-type]
+    assert one.deliver(insertion(0), (), {}) and other.deliver(insertion(1), (), {})
+    acting.choose([])
+    with pytest.raises(StreamLost, match="block 0 is lost"):
+        other.settle()
+    with pytest.raises(StreamLost, match="block 0 is lost"):
+        other.deliver(insertion(2), (), {})
+    assert one.deliver(insertion(3), (), {})
+    one.settle()
+    assert learner.asked[-2:] == [(3, 1), "taken [3]"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from typing import Any
 
 import pytest
+import torch
 
 import ropewalk as rw
 from ropewalk import rl
@@ -56,3 +58,19 @@ def test_what_an_evaluator_raises_does_not_control_the_terminal(caplog: pytest.L
     status = LearnerStatus(Counters(), {}, "", False, (), problems=("an evaluation failed with OSError: \x1b[2J",))
     _show(status, ProgressLog(as_logger("silent"), 100), "")
     assert r"OSError: \x1b[2J" in caplog.text and "\x1b" not in caplog.text
+
+
+def test_processes_share_the_compiler_of_torch_where_an_optimizer_imports_it() -> None:
+    def is_shared(agent: rl.Agent) -> bool:
+        program = build_program(Assembly(dataclasses.replace(EXPERIMENT, agent=agent), 1), ProcessCounts(1, "async"))
+        shared = {"torch._dynamo" in spec.preload for spec in program.specs}
+        assert len(shared) == 1
+        return shared.pop()
+
+    class OwnAgent(rl.IMPALA):
+        """It may have any optimizer."""
+
+    settings: dict[str, Any] = {"unroll": 8, "envs": 1, "batch_size": 2}
+    assert not is_shared(rl.IMPALA(**settings))
+    assert is_shared(rl.IMPALA(**settings, optimizer=torch.optim.Adam))
+    assert is_shared(OwnAgent(**settings))

@@ -202,7 +202,7 @@ def test_evaluations_do_not_change_what_is_learned() -> None:
     ("options", "complaint"),
     [
         ({"actors": 5, "mode": "lockstep"}, r"5 actors cannot share 4 group"),
-        ({"actors": -1}, "actors is a number of processes, not -1"),
+        ({"actors": -1}, "actors must be a number of processes, 0 or more, not -1"),
         ({"evaluators": 1}, "evaluators=1 are processes of a program"),
         ({"lag": 2}, "lag is 0 or 1"),
         ({"mode": "asynchronous"}, "mode is 'lockstep', 'async', or None .* not 'asynchronous'"),
@@ -278,7 +278,7 @@ def test_a_network_may_be_a_class_that_is_called_with_the_spec() -> None:
 
 
 def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(ValueError, match="seed is an integer, at least 0, not -1"):
+    with pytest.raises(ValueError, match="seed must be a whole number, 0 or more, not -1"):
         dataclasses.replace(SMALL, seed=-1)
 
 

@@ -667,17 +667,17 @@ def test_a_request_for_a_trial_of_an_earlier_launcher_is_answered(made: Callable
         ({"metric": ["a", "b"], "scheduler": "hyperband"}, "needs the option 'R'"),
         ({"metric": ["a", "b"], "scheduler": ASHA(R=9)}, "compares trials by one metric, and there are 2: a, b"),
         ({"trials": None}, "would never end"),
-        ({"trials": 0}, "trials is the number of trials"),
+        ({"trials": 0}, "trials must be a number of trials, 1 or more, or None, not 0"),
         ({"scheduler": "ahsa"}, "did you mean 'asha'"),
         ({"scheduler": "asha"}, r"needs the option 'R', as in ASHA\(R=...\)"),
-        ({"scheduler": {"asha": {"R": 9}}}, r"scheduler= is a name, or an object such as ASHA\(R=81\), not {'asha'"),
+        ({"scheduler": {"asha": {"R": 9}}}, r"a scheduler is given by its name or as an object, not as {'asha'"),
         ({"sampler": "randm"}, "did you mean 'random'"),
         ({"space": {"y": Uniform(0, 1)}}, "value has no parameter 'y'.*it takes run, then x"),
         ({"space": {"z": 1}}, "value has no parameter 'z'"),
         ({"start_with": [{"x": 3}]}, "x"),
         ({"trials_in": "clouds"}, "trials_in must be one of"),
         ({"max_concurrent": -1}, "max_concurrent"),
-        ({"max_concurrent": 0}, "max_concurrent is 1 or more, not 0"),
+        ({"max_concurrent": 0}, "max_concurrent must be a number of trials, 1 or more, or None, not 0"),
     ],
 )
 def test_settings_that_cannot_be_are_named(made: Callable[..., Search], settings: dict[str, Any], words: str) -> None:
@@ -687,7 +687,7 @@ def test_settings_that_cannot_be_are_named(made: Callable[..., Search], settings
 
 
 def test_resources_of_another_type_are_named(made: Callable[..., Search]) -> None:
-    with pytest.raises(TypeError, match=r"resources must be Resources, such as .*, not \{'gpu': 1\}"):
+    with pytest.raises(TypeError, match=r"resources is of type dict; give ropewalk\.Resources\(cpus=2"):
         made(functions.value, X, resources={"gpu": 1})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import os
 import signal
@@ -109,6 +110,25 @@ def test_a_second_run_inside_one_is_an_error_that_says_what_to_do(store: RunStor
         assert refused.value.run == run.id
     with begin(store) as second:
         assert second.id != run.id
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        # These failed as "'Namespace' object has no attribute 'items'".
+        ({"config": argparse.Namespace(lr=0.1)}, r"config is of type Namespace; .* vars\(arguments\)"),
+        ({"config": CheckpointPolicy()}, r"of type CheckpointPolicy; .* dataclasses\.asdict\(settings\)"),
+        # The labels were g, o, o and d.
+        ({"labels": "good"}, r"labels is the text 'good'; give a list, \['good'\]"),
+        ({"sinks": "csv"}, r"sinks is the text 'csv'"),
+    ],
+)
+def test_settings_without_names_and_a_text_for_a_list_are_refused(
+    store: RunStore, given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(TypeError, match=words):
+        begin(store, **given)
+    assert current_run() is None and not store.runs()
 
 
 def test_a_store_that_cannot_be_opened_is_an_error_before_anything_begins(tmp_path: Path) -> None:

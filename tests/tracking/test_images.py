@@ -29,6 +29,7 @@ def test_arrays_of_bytes_are_kept_exactly(shape: tuple[int, ...]) -> None:
 def test_floats_go_from_black_to_white_and_are_clipped() -> None:
     assert pixels(torch.tensor([[0.0, 0.5, 1.0, 2.0, -1.0, float("nan")]])).tolist() == [[0, 128, 255, 255, 0, 0]]
     assert pixels(np.array([[True, False]])).tolist() == [[255, 0]]
+    assert pixels(np.array([[1, 0]])).tolist() == [[255, 0]], "a mask"
 
 
 def test_one_channel_is_grey() -> None:
@@ -54,6 +55,10 @@ def test_figures_and_files_and_images_of_pil_are_kept(tmp_path: Path) -> None:
     [
         (np.ones((3, 4, 5)), ValueError, r"not \(3, 4, 5\); torch's \(channels, height, width\)"),
         (np.ones((0, 5)), ValueError, "shape"),
+        # A confusion matrix: everything above 0 was white.
+        (np.array([[40, 2], [0, 51]]), ValueError, r"int64 from 0 to 51; .*image / image\.max\(\)"),
+        (torch.tensor([[0, 300]]), ValueError, "from 0 to 300"),
+        (np.array([[0, -1]], np.int8), ValueError, "from -1 to 0"),
         (3, TypeError, "not int"),
         ("/no/such/file.png", FileNotFoundError, "no/such"),
     ],

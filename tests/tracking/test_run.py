@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +69,18 @@ def test_a_tensor_that_changes_later_was_logged_as_it_was(tmp_path: Path, sink: 
     run.log(loss=loss)
     loss.add_(1)
     assert logged(sink) == [("", 1, {"loss": 1.0})]
+
+
+def test_a_clock_that_is_set_back_puts_nothing_before_what_came_earlier(
+    tmp_path: Path, sink: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The last value of a metric was that before a time server had set the clock, and curves ended in their middle.
+    run, real, began = make_run(tmp_path, sink), time.time, time.time()
+    run.log(loss=1.0)
+    monkeypatch.setattr(time, "time", lambda: real() - 3600)
+    run.log(loss=0.5)
+    before, after = (one.time for one in sink.of(Metrics))
+    assert began - 1 < before <= after, "the first is a time of the day"
 
 
 def test_the_step_is_that_of_steps_or_a_counter_of_the_group(tmp_path: Path, sink: Recorded) -> None:
@@ -136,6 +149,17 @@ def test_images_of_one_name_are_a_series(tmp_path: Path, sink: Recorded) -> None
         ("samples/grid", 2, "image", "image/png"),
     ]
     assert all(Path(one.path).read_bytes().startswith(b"\x89PNG") for one in sink.of(ArtifactKept))
+
+
+def test_an_image_that_would_be_all_white_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = make_run(tmp_path)
+    run.image("overshoot", np.array([[-0.1, 1.2]]))
+    assert not caplog.messages
+    for _ in range(2):
+        run.image("photo", np.array([[0.0, 255.0]]))
+    assert caplog.messages == [
+        "image 'photo' has numbers from 0 to 255; those below 0 are black, and those above 1 white"
+    ]
 
 
 def test_a_file_that_cannot_be_kept_does_not_end_the_training(

@@ -10,18 +10,23 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ropewalk.pipeline import planning
 from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.plans import PlanWorker
-from ropewalk.pipeline.schedules import SCHEDULES
+from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
+from ropewalk.pipeline.simulation.simulator import simulate
 from ropewalk.pipeline.simulation.spans import COMPUTING
+from ropewalk.pipeline.topology import Level, Topology
 from ropewalk.training.measured import MeasuredTimeline, measured_timeline
 from ropewalk.training.planned_and_measured import (
     comparable,
     ideal_timeline,
     planned_and_measured_svg,
     planned_and_measured_trace,
+    planned_timeline,
 )
 from ropewalk.training.recorder import Recorder, records_of
+from tests.pipeline.simulation.equal_stages import Case, Times
 from tests.training.played_records import BOOT_NS, as_if_real, player_of, simulated, train
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -187,6 +192,33 @@ def test_a_player_is_drawn_with_all_it_did(name: str) -> None:
     measured = measured_timeline(player.plan, name, records_of(player.recorded))
     assert measured.text().count("\n") == len(measured.workers) + 2
     assert ideal_timeline(player.plan, name, measured).step_s < measured.step_s
+
+
+def test_updates_of_2bw_are_part_of_the_ideal() -> None:
+    # One long mini-batch stood for many, with its only update at the end.
+    case = Case(make_schedule("pipedream_2bw"), 2, 6, Times(0.01, 0.015, 0.005))
+    plan, topology = case.plan(), Topology((Level(2),))
+    actions = case.schedule.actions(plan, num_micro_batches=90)
+    timeline = simulate(
+        plan, case.profile(), topology, actions, schedule=case.schedule, update_s=dict.fromkeys((0, 1), 0.05)
+    )
+    measured = measured_timeline(plan, "pipedream_2bw", as_if_real(timeline), num_steps=8)
+    ideal = ideal_timeline(plan, "pipedream_2bw", measured)
+    assert ideal.step_s == pytest.approx(measured.step_s, rel=0.05)
+    assert any(action.kind is ActionKind.STEP for own in ideal.actions.values() for action in own)
+
+
+@pytest.mark.parametrize("name", ["gpipe", "zb_h1"])
+def test_the_plan_of_stages_that_recompute_has_their_second_forward_once(name: str) -> None:
+    # It was part of the predicted backward, and an action of its own besides.
+    case = Case(make_schedule(name), 2, 4, Times(0.01, 0.01, 0.01))
+    topology = Topology((Level(2),))
+    made = planning.plan(case.profile(), devices=topology, num_stages=2, micro_batches=4, schedule=name, recompute=True)
+    measured = measured_timeline(made, name, as_if_real(simulate(made, case.profile(), topology, schedule=name)))
+    planned = planned_timeline(made, name, measured)
+    assert planned is not None and made.prediction is not None
+    assert planned.step_s == pytest.approx(measured.step_s, rel=1e-6)
+    assert planned.step_s == pytest.approx(made.prediction.step_s, rel=1e-6)
 
 
 # --- pictures and traces ----------------------------------------------------------------------------------------------

@@ -152,3 +152,13 @@ def test_for_fewer_processes_stages_of_lost_workers_are_merged_as_far_as_needed(
     assert len(smaller.workers) == num and operators(smaller) == operators(plan)
     check(smaller)
     assert for_fewer(plan, plan, {PlanWorker(1, 0)}, 3) == merged(plan, 1)
+
+
+def test_a_stage_that_has_lost_several_replicas_is_merged_once() -> None:
+    # Each lost replica had the stage merged again: the second time its number was that of another one, or of none.
+    plan = plan_of(1, 1, 2)
+    lost = {PlanWorker(2, 0), PlanWorker(2, 1)}
+    for num in (1, 2):  # with 1, a further process has died meanwhile; its stage comes next
+        assert for_fewer(plan, plan, lost, num) == merged(plan, 2)
+    plan = plan_of(1, 2, 1, 1)
+    assert for_fewer(plan, plan, {PlanWorker(1, 0), PlanWorker(1, 1)}, 2) == merged(plan, 1)

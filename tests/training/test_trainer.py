@@ -214,7 +214,11 @@ def test_an_exchange_without_replicas_is_told() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"plan": "two"}, TypeError, r"plan is of type str; give a number of devices, or a Plan"),
+        (
+            {"plan": "two"},
+            TypeError,
+            r"plan is of type str; give a Plan from .*, or a number of devices, 1 or more, or None",
+        ),
         ({"plan": 2.0}, TypeError, r"plan is of type float"),
         ({"processes": {"name": "a"}}, TypeError, r"processes is of type dict; give .*ProcessOptions\("),
         ({"options": {"nan": "skip"}}, TypeError, r"options is of type dict; give .*TrainingOptions\("),

@@ -430,6 +430,24 @@ def test_an_interrupt_at_any_step_of_a_noted_read_loses_nothing(num_sent: str) -
     os.close(null)
 
 
+@pytest.mark.parametrize("num", [*range(9), 9])
+def test_a_small_frame_of_a_few_parts_is_taken_in_one_read(num: int) -> None:
+    """Arrays of observations and actions are four parts: otherwise a caller puts them back, and defers interrupts."""
+    parts = [f"part {number}".encode() * number for number in range(num)]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(encode(b"header", parts))
+        reader, noted = FrameReader(PlainStream(ours), MEMBER), list[Reception]()
+        frame = reader.next_alone(noted)
+        if num > 8:
+            assert frame is None
+            reader.put_back(noted)
+            frame = reader.next(wait=True)
+        assert frame and bytes(frame.header) == b"header" and frame.parts == parts
+        assert [type(part) for part in frame.parts] == [bytes, *[bytearray] * (num - 1)][:num]
+        assert reader.is_idle
+
+
 def test_frames_of_any_size_may_follow_a_large_one() -> None:
     parts = [bytes([number]) * size for number, size in enumerate([100_000, 10, 3_000, 100_000, 70_000, 2_048, 1])]
     sent = b"".join(encode_head(b"header", [part], 0) + part for part in parts)

@@ -13,6 +13,7 @@ anything else                  that value; calls with different values run one a
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, cast
 
@@ -41,10 +42,17 @@ class Concatenating(Merging):
             return dict, frozenset((key, self.form(part)) for key, part in parts.items())
         return kind_of(value), tuple(self.form(part) for part in parts.values())
 
+    def split_compatible(self, calls: Sequence[Arguments]) -> tuple[dict[int, int], dict[int, ValueError]]:
+        """See `Merging`."""
+        sizes = _rows_of_arrays_of_one_kind(calls)  # most batches; forms take several times as long
+        return super().split_compatible(calls) if sizes is None else (sizes, {})
+
     def groups(self, calls: Sequence[Arguments], sizes: Sequence[int], most: int) -> list[list[int]]:
         """See `Merging`. Only calls with equal values beside their arrays are merged."""
         if len(calls) == 1:
             return [[0]]
+        if _are_arrays(calls):  # there are no values beside them
+            return super().groups(calls, sizes, most)
         alike: dict[Hashable, list[int]] = {}
         for index, call in enumerate(calls):
             alike.setdefault(_other_values(call), []).append(index)
@@ -100,6 +108,28 @@ class Concatenating(Merging):
 
 
 # Values belong to the user, so they are Any from here on.
+
+
+def _are_arrays(calls: Sequence[Arguments]) -> bool:
+    """Return whether all arguments are numpy's arrays, by position."""
+    plain = getattr(sys.modules.get("numpy"), "ndarray", None)
+    return plain is not None and all(not kwargs and all(type(arg) is plain for arg in args) for args, kwargs in calls)
+
+
+def _rows_of_arrays_of_one_kind(calls: Sequence[Arguments]) -> dict[int, int] | None:
+    """Return the number of rows of each call, if all arguments are numpy's arrays of the same kinds; None otherwise."""
+    if not calls or not calls[0][0] or not _are_arrays(calls):
+        return None
+    kinds = [(array.shape[1:], array.dtype) for array in calls[0][0]]
+    sizes: dict[int, int] = {}
+    for index, (args, _) in enumerate(calls):
+        if len(args) != len(kinds) or not args[0].shape:
+            return None
+        rows = sizes[index] = args[0].shape[0]
+        for array, (shape, dtype) in zip(args, kinds, strict=True):
+            if array.shape[:1] != (rows,) or array.shape[1:] != shape or array.dtype != dtype:
+                return None
+    return sizes
 
 
 def _note_lengths(value: Any, lengths: set[tuple[int, ...]]) -> None:

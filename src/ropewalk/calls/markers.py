@@ -19,6 +19,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, ov
 
 import msgspec
 
+from ropewalk.argument_kinds import check_kind, check_number
+
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F")
@@ -126,6 +128,9 @@ class method(Generic[P, R]):
         functools.update_wrapper(self, function)  # copies the marks too
         _refuse_async(function)
 
+    def __repr__(self) -> str:
+        return f"<method {getattr(self.__wrapped__, '__qualname__', self.__wrapped__)}>"
+
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
@@ -168,14 +173,9 @@ def batched(max_size: int, max_wait_s: float, *, concatenate: bool = False) -> C
         ...     def act(self, observations):  # of 8 environments here, and of 4 there: of shape (12, ...)
         ...         return observations.argmax(axis=1)
     """
-    if not isinstance(max_size, int) or isinstance(max_size, bool):
-        raise TypeError(
-            f"@batched needs two numbers, such as @batched(max_size=32, max_wait_s=0.002), not {max_size!r}"
-        )
-    if max_size < 1:
-        raise ValueError(f"max_size must be 1 or more, not {max_size}")
-    if not 0 <= max_wait_s < float("inf"):
-        raise ValueError(f"max_wait_s must be a number of seconds, 0 or more, not {max_wait_s}")
+    check_kind("max_size", max_size, int, "two numbers, such as @batched(max_size=32, max_wait_s=0.002)", required=True)
+    check_number("max_size", max_size, int, "a number of calls", least=1, required=True)
+    check_number("max_wait_s", max_wait_s, int | float, "a number of seconds", least=0, finite=True, required=True)
     return functools.partial(_mark, batch_size=max_size, batch_wait_s=float(max_wait_s), concatenates=bool(concatenate))
 
 
@@ -194,10 +194,8 @@ def concurrent(n: int) -> Callable[[F], F]:
         TypeError: `n` is not a whole number.
         ValueError: `n` is below 1.
     """
-    if not isinstance(n, int) or isinstance(n, bool):
-        raise TypeError(f"@concurrent needs a number of calls, such as @concurrent(4), not {n!r}")
-    if n < 1:
-        raise ValueError(f"@concurrent needs 1 or more calls at once, not {n}")
+    check_kind("n", n, int, "a number of calls, such as @concurrent(4)", required=True)
+    check_number("n", n, int, "a number of calls", least=1, required=True)
     return functools.partial(_mark, concurrency=n)
 
 

@@ -79,6 +79,8 @@ class Merging(abc.ABC):
         """
         if result is None:
             return [None] * len(sizes)
+        if arrays := _arrays_of(result, sum(sizes)):  # policies return these
+            return list(zip(*[self.shares(array, sizes) for array in arrays], strict=True))
         entries: Any = None
         if library_of(result) is not None:
             entries = result if result.shape else ()
@@ -90,10 +92,6 @@ class Merging(abc.ABC):
                     f"{self._needs(result, sizes, path)}it needs one entry per {self.unit}, in their order"
                 )
             return self.shares(entries, sizes)
-        if type(cast("Any", result)) is tuple and result:  # policies return these: no dicts of parts, 12 µs became 7
-            several = enumerate(cast("tuple[Any, ...]", result))
-            shares = [self.divide(part, sizes, (*path, _Step(result, key))) for key, part in several]
-            return list(zip(*shares, strict=True))
         parts = parts_of(result)
         if parts is None:
             raise TypeError(
@@ -176,6 +174,14 @@ class Merging(abc.ABC):
                 if difference:
                     return difference
         return f"{path} is {words_of(value)}, theirs is {words_of(model)}"
+
+
+def _arrays_of(result: Any, num_entries: int) -> tuple[Any, ...]:
+    """Return the parts of a tuple if each is an array with this number of entries; none otherwise."""
+    if kind_of(result) is not tuple:
+        return ()
+    parts = cast("tuple[Any, ...]", result)
+    return parts if all(library_of(part) is not None and part.shape[:1] == (num_entries,) for part in parts) else ()
 
 
 __all__ = ["Arguments", "Merging"]

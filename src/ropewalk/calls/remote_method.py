@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any
 
+from ropewalk.calls.begun_call import BegunCall
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.payloads import shared_arguments
 from ropewalk.calls.replica import ReplicaClient
@@ -50,6 +51,10 @@ class RemoteMethod:
         Waits only while `MAX_IN_FLIGHT` (1024) calls are under way between the two processes, however large they are.
         """
         return self._choose().future(single(self._facts), args, kwargs)
+
+    def begin(self, *args: Any, **kwargs: Any) -> BegunCall:
+        """Call, and ask for the result later, in this thread; costs less than a future, which may be asked by any."""
+        return self._choose().begin(single(self._facts), args, kwargs)
 
     def aio(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
         """Call from a coroutine; cancelling the task cancels the call."""

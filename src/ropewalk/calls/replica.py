@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ropewalk.calls import call_context
+from ropewalk.calls.begun_call import BegunCall
 from ropewalk.calls.call_count import CallCount
 from ropewalk.calls.call_future import CallFuture
 from ropewalk.calls.caller import Caller
@@ -160,20 +161,42 @@ class ReplicaClient:
             error,
         )
 
-    def _call(self, route: ServiceRoute, request: CallRequest, error: Lost | NotServed | None) -> Any:
+    def begin(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BegunCall:
+        """Call, and return what the answer is asked for later; waits for a service that is not up yet."""
+        self._count.num += 1
+        route = self._route(facts)
+        request = self._request(route.connection.link, facts, args, kwargs, keep=True)
+        pending, route = self._begin_somewhere(request, route, PendingCall)
+        return BegunCall(self, request, route, pending)
+
+    def answer(self, request: CallRequest, route: ServiceRoute, pending: PendingCall) -> Any:
+        """Wait for the answer to a call that was sent, and return it."""
+        return self._call(route, request, None, pending)
+
+    def _call(
+        self,
+        route: ServiceRoute,
+        request: CallRequest,
+        error: Lost | NotServed | None,
+        begun: PendingCall | None = None,
+    ) -> Any:
         """Call until there is an answer.
 
         Args:
             route: where to call first.
             request: the call.
             error: what became of it there, if that is known.
+            begun: what waits for its answer there, if it was sent already.
         """
         try:
             while True:
                 try:
-                    if error is None:
+                    if error is not None:
+                        raise error
+                    if begun is None:
                         return self._ask(request, route)
-                    raise error
+                    pending, begun = begun, None
+                    return self._answer(request, route, pending)
                 except Lost as lost:
                     if lost.sent:
                         self._may_repeat(request, route)
@@ -365,6 +388,11 @@ class ReplicaClient:
                     running.waits_for = None
         pending = PendingCall(connection.where)
         self._begin(request, route, pending)
+        return self._answer(request, route, pending)
+
+    def _answer(self, request: CallRequest, route: ServiceRoute, pending: PendingCall) -> Any:
+        """Wait for the answer to a call that was sent, without repeating it."""
+        connection = route.connection
         try:
             if not connection.wait(pending, request.due):
                 raise self._where.too_late(request.facts.name)

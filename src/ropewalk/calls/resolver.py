@@ -100,7 +100,8 @@ class ReplicaResolver:
             return ProgramStopped(f"{self._caller.closed}, while {self.words} ran {call}()"), False
         place = self._news_of(route)
         if place.state == "stopped":
-            return ProgramStopped(f"{self.words} ended with the program while it ran {call}()"), False
+            why = f": {place.cause}" if place.cause else ""
+            return ProgramStopped(f"{self.words} ended with the program while it ran {call}(){why}"), False
         told = place.cause if place != route.place else ""  # else it says how the process before this one ended
         cause = told or route.connection.closed or "it is gone, and nobody saw how"
         comes_back = place.state in ("waiting", "up")

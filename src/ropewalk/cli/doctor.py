@@ -16,7 +16,7 @@ from ropewalk import settings
 from ropewalk.cli import placing
 from ropewalk.cli.command_line import PanelCommand, failure
 from ropewalk.cli.findings import PROBES, Finding, Severity, engine_findings, examine
-from ropewalk.cli.leftovers import LeftRun, engine_of, engine_words, left_folders, left_runs, usual_engines
+from ropewalk.cli.leftovers import LeftFolder, LeftRun, engine_of, engine_words, left_folders, left_runs, usual_engines
 from ropewalk.engines.options import words_to_options
 from ropewalk.errors import EngineError, RopewalkError, SettingsError
 from ropewalk.escaping import escaped, escaped_lines
@@ -97,22 +97,24 @@ def _report_leftovers(engine: str | None, options: Mapping[str, object], *, remo
         except RopewalkError as error:
             problems.append(f"the engine {name!r} does not say which runs it has: {error}")
     if as_json:
-        rows = [{"path": str(folder), "removed": remove} for folder in folders]
         found = {
-            "runs": [run.to_json() for run in runs], "folders": rows, "problems": problems, "skipped": skipped,
+            "runs": [run.to_json() for run in runs], "folders": [folder.to_json() for folder in folders],
+            "problems": problems, "skipped": skipped,
         }  # fmt: skip
         click.echo(json.dumps(found, indent=2))
     else:
         lines = [run.describe() for run in runs]
-        lines += [f"folder {folder}{' was removed' if remove else ''}" for folder in folders]
-        if any(not run.removed and run.launcher is LauncherState.GONE for run in runs) or (folders and not remove):
+        lines += [folder.describe() for folder in folders]
+        certain: list[LeftRun | LeftFolder] = [run for run in runs if run.launcher is LauncherState.GONE]
+        certain += [folder for folder in folders if folder.is_certain]
+        if any(not each.removed for each in certain):
             chosen = f" {engine_words(engine, options)}" if engine else ""
             lines.append(f"ropewalk doctor --leftovers --remove{chosen} ends and removes what is certainly left over")
         for line in lines or ["nothing was found" if skipped or problems else "nothing is left"]:
             click.echo(escaped(line))
         for problem in [*skipped, *problems]:
             click.echo(f"ropewalk doctor: {escaped_lines(problem)}", err=True)
-    if problems or (folders and not remove) or any(not run.removed for run in runs):
+    if problems or any(not each.removed for each in [*runs, *folders]):
         raise Exit(1)
 
 

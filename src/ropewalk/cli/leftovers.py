@@ -13,7 +13,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine
 from ropewalk.errors import EngineError, RopewalkError
 from ropewalk.processes.launcher_record import LauncherState, forget_run, launcher_of, recorded_engines
-from ropewalk.processes.left_folders import CLAIM, is_ours, sweep
+from ropewalk.processes.left_folders import CLAIM, is_ours, made_elsewhere, sweep
 from ropewalk.quantities import counted
 from ropewalk.transport.probe import is_answered
 
@@ -166,24 +166,59 @@ def end_run(
     return None
 
 
-def left_folders(*, remove: bool) -> list[Path]:
-    """Return run folders of this user on this machine in which no process listens; `remove` deletes them."""
+@dataclass(frozen=True, slots=True)
+class LeftFolder:
+    """A run folder of this user in which no process of this machine listens."""
+
+    path: Path
+    detail: str
+    """Why it is certain that no process uses it, or why that is not known here."""
+    is_certain: bool
+    removed: bool = False
+
+    def describe(self) -> str:
+        """Return one line for users, with advice."""
+        if self.removed:
+            return f"folder {self.path} was removed"
+        remedy = f"; if nothing of it runs there, rm -r {shlex.quote(str(self.path))} removes it"
+        return f"folder {self.path}: {self.detail}{'' if self.is_certain else remedy}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record for programs."""
+        return {"path": str(self.path), "detail": self.detail, "removed": self.removed}
+
+
+def left_folders(*, remove: bool) -> list[LeftFolder]:
+    """Return run folders of this user in which no process of this machine listens.
+
+    Args:
+        remove: whether to delete those that were certainly made on this machine since it started. Another one that
+            shares them may have processes in the others.
+    """
     parents = usual_parents(settings.current().run_folder)
     sweep(parents)
-    found = [folder for parent in parents for folder in sorted(parent.glob("ropewalk-*")) if _is_left(folder)]
-    if remove:
-        for folder in found:
-            shutil.rmtree(folder, ignore_errors=True)
+    looked_at = (_look_at(folder) for parent in parents for folder in sorted(parent.glob("ropewalk-*")))
+    found = [folder for folder in looked_at if folder]
+    for at, folder in enumerate(found):
+        if remove and folder.is_certain:
+            shutil.rmtree(folder.path, ignore_errors=True)
+            found[at] = replace(folder, removed=True)
     return found
 
 
-def _is_left(folder: Path) -> bool:
-    if not is_ours(folder) or (folder / CLAIM).exists():  # `sweep` handles folders with a claim
-        return False
+def _look_at(folder: Path) -> LeftFolder | None:
+    """Return what is known of a folder that may be left over; None if it is in use, or no run folder."""
     try:
         age_s = time.time() - os.lstat(folder).st_mtime
     except OSError:
-        return False
+        return None
     sockets = list(folder.glob("*.sock"))
     # A folder without a socket is not a known run folder; the code of a submitted run looks like this.
-    return age_s > _YOUNG_S and bool(sockets) and not any(map(is_answered, sockets))
+    if not is_ours(folder) or age_s < _YOUNG_S or not sockets:
+        return None
+    elsewhere = made_elsewhere(folder)
+    if elsewhere:
+        return LeftFolder(folder, f"{elsewhere}; whether its processes run cannot be seen here", is_certain=False)
+    if (folder / CLAIM).exists() or any(map(is_answered, sockets)):  # `sweep` removes folders with a claim
+        return None
+    return LeftFolder(folder, "nobody listens in it", is_certain=True)

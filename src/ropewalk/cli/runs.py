@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ from ropewalk.cli.runs_tables import (
 from ropewalk.escaping import escaped
 from ropewalk.progress_stream import is_terminal
 from ropewalk.quantities import counted
+from ropewalk.tracking.records import SYSTEM
 from ropewalk.tracking.run_reports import Comparison, RunReport
 
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
@@ -67,7 +68,9 @@ _FORMATS = ("csv", "jsonl", "json")
 @click.option("--parent", metavar="RUN", help="Only runs that belong to this one.")
 @click.option("--label", "labels", multiple=True, metavar="LABEL", help="Only runs with this label; may be repeated.")
 @click.option("--text", metavar="TEXT", help="Only runs with this text in name, settings or cause.")
-@click.option("--metric", "-m", multiple=True, metavar="NAME", help="Add a column with its last value.")
+@click.option(
+    "--metric", "-m", multiple=True, metavar="NAME", help="Add a column with its last value; with a group: GROUP/NAME."
+)
 @click.option(
     "--order", default="-created", metavar="ORDER", help="created, changed, name, project or state; - reverses."
 )
@@ -111,7 +114,7 @@ def list_runs(
                 trials = sum(run.kind == "trial" for run in found)
                 found = [run for run in found if run.kind != "trial"]
             num, found = len(found), found[:limit]
-            metrics = runs.last_values([run.id for run in found])
+            metrics = _last_values(runs, found, metric)
     except ValueError as error:  # an unknown state or order
         raise failure(str(error)) from None
     if as_json:
@@ -149,15 +152,16 @@ def show(run: str, as_json: bool, store: str | None) -> None:
 
 @runs.command()
 @runs_argument
-@click.option("--group", default="", show_default=False, metavar="NAME", help="Group of the metrics.")
+@click.option("--group", metavar="NAME", help="Only metrics of this group (default: all but system).")
 @click.option("--all", "everything", is_flag=True, help="Also settings that do not differ.")
 @json_option
 @store_option
-def compare(refs: tuple[str, ...], group: str, everything: bool, as_json: bool, store: str | None) -> None:
+def compare(refs: tuple[str, ...], group: str | None, everything: bool, as_json: bool, store: str | None) -> None:
     """Compare runs: the settings in which they differ, and the last values of their metrics."""
     with opened(store) as opened_store:
         found = _found(opened_store, refs)
-        last = opened_store.last_values([run.id for run in found], group)
+        ids = [run.id for run in found]
+        last = _last_values(opened_store, found) if group is None else opened_store.last_values(ids, group)
     comparison = Comparison.of(found, last, everything=everything)
     if as_json:
         click.echo(to_json(comparison.to_json()))
@@ -236,6 +240,15 @@ def delete(refs: tuple[str, ...], yes: bool, as_json: bool, store: str | None) -
 def _found(store: RunStore, refs: Sequence[str]) -> list[RunRow]:
     """Return the runs that the arguments name, each one once; nothing is done if one of them is unknown."""
     return list({run.id: run for run in map(store.run, refs)}.values())
+
+
+def _last_values(store: RunStore, runs: Sequence[RunRow], names: Collection[str] = ()) -> dict[str, dict[str, float]]:
+    """Return the last values of the metrics of runs, as NAME or GROUP/NAME; those of the machine only by name."""
+    found = store.last_values([run.id for run in runs], None)
+    return {
+        run: {name: value for name, value in own.items() if name in names or not name.startswith(f"{SYSTEM}/")}
+        for run, own in found.items()
+    }
 
 
 def _can_ask() -> bool:

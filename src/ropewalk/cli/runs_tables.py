@@ -68,12 +68,16 @@ def list_rows(
     rows: list[tuple[str, ...]] = [(*head, *(map(escaped, names) if names else ["metrics"]), "labels")]
     for run in runs:
         found = metrics.get(run.id, {})
-        some = [f"{escaped(name)} {number(found[name])}" for name in sorted(found)[:_FEW_METRICS]]
+        some = [f"{escaped(name)} {number(found[name])}" for name in sorted(found, key=_plain_first)[:_FEW_METRICS]]
         values = [number(found.get(name)) for name in names] or [" ".join(some)]
         facts = (run.id, run.name, run.project, run.kind, run.state)
         times = shown_moment(run.created), shown_duration(run.lasted_s(now))
         rows.append((*map(escaped, facts), *times, *values, escaped(", ".join(run.labels))))
     return rows, {6, *(range(7, 7 + len(names)) if names else ())}
+
+
+def _plain_first(name: str) -> tuple[bool, str]:
+    return "/" in name, name
 
 
 def as_text(rows: _Rows) -> str:
@@ -179,7 +183,7 @@ def _series_rows(report: RunReport) -> list[tuple[str, ...]]:
 def _attempt_rows(report: RunReport) -> list[tuple[str, ...]]:
     rows = [("attempt", "outcome", "host", "pid", "from step", "begun", "took", "cause")]
     for one in report.attempts:
-        took = shown_duration(round(one.ended - one.began, 1)) if one.ended is not None else ""
+        took = "" if one.ended is None else shown_duration(one.lasted_s(one.ended))
         last = last_line(one.cause)  # the exception of a traceback
         rows.append(
             (str(one.number), escaped(one.outcome or "running"), escaped(one.host), str(one.pid or "-"),

@@ -30,8 +30,7 @@ from ropewalk.user_frames import remote_text
 @click.option(
     "--space",
     type=click.Path(path_type=Path),
-    required=True,
-    help="TOML file with the hyperparameters and their distributions.",
+    help="TOML file with the hyperparameters and their distributions (default: the function asks by run.suggest_...).",
 )
 @click.option(
     "--metric",
@@ -74,7 +73,7 @@ from ropewalk.user_frames import remote_text
 @click.option("--json", "as_json", is_flag=True, help="Print the trials as JSON.")
 def search(
     function: str,
-    space: Path,
+    space: Path | None,
     metric: tuple[str, ...],
     mode: tuple[str, ...],
     trials: int | None,
@@ -116,7 +115,9 @@ def search(
     click.echo(to_json(results.to_records(), indent=None) if as_json else str(results))
 
 
-def _made(function: str, space: Path, *, sampler: str, scheduler: str, resources: Resources, **settings: Any) -> Any:
+def _made(
+    function: str, space: Path | None, *, sampler: str, scheduler: str, resources: Resources, **settings: Any
+) -> Any:
     """Make the search; importing what it needs takes most of a second."""
     from ropewalk.search.samplers import SAMPLERS
     from ropewalk.search.schedulers import make_scheduler
@@ -128,7 +129,7 @@ def _made(function: str, space: Path, *, sampler: str, scheduler: str, resources
     scheduler_name, scheduler_options = parse_part(scheduler)
     return Search(
         train,
-        SearchSpace.from_toml(space),
+        None if space is None else SearchSpace.from_toml(space),
         sampler=SAMPLERS.make(sampler_name, sampler_options),
         scheduler=make_scheduler(scheduler_name, **scheduler_options),
         resources=resources,

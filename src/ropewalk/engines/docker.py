@@ -25,8 +25,9 @@ import ipaddress
 import json
 import os
 import platform
+import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ _ID_LENGTH = 12
 """The length of ids that Docker itself prints."""
 _KEPT_S = 3600.0
 """Seconds for which the ended containers of a launcher that is gone are kept, for `docker logs`."""
+_GPU_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+"""The longest pauses, in seconds, before a launcher chooses GPUs again that another one had chosen, too."""
 _KILLED = JobStatus(JobState.ENDED, -9, "cancelled")
 
 
@@ -92,26 +95,24 @@ class DockerEngine(Engine):
         self._sweep()
         network = self._shared_network or self._ensure_network(run_id)
         labels = self._labels(run_id) | {containers.REQUEST: request_id}
-        most_cpus = float(self._capacity["NCPU"])
-        taken = self._taken_gpus() if spec.resources.gpus else []
+        bodies = functools.partial(self._bodies, spec, count, network, labels)
+        names = [containers.container_name(run_id, request_id, index) for index in range(count)]
         ids: list[str] = []
         try:
-            with self.daemon.asked(f"create {count} containers of {self.image!r}"):
-                for index in range(count):
-                    gpus = containers.free_gpus(spec.resources.gpus, self.options.gpus, taken)
-                    taken += gpus
-                    body = containers.container_body(
-                        spec,
-                        self.options,
-                        image=self.image,
-                        network=network,
-                        labels=labels | {containers.INDEX: str(index)},
-                        gpus=gpus,
-                        most_cpus=most_cpus,
+            self._create(names, bodies, ids)
+            pauses_s = iter(_GPU_PAUSES_S)
+            while spec.resources.gpus and self._share_gpus(ids):
+                self._remove(ids)
+                ids.clear()
+                pause_s = next(pauses_s, None)
+                if pause_s is None:
+                    raise EngineError(
+                        f"other launchers chose the same GPUs of {self.daemon.host} at the same moment, "
+                        f"{len(_GPU_PAUSES_S) + 1} times: try again, or give each launcher GPUs of its own with the "
+                        "option gpus"
                     )
-                    name = containers.container_name(run_id, request_id, index)
-                    created = self.daemon.api.create_container_from_config(body, name)
-                    ids.append(created["Id"][:_ID_LENGTH])
+                time.sleep(random.uniform(0, pause_s))
+                self._create(names, bodies, ids)
             with self.daemon.asked(f"start {spec.command[0]!r} in {self.image!r}"):
                 started = side_by_side(functools.partial(self.daemon.start, data=spec.stdin), ids)
         except BaseException:  # containers that were created but not started must be removed, too
@@ -120,6 +121,43 @@ class DockerEngine(Engine):
             raise
         self._stdins |= {id: stdin for id, stdin in zip(ids, started, strict=True) if stdin is not None}
         return ids
+
+    def _create(self, names: Sequence[str], bodies: Callable[[], list[dict[str, Any]]], ids: list[str]) -> None:
+        """Create containers, and add their ids to `ids` one by one."""
+        with self.daemon.asked(f"create {len(names)} containers of {self.image!r}"):
+            for name, body in zip(names, bodies(), strict=True):
+                created = self.daemon.api.create_container_from_config(body, name)
+                ids.append(created["Id"][:_ID_LENGTH])
+
+    def _bodies(self, spec: JobSpec, count: int, network: str, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Return what the containers of a request are made of; each has GPUs that no other container has now."""
+        most_cpus = float(self._capacity["NCPU"])
+        taken = [gpu for gpus in self._gpus_of_jobs().values() for gpu in gpus] if spec.resources.gpus else []
+        bodies: list[dict[str, Any]] = []
+        for index in range(count):
+            gpus = containers.free_gpus(spec.resources.gpus, self.options.gpus, taken)
+            taken += gpus
+            body = containers.container_body(
+                spec,
+                self.options,
+                image=self.image,
+                network=network,
+                labels={**labels, containers.INDEX: str(index)},
+                gpus=gpus,
+                most_cpus=most_cpus,
+            )
+            bodies.append(body)
+        return bodies
+
+    def _share_gpus(self, ids: Sequence[str]) -> bool:
+        """Return whether containers that are created, and not started, have a GPU that another one has, too.
+
+        The daemon lends no GPUs, it only keeps our labels. Of two launchers that chose before either had created its
+        containers, at least one sees those of the other now; who does gives way, whoever was first.
+        """
+        gpus_of = self._gpus_of_jobs()
+        mine = {gpu for id in ids for gpu in gpus_of.pop(id, ())}
+        return any(gpu in mine for gpus in gpus_of.values() for gpu in gpus)
 
     def _ensure_image(self) -> None:
         image = self.image
@@ -163,9 +201,10 @@ class DockerEngine(Engine):
     def _labels(self, run_id: str) -> dict[str, str]:
         return {containers.RUN: run_id, containers.USER: str(os.getuid()), containers.LAUNCHER: this_process()}
 
-    def _taken_gpus(self) -> list[str]:
-        alive = [each["Labels"] for each in self._list() if containers.is_alive(each["State"])]
-        return [gpu for labels in alive for gpu in labels.get(containers.GPUS, "").split(",") if gpu]
+    def _gpus_of_jobs(self) -> dict[str, list[str]]:
+        """Return the GPUs of the containers that have not ended, of all launchers, by id."""
+        alive = {_id(each): each["Labels"] for each in self._list() if containers.is_alive(each["State"])}
+        return {id: labels[containers.GPUS].split(",") for id, labels in alive.items() if containers.GPUS in labels}
 
     # --- watching -----------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import abc
 import contextlib
 import enum
 import hashlib
+import logging
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,9 @@ from typing import Any, Self
 
 from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.errors import EngineError
+from ropewalk.quantities import shown_duration
+
+logger = logging.getLogger(__name__)
 
 
 class Reach(enum.Enum):
@@ -119,11 +123,15 @@ class Engine(abc.ABC):
     reach: Reach = Reach.NETWORK
     python: str = sys.executable
     """The Python interpreter on the hosts of this engine; agents are started with it."""
+    instead_of_time_limit: str = ""
+    """What ends a run after a time where this engine ends no job at its `time_limit_s`; empty if it does."""
 
     _lock: threading.RLock
     """Held while jobs are submitted; the engine may hold it for other changes of its tables."""
     _requests: dict[tuple[str, str], list[str]]
     """The ids of the jobs of each request of this launcher, by run and request."""
+    _is_limit_told: bool
+    """Whether the user was told that this engine keeps no time limits."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Make the attributes of every engine, also of one whose `__init__` does not call this class's.
@@ -136,6 +144,7 @@ class Engine(abc.ABC):
         engine = super().__new__(cls)
         engine._lock = threading.RLock()
         engine._requests = {}
+        engine._is_limit_told = False
         return engine
 
     def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
@@ -159,9 +168,20 @@ class Engine(abc.ABC):
         with self._lock:
             known = self._requests.get((run_id, request_id))
             if known is None:
+                self._tell_of_time_limit(spec)
                 known = self._submit_all_or_none(spec, count, run_id, request_id) if count else []
                 self._requests[run_id, request_id] = known
             return list(known)
+
+    def _tell_of_time_limit(self, spec: JobSpec) -> None:
+        if spec.time_limit_s is not None and self.instead_of_time_limit and not self._is_limit_told:
+            self._is_limit_told = True
+            logger.warning(
+                "the engine %r ends no job after its time limit of %s (time_limit_s, --time); %s",
+                self.name,
+                shown_duration(spec.time_limit_s),
+                self.instead_of_time_limit,
+            )
 
     def _submit_all_or_none(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
         begun: list[str] = []

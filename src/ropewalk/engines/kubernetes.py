@@ -6,6 +6,7 @@ names of both follow from the run, the request and a number, so that repeating a
     submit ──> create pod, create Secret that it owns        kubernetes_manifests: the objects that are sent
     poll   <── PodWatch: list, then every change             kubernetes_states: the meaning of a pod's status
                                                               kubernetes_room: whether a pod can ever run
+                                                              kubernetes_images: how long it waits for its image
     cancel ──> delete; with a grace of 0 if the node does not end the pod
 """
 
@@ -28,6 +29,7 @@ from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, Jo
 from ropewalk.engines.kubernetes_api import ApiError, KubernetesApi, Manifest, retrying
 from ropewalk.engines.kubernetes_check import findings
 from ropewalk.engines.kubernetes_errors import explain
+from ropewalk.engines.kubernetes_images import ImageJudge
 from ropewalk.engines.kubernetes_nodes import KubernetesNode, nodes_for, processes_per_pod
 from ropewalk.engines.kubernetes_options import KubernetesOptions
 from ropewalk.engines.kubernetes_room import RoomJudge, asked
@@ -71,7 +73,8 @@ class KubernetesEngine(Engine):
         """The output of jobs that we have ended, by id: it is gone with their pods."""
         self._secrets: dict[str, list[str]] = {}
         """The names of the Secrets of our own jobs, by id."""
-        self._judge = RoomJudge(lambda: self._api.list_nodes(), self.options.unschedulable_s)
+        self._room = RoomJudge(lambda: self._api.list_nodes(), self.options.unschedulable_s)
+        self._images = ImageJudge(self.options.image_pull_s)
 
     @functools.cached_property
     def _api(self) -> KubernetesApi:
@@ -293,7 +296,7 @@ class KubernetesEngine(Engine):
         if known is None:
             return JobStatus(JobState.LOST, reason="no such pod")
         if not known.is_gone:
-            return self._judge.judge(id, known.pod, status(known.pod))
+            return self._images.judge(id, known.pod, self._room.judge(id, known.pod, status(known.pod)))
         gone = status_of_gone(known.pod)
         if gone.state is JobState.LOST and id in self._cancelled:
             return JobStatus(JobState.ENDED, _KILLED, "cancelled")

@@ -74,6 +74,9 @@ class KubernetesOptions:
     unschedulable_s: int | None = None
     """Seconds that a pod may wait that no node can hold, until an autoscaler adds one; if None, 0 if we may list nodes,
     and otherwise 600 for every pod that no node takes."""
+    image_pull_s: int = 300
+    """Seconds for which an image may fail to be pulled, as from a registry that does not answer; an image that the
+    registry does not have ends the wait at once."""
     keep_pods: bool = False
     """Keep pods that have ended, for `kubectl describe` and `kubectl logs`."""
     user: str = ""
@@ -109,6 +112,7 @@ class KubernetesOptions:
             ("grace_s", self.grace_s, 0),
             ("per_pod", self.per_pod, 1),
             ("unschedulable_s", self.unschedulable_s, 0),
+            ("image_pull_s", self.image_pull_s, 0),
             ("run_as_user", self.run_as_user, 0),
         ):
             if value is not None and value < least:

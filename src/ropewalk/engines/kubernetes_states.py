@@ -17,6 +17,7 @@ from ropewalk.engines.kubernetes_manifests import CONTAINER
 _ADVICE = {
     "ErrImagePull": "check the option image, and image_pull_secrets if its registry is private",
     "ImagePullBackOff": "check the option image, and image_pull_secrets if its registry is private",
+    "RegistryUnavailable": "see whether the nodes reach the registry of the option image",
     "ErrImageNeverPull": "the nodes do not have the image and image_pull_policy is Never",
     "InvalidImageName": "check the option image",
     "CreateContainerConfigError": "a Secret or ConfigMap of the option volumes is missing, or run_as_non_root meets "
@@ -27,14 +28,16 @@ _ADVICE = {
 }
 """Advice for a container that does not start, by the cluster's reason."""
 _HOPELESS = {
-    "ImagePullBackOff",
     "ErrImageNeverPull",
     "InvalidImageName",
     "CreateContainerConfigError",
 }
 """The cluster retries these for ever, so a job would wait for ever."""
-_NO_IMAGE = re.compile("not found|denied|unauthorized|forbidden", re.IGNORECASE)
-"""Messages of a registry that answered; one that did not answer may do so at the next try."""
+BACK_OFF = "ImagePullBackOff"
+"""The reason of the wait between two tries to pull an image."""
+_PULLS = ("ErrImagePull", BACK_OFF, "RegistryUnavailable")
+_NO_IMAGE = re.compile("not found|does not exist|(manifest|name) unknown", re.IGNORECASE)
+"""Messages of a registry that has no such image; one that refuses or does not answer may serve it at the next try."""
 _LAST_SIGNAL = 64
 """A program that was ended by a signal is reported with 128 + its number; higher signals do not exist."""
 
@@ -52,10 +55,17 @@ def status(pod: Manifest) -> JobStatus:
     if phase == "Pending":
         waiting: Manifest = container.get("waiting") or {}
         hopeless = waiting.get("reason") in _HOPELESS or (
-            waiting.get("reason") == "ErrImagePull" and _NO_IMAGE.search(waiting.get("message") or "") is not None
+            waiting.get("reason") in _PULLS and _NO_IMAGE.search(waiting.get("message") or "") is not None
         )
         return JobStatus(JobState.PENDING, reason=_why_it_waits(pod, told, container), hopeless=hopeless)
     return JobStatus(JobState.RUNNING, reason=_trouble(pod, told))
+
+
+def waits_for_image(pod: Manifest) -> str:
+    """Return the reason for which a pod waits for its image after a try to pull it has failed; else an empty string."""
+    waiting: Manifest = _container(pod.get("status") or {}).get("waiting") or {}
+    reason = str(waiting.get("reason") or "")
+    return reason if reason in _PULLS else ""
 
 
 def status_of_gone(pod: Manifest) -> JobStatus:

@@ -2,14 +2,13 @@
 
 A job ends with its first process, as under a batch system: all processes that it left in its process group are ended
 with it, and `cancel` also reaches descendants that made groups of their own. Jobs of a launcher that is gone are found
-by the mark that a job's processes inherit, as a cluster manager finds jobs by name. The time limit of a job is checked
-when its state is polled.
+by the mark that a job's processes inherit, as a cluster manager finds jobs by name. Jobs have no time
+limit: only a session looks at them, and not once they are up.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shlex
 import shutil
@@ -18,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +47,7 @@ class LocalEngine(Engine):
 
     name = "local"
     reach = Reach.HERE
+    instead_of_time_limit = "`timeout 2h ropewalk run FILE` asks a run to end after two hours"
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         self.python = sys.executable
@@ -127,24 +126,18 @@ class LocalEngine(Engine):
         if job is None:
             # The job belongs, or belonged, to another launcher: only its parent gets the exit code.
             return JobStatus(JobState.RUNNING) if id in others else JobStatus(JobState.LOST, reason="no such job")
-        if job.exit_code() is None and time.monotonic() > job.deadline:
-            job.kill()
-            job.wait()
-            job.reason = "its time limit was over"
         code = job.exit_code()
         if code is None:
             return JobStatus(JobState.RUNNING)
         killed = f"ended by signal {-code} ({_signal_name(-code)})" if code < 0 else ""
-        return JobStatus(JobState.ENDED, code, job.reason or killed)
+        return JobStatus(JobState.ENDED, code, killed)
 
 
 class _LocalJob:
     """A child process, its log, and the process group that it leads."""
 
-    def __init__(self, started: StartedJob, limit_s: float | None) -> None:
+    def __init__(self, started: StartedJob) -> None:
         self.process = started.process
-        self.deadline = math.inf if limit_s is None else time.monotonic() + limit_s
-        self.reason = ""
         self.mark = started.mark
         self.log = started.log
         self.run_id = started.run_id
@@ -197,7 +190,7 @@ def _start(spec: JobSpec, run_id: str) -> _LocalJob:
         _feed(stdin, spec.stdin)
     else:  # a job that does not read must not hold up the engine
         threading.Thread(target=_feed, args=(stdin, spec.stdin), name="ropewalk-stdin", daemon=True).start()
-    return _LocalJob(started, spec.time_limit_s)
+    return _LocalJob(started)
 
 
 def _end_marked(mark: str) -> None:

@@ -82,6 +82,7 @@ class MpiEngine(Engine):
     """Starts ranks with mpiexec; all it knows of them is in its folder."""
 
     name = "mpi"
+    instead_of_time_limit = "the limit of the allocation or batch job in which mpiexec runs ends all of it"
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         self.options = read_options(self.name, MpiOptions, options or {})

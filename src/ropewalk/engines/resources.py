@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
+from ropewalk.argument_kinds import check_kind, check_number
 from ropewalk.quantities import parse_memory
 
 _Reader = Callable[[Path], float | None]
@@ -42,16 +43,8 @@ class Resources:
     """Bytes, or a text such as "4Gi" or "500M"; None makes no request. Stored as bytes."""
 
     def __post_init__(self) -> None:
-        cpus: object = self.cpus  # the caller may not use a type checker
-        if isinstance(cpus, bool) or not isinstance(cpus, int | float):
-            raise TypeError(f"resources.cpus must be a number above 0, not {cpus!r}")
-        if not (math.isfinite(cpus) and cpus > 0):
-            raise ValueError(f"resources.cpus must be a number above 0, not {cpus!r}")
-        gpus: object = self.gpus
-        if isinstance(gpus, bool) or not isinstance(gpus, int):
-            raise TypeError(f"resources.gpus must be a whole number, 0 or more, not {gpus!r}")
-        if gpus < 0:
-            raise ValueError(f"resources.gpus must be a whole number, 0 or more, not {gpus!r}")
+        check_number("resources.cpus", self.cpus, int | float, "a number", above=0, finite=True, required=True)
+        check_number("resources.gpus", self.gpus, int, "a whole number", least=0, required=True)
         if self.memory is not None:
             object.__setattr__(self, "memory", parse_memory(self.memory))
 
@@ -67,8 +60,7 @@ def check_resources(resources: object) -> None:
     Raises:
         TypeError: it is neither `Resources` nor None.
     """
-    if resources is not None and not isinstance(resources, Resources):
-        raise TypeError(f"resources must be Resources, such as ropewalk.Resources(cpus=2, gpus=1), not {resources!r}")
+    check_kind("resources", resources, Resources, "ropewalk.Resources(cpus=2, gpus=1)")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

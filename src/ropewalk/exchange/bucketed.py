@@ -339,11 +339,15 @@ class BucketedExchange(Exchange):
 
     def open_carried(self, record: StepRecord) -> None:
         """Begin a step whose buckets come by `carry`; a failed step before it is taken back."""
-        if self._step is not None and self._step.error is not None:
-            self.abort(self._step.epoch)
+        self.take_back_failed_step()
         self._refuse_open_step("begin a step")
         self._order = None
         self._open(record)
+
+    def take_back_failed_step(self) -> None:
+        """Take back the open step if it has failed: of a carried step nobody else does so before the next begins."""
+        if self._step is not None and self._step.error is not None:
+            self.abort(self._step.epoch)
 
     # State.
 

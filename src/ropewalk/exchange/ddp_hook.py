@@ -11,11 +11,12 @@ hook is attached, so it is carried over exactly. DDP leaves the division by the 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import Any, Protocol, cast
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ropewalk.errors import ExchangeInvalid
@@ -62,6 +63,7 @@ class CommHookHandle:
         named = _parameters_of(model)
         if not named:
             raise ExchangeInvalid("no parameter of this model requires a gradient, so there is nothing to exchange")
+        _refuse_sparse_gradients(model, named)
         self._names = {id(parameter): name for name, parameter in named}
         self._layouts: dict[tuple[int, ...], Layout] = {}
         self._scaler = scaler
@@ -71,6 +73,9 @@ class CommHookHandle:
         self.error: BaseException | None = None
         exchange.uniform = True
         exchange.bind(named, self._group)
+
+    def __repr__(self) -> str:
+        return f"<CommHookHandle {self._exchange!r}>" if self._exchange else "<CommHookHandle, detached>"
 
     @property
     def exchange(self) -> BucketedExchange:
@@ -95,10 +100,12 @@ class CommHookHandle:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state from which this rank can resume later, by parameter name; each rank has its own."""
+        self.exchange.take_back_failed_step()
         return self.exchange.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a state; call it on all ranks."""
+        self.exchange.take_back_failed_step()
         self.exchange.load_state_dict(state)
 
     def detach(self) -> None:
@@ -179,7 +186,8 @@ def attach(
         The handle of the attached exchange, for reports, checkpoints and `detach`.
 
     Raises:
-        ExchangeInvalid: the exchange cannot be used by a hook, or the model has one already.
+        ExchangeInvalid: the exchange cannot be used by a hook, the model has one already, or an embedding of it makes
+            sparse gradients.
     """
     made = make_exchange(exchange)
     if not isinstance(made, BucketedExchange):
@@ -217,10 +225,21 @@ def _first(future: Any) -> Tensor:
     return future.value()[0]
 
 
+def _refuse_sparse_gradients(model: DistributedDataParallel, named: Iterable[tuple[str, Tensor]]) -> None:
+    """Raise `ExchangeInvalid` if DDP will give the hook sparse tensors: the rows of an embedding that were used."""
+    exchanged = {id(parameter) for _, parameter in named}
+    for name, part in cast(Any, model).module.named_modules():
+        if isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.sparse and id(part.weight) in exchanged:
+            raise ExchangeInvalid(
+                f"the {type(part).__name__} {name!r} makes sparse gradients, which an exchange does not carry; make it "
+                "with sparse=False: TopK and GDSEC send only what has changed of it"
+            )
+
+
 def _parameters_of(model: DistributedDataParallel) -> list[tuple[str, Tensor]]:
     """Return the parameters that DDP puts into buckets, by their names in the user's module."""
     ignored: set[str] = cast(Any, model).parameters_to_ignore
-    module: torch.nn.Module = cast(Any, model).module
+    module: nn.Module = cast(Any, model).module
     return [
         (name, parameter)
         for name, parameter in module.named_parameters()

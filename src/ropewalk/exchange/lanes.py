@@ -145,6 +145,9 @@ class LanedExchange(BucketedExchange):
         self._compressor = compressor
         self._lanes: dict[int, BucketLane] = {}
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._compressor!r}>"
+
     def make_lane(self, layout: Layout) -> BucketLane:
         """Make the lane of a new bucket."""
         return BucketLane(self._compressor.encoder(layout), self._compressor.decoder(layout))

@@ -200,6 +200,9 @@ class StallDetector(Observer):
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
+    def __repr__(self) -> str:
+        return f"<StallDetector warn_after_s={self._warn_after_s:g}>"
+
     def bind(self, layouts: Sequence[Layout], group: Group) -> None:
         if self._thread is not None and group is self._group:
             return  # the same parameters in other buckets, perhaps within a step

@@ -55,6 +55,9 @@ class ExchangeTimeline(Observer):
         # Phases are timed by `perf_counter`, whose zero differs between processes.
         self._zero_s = time.time() - time.perf_counter()
 
+    def __repr__(self) -> str:
+        return f"<ExchangeTimeline {str(self.path)!r}>"
+
     @property
     def path(self) -> Path:
         """The trace file of this member since it got its rank."""

@@ -36,7 +36,7 @@ def search_charts(results: SearchResults, lines: Iterable[Line] = ()) -> list[Re
     drawn: list[tuple[str, _Drawing, Mapping[str, Any], str]] = [
         ("History", history, history_data(results), "the value of each trial, and the best until then"),
         ("Importance", importance, {"shares": shares}, "of hyperparameters, by PED-ANOVA"),
-        ("Rungs", rungs, rungs_data(results, lines), "of the scheduler: who stands on them, and who was promoted"),
+        ("Rungs", rungs, rungs_data(results, lines), "of the scheduler: the trials on each, and the promoted ones"),
         ("Pareto front", pareto, pareto_data(results), "of the two objectives"),
     ]
     view = results.view()

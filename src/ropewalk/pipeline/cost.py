@@ -68,9 +68,17 @@ def reduce_s(weight_bytes: Amount, replicas: int, level: Level) -> Amount:
 
 
 def activation_bytes(
-    saved_bytes: Amount, kept_bytes: Amount, held_bytes: Amount, in_flight: int, held: int, recompute: bool
+    saved_bytes: Amount,
+    kept_bytes: Amount,
+    held_bytes: Amount,
+    in_flight: int,
+    held: int,
+    between: int,
+    recompute: bool,
 ) -> Amount:
     """Return the bytes that a stage keeps for its backwards.
+
+    Of the micro-batches, of which there are at most `held` in all, as many take the larger number of bytes as can.
 
     Args:
         saved_bytes: bytes that autograd saves for the backward of one micro-batch.
@@ -78,10 +86,15 @@ def activation_bytes(
         held_bytes: bytes from the first to the second half of a split backward.
         in_flight: most micro-batches between their forward and their backward (or its first half).
         held: most micro-batches between their forward and the end of their backward.
+        between: most micro-batches between the halves of their backward.
         recompute: whether the stage keeps only its inputs, and runs its forward again before the backward.
     """
-    of_flight = kept_bytes * in_flight + saved_bytes if recompute else saved_bytes * in_flight
-    return of_flight + held_bytes * (held - in_flight)
+    each = kept_bytes if recompute else saved_bytes
+    forwards_first = each * in_flight + held_bytes * min(between, held - in_flight)
+    between = min(between, held)
+    halves_first = each * min(in_flight, held - between) + held_bytes * between
+    most = np.maximum(forwards_first, halves_first)
+    return most + saved_bytes if recompute else most
 
 
 def further_rounds(micro_batches: int, replicas: int) -> int:
@@ -193,6 +206,7 @@ def _share(request: PlanRequest, stages: Sequence[Stage], number: int, costs: Op
     workers_after = len({device for later in stages[number + 1 :] for device in later.devices})
     in_flight = schedule.in_flight(workers_after, stage.replicas, request.micro_batches)
     held = schedule.held(workers_after, stage.replicas, request.micro_batches, len(stages))
+    between = schedule.between_halves(workers_after, stage.replicas, request.micro_batches, len(stages))
     extra = schedule.extra_versions(workers_after, stage.replicas, len(stages))
     before = boundary(request, stages, number - 1) if number else None
     after = boundary(request, stages, number) if number + 1 < len(stages) else None
@@ -221,7 +235,9 @@ def _share(request: PlanRequest, stages: Sequence[Stage], number: int, costs: Op
             stashed=weights * extra,
             buffers=int(cost.buffer_bytes),
             activations=int(
-                activation_bytes(cost.saved_bytes, cost.kept_bytes, cost.held_bytes, in_flight, held, stage.recompute)
+                activation_bytes(
+                    cost.saved_bytes, cost.kept_bytes, cost.held_bytes, in_flight, held, between, stage.recompute
+                )
             ),
         ),
     )

@@ -168,6 +168,10 @@ class LocalExecutor:
         self._queues: dict[PlanWorker, deque[Action]] = {worker: deque() for worker in self.plan.workers}
         self._metrics: dict[int, tuple[StepMetrics, int]] = {}
 
+    def __repr__(self) -> str:
+        model, num_stages = type(self.graph.model).__name__, len(self.plan.stages)
+        return f"<LocalExecutor of {model} in {num_stages} stages, {self.schedule.name}>"
+
     def _sums(self, stages: list[RunningStage], exchange: MakesExchange | None) -> Sums:
         """How gradients of replicas are summed: in memory, or by exchanges, which are closed with this executor."""
         sums = InMemorySums()

@@ -69,19 +69,35 @@ class OperatorCosts:
 
     @cached_property
     def held_bytes(self) -> tuple[int, ...]:
-        """Bytes that each operator keeps between the halves of its backward; all its bytes if that was not measured."""
+        """Bytes that each operator keeps between the halves of its backward, without those of `held_shared_bytes`.
+
+        If the halves were not measured: nothing without parameters, since all of the backward is then in the first
+        half; else all bytes that it keeps.
+        """
         return tuple(
-            0 if not self.splits_backward else operator.held_bytes if operator.has_split_backward else own
+            own if self._holds_all(operator) else operator.held_bytes if self.splits_backward else 0
             for operator, own in zip(self.operators, self.own_bytes, strict=True)
         )
+
+    def _holds_all(self, operator: Operator) -> bool:
+        """Whether the second half of an operator's backward may need all that it keeps, for all that is known."""
+        return self.splits_backward and bool(operator.parameters) and not operator.has_split_backward
 
     @cached_property
     def shared_bytes(self) -> tuple[tuple[tuple[int, ...], int], ...]:
         """Values that operators keep: the numbers of these operators, and the bytes of the value."""
+        return self._saved_by(tuple(range(len(self.operators))))
+
+    @cached_property
+    def held_shared_bytes(self) -> tuple[tuple[tuple[int, ...], int], ...]:
+        """The same for values that are kept to the second half of a backward whose halves were not measured."""
+        return self._saved_by(tuple(n for n, operator in enumerate(self.operators) if self._holds_all(operator)))
+
+    def _saved_by(self, numbers: Sequence[int]) -> tuple[tuple[tuple[int, ...], int], ...]:
         savers: dict[str, list[int]] = {}
         sizes: dict[str, int] = {}
-        for number, operator in enumerate(self.operators):
-            for saved in operator.saved:
+        for number in numbers:
+            for saved in self.operators[number].saved:
                 savers.setdefault(saved.operator, []).append(number)
                 sizes[saved.operator] = max(saved.size_bytes, sizes.get(saved.operator, 0))
         return tuple((tuple(numbers), sizes[id]) for id, numbers in savers.items())
@@ -104,6 +120,10 @@ class OperatorCosts:
     @cached_property
     def _shared(self) -> _Parts:
         return _Parts.of(self.shared_bytes)
+
+    @cached_property
+    def _held_shared(self) -> _Parts:
+        return _Parts.of(self.held_shared_bytes)
 
     @cached_property
     def number_of(self) -> dict[str, int]:
@@ -136,7 +156,7 @@ class OperatorCosts:
             weight_bytes=self._weights.sum(inside),
             buffer_bytes=sum(self.operators[number].buffer_bytes for number in inside),
             saved_bytes=sum(self.own_bytes[number] for number in inside) + self._shared.sum(inside),
-            held_bytes=sum(self.held_bytes[number] for number in inside),
+            held_bytes=sum(self.held_bytes[number] for number in inside) + self._held_shared.sum(inside),
         )
 
 

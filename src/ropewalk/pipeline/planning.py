@@ -19,7 +19,7 @@ from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.partitioners import make_partitioner
 from ropewalk.pipeline.partitioners.partitioner import Partition, Partitioner, PlanRequest
 from ropewalk.pipeline.plans import Plan, assemble
-from ropewalk.pipeline.predicting import mini_batch_s, predict, simulated
+from ropewalk.pipeline.predicting import predict, simulated
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.schedules.schedule import Schedule
@@ -170,7 +170,7 @@ def choose(request: PlanRequest, partitioner: Partitioner, schedule: Schedule) -
     found = partitioner.candidates(request)
     for candidate in found:
         made = assemble(request.profile, candidate.stages, schedule=schedule.name, micro_batches=request.micro_batches)
-        step_s = mini_batch_s(request, simulated(request, made, schedule))
+        step_s = simulated(request, made, schedule).step_s
         if best is None or step_s < best_s * (1 - _SAME):
             best, best_s = candidate, step_s
     assert best is not None, "a partitioner without a plan raises"

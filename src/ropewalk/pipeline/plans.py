@@ -82,8 +82,9 @@ class Plan:
     """Stages on devices, and the schedule that they follow.
 
     Raises:
-        PlanInvalid: stages are not numbered 0, 1, ..., a stage is empty or has no device, an edge does not lead to a
-            later stage, or two stages share some of their devices but not all.
+        PlanInvalid: stages are not numbered 0, 1, ..., a stage is empty or has no device, an operator is in two stages,
+            an edge does not lead to a later stage or is there twice, a tie names no stages, or two stages share some of
+            their devices but not all.
     """
 
     stages: tuple[Stage, ...]
@@ -246,12 +247,17 @@ def _check(plan: Plan) -> None:
         raise PlanInvalid("a plan needs at least one stage")
     if plan.micro_batches < 1:
         raise PlanInvalid(f"a step has at least 1 micro-batch, not {plan.micro_batches}")
+    stage_of: dict[str, int] = {}
     for number, stage in enumerate(plan.stages):
         if stage.id != number:
             raise PlanInvalid(f"stages are numbered along the data from 0; number {number} says it is {stage.id}")
         if not stage.operators:
             raise PlanInvalid(f"stage {number} has no operators")
-        if not stage.devices or len(set(stage.devices)) != len(stage.devices):
+        for id in stage.operators:
+            if id in stage_of:
+                raise PlanInvalid(f"operator {id!r} is in stage {stage_of[id]} and again in stage {number}")
+            stage_of[id] = number
+        if not stage.devices or len(set(stage.devices)) != len(stage.devices) or min(stage.devices) < 0:
             raise PlanInvalid(f"stage {number} needs different devices, at least one, not {stage.devices}")
         for other in plan.stages[:number]:
             if stage.devices != other.devices and set(stage.devices) & set(other.devices):
@@ -259,8 +265,28 @@ def _check(plan: Plan) -> None:
                     f"stages {other.id} and {number} share some of their devices {other.devices} and {stage.devices}; "
                     f"stages share all of them, in the same order, or none"
                 )
+    tensors: set[str] = set()
     for edge in plan.edges:
-        if not edge.targets or min(edge.targets) <= edge.source or max(edge.targets) >= len(plan.stages):
+        if (
+            not edge.targets
+            or edge.source < 0
+            or min(edge.targets) <= edge.source
+            or max(edge.targets) >= len(plan.stages)
+        ):
             raise PlanInvalid(
                 f"edge {edge.tensor!r} leads from stage {edge.source} to {edge.targets}, not to later ones"
+            )
+        if edge.tensor in tensors:
+            raise PlanInvalid(f"two edges are for the value of {edge.tensor!r}; one leads to all stages that read it")
+        if min(edge.size_bytes, edge.gradient_bytes) < 0:
+            raise PlanInvalid(
+                f"edge {edge.tensor!r} has {edge.size_bytes} bytes, and {edge.gradient_bytes} for its gradient; both "
+                f"must be at least 0"
+            )
+        tensors.add(edge.tensor)
+    for tie in plan.tied:
+        if len(set(tie.stages)) < 2 or min(tie.stages) < 0 or max(tie.stages) >= len(plan.stages):
+            raise PlanInvalid(
+                f"parameter {tie.parameter!r} is tied between stages {tie.stages}; it needs several of the stages 0 to "
+                f"{len(plan.stages) - 1}"
             )

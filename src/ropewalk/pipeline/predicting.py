@@ -14,6 +14,7 @@ from ropewalk.pipeline.prediction import LinkLoad, Prediction, StagePrediction
 from ropewalk.pipeline.schedules.gpipe import GPipe
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.simulation.simulator import simulate
+from ropewalk.pipeline.simulation.steady import steady_actions
 from ropewalk.pipeline.simulation.timeline import Timeline
 from ropewalk.pipeline.topology_text import describe_topology
 from ropewalk.quantities import shown_duration
@@ -37,10 +38,6 @@ class OwnCosts(Protocol):
         ...
 
 
-_ROUNDS = 12
-"""Micro-batches for each worker that are simulated if the schedule has no flush, to measure the steady rate."""
-
-
 def predict(
     request: PlanRequest,
     partitioner: Partitioner,
@@ -61,9 +58,10 @@ def predict(
     """
     cost = plan_cost(request, plan.stages)
     timeline = simulated(request, plan, schedule)
-    step_s = mini_batch_s(request, timeline)
+    step_s = timeline.step_s
     one, copies = _whole(request, 1), _whole(request, request.topology.num_devices)
-    copies_cost = plan_cost(request, [copies])
+    alike = _as_slow_as_the_slowest(request)
+    copies_cost = plan_cost(alike, [copies])
     if isinstance(partitioner, OwnCosts):
         cost_model = f"the cost model of the {partitioner.cost_model}"
         one_s, copies_s = partitioner.one_device_s(request), partitioner.data_parallel_s(request)
@@ -86,10 +84,10 @@ def predict(
         speedup_over_one=_ratio(one_s, partition.objective_s),
         speedup_over_data_parallel=_ratio(copies_s, partition.objective_s),
         simulated_speedup_over_one=_ratio(_simulated_s(request, one), step_s),
-        simulated_speedup_over_data_parallel=_ratio(_simulated_s(request, copies), step_s),
+        simulated_speedup_over_data_parallel=_ratio(_simulated_s(alike, copies), step_s),
         data_parallel_bytes=copies_cost.device_bytes[0],
         memory_bytes=None if math.isinf(limit) else int(limit),
-        bottleneck=_bottleneck(plan, cost, timeline),
+        bottleneck=_bottleneck(plan, schedule, cost, timeline),
         stages=tuple(
             StagePrediction(
                 forward_s=share.forward_s,
@@ -109,19 +107,26 @@ def predict(
 
 def simulated(request: PlanRequest, plan: Plan, schedule: Schedule) -> Timeline:
     """Simulate a plan: one step or, without a flush, enough micro-batches to show the steady rate."""
-    if not schedule.flushes:
-        plan = replace(plan, micro_batches=max(plan.micro_batches, _ROUNDS * len(plan.workers)))
-    return simulate(plan, request.profile, request.topology, schedule=schedule, optimizer_slots=request.optimizer_slots)
-
-
-def mini_batch_s(request: PlanRequest, timeline: Timeline) -> float:
-    """Return the seconds of one mini-batch of the request in a timeline from `simulated`, which may have several."""
-    return timeline.step_s * request.micro_batches / timeline.plan.micro_batches
+    return simulate(
+        plan,
+        request.profile,
+        request.topology,
+        steady_actions(plan, schedule),
+        schedule=schedule,
+        optimizer_slots=request.optimizer_slots,
+    )
 
 
 def _whole(request: PlanRequest, num_devices: int) -> Stage:
     """The whole model on each of `num_devices` devices, whether or not it fits."""
     return Stage(0, request.profile.order, tuple(range(num_devices)), recompute=request.recompute is True)
+
+
+def _as_slow_as_the_slowest(request: PlanRequest) -> PlanRequest:
+    """The request with devices of the slowest kind alone: equal shares on all devices are done when the slowest is."""
+    topology = request.topology
+    slowest = min(map(topology.kind, range(topology.num_devices)), key=lambda kind: kind.speed)
+    return replace(request, topology=replace(topology, kinds=(slowest,), kind_of=()))
 
 
 def _simulated_s(request: PlanRequest, whole: Stage) -> float:
@@ -154,20 +159,21 @@ def _links(plan: Plan) -> tuple[LinkLoad, ...]:
     return tuple(LinkLoad(*pair, forward[pair], backward[pair]) for pair in sorted(forward))
 
 
-def _bottleneck(plan: Plan, cost: PlanCost, timeline: Timeline) -> str:
+def _bottleneck(plan: Plan, schedule: Schedule, cost: PlanCost, timeline: Timeline) -> str:
     """The bottleneck in words, as a hint what to change first."""
     share = cost.stages[cost.bottleneck]
     stage = plan.stages[cost.bottleneck]
+    num_between = -(-schedule.round_size(plan, stage.id) // stage.replicas)  # micro-batches of a replica for each sum
     rate_s = share.compute_s / stage.replicas
     if share.link_s > rate_s:
         what = (
             f"the links of stage {stage.id}: {shown_duration(share.link_s)} for each micro-batch, against "
             f"{shown_duration(rate_s)} of computing"
         )
-    elif share.reduce_s > share.compute_s:
+    elif share.reduce_s > num_between * share.compute_s:
         what = (
             f"summing the gradients of stage {stage.id}'s {stage.replicas} replicas: {shown_duration(share.reduce_s)}, "
-            f"against {shown_duration(share.compute_s)} of computing a micro-batch"
+            f"against {shown_duration(num_between * share.compute_s)} of computing between two sums"
         )
     else:
         on = f" on {stage.replicas} replicas" if stage.replicas > 1 else ""

@@ -31,6 +31,11 @@ where four other programs shared two cores)."""
 _NOTICED_S = 1e-3
 """Seconds of spread in a micro-batch from which it is told: below, the 0.1 ms of each passing between processes count
 more."""
+_MOST = 1e18
+"""Most seconds and bytes of an operator: their sums stay finite, and errors in a file are seen."""
+_LONG_NUMBER = 10**30
+_LONGEST_CIRCLE = 12
+"""Operators of a cycle that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class Profile:
 
     Raises:
         ProfileInvalid: an id occurs twice, an edge names an unknown operator, the edges form a cycle, a time
-            or a size is negative or not finite, or there is no operator.
+            or a size is negative, not finite or above 1e18, or there is no operator.
     """
 
     operators: tuple[Operator, ...]
@@ -221,8 +226,8 @@ class Profile:
 def _check(profile: Profile) -> None:
     if not profile.operators:
         raise ProfileInvalid("a profile needs at least one operator, and this one has none: is the model empty?")
-    if profile.num_samples < 1:
-        raise ProfileInvalid(f"num_samples must be at least 1, not {profile.num_samples}")
+    if not 1 <= profile.num_samples <= _MOST:
+        raise ProfileInvalid(f"num_samples must be from 1 to {_MOST:g}, not {_number(profile.num_samples)}")
     seen: set[str] = set()
     for operator in profile.operators:
         if operator.id in seen:
@@ -234,18 +239,28 @@ def _check(profile: Profile) -> None:
             if end not in seen:
                 raise ProfileInvalid(f"the edge {source!r} -> {target!r} names {end!r}, which is not an operator")
     if _topological(profile.operators, profile.edges) is None:
-        circle = _circle(profile)
-        raise ProfileInvalid(f"the edges form a cycle: {' -> '.join(circle)}; an operator cannot wait for itself")
+        circle = _shown(_circle(profile))
+        raise ProfileInvalid(f"the edges form a cycle: {circle}; an operator cannot wait for itself")
 
 
 def _check_numbers(operator: Operator) -> None:
     for name in Operator.__dataclass_fields__:
         value = getattr(operator, name)
-        if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
-            raise ProfileInvalid(f"{name} of operator {operator.id!r} must be a number of at least 0, not {value!r}")
-    for name, size_bytes in operator.parameters.items():
-        if size_bytes < 0:
-            raise ProfileInvalid(f"parameter {name!r} of operator {operator.id!r} has {size_bytes} bytes")
+        if isinstance(value, int | float) and not 0 <= value <= _MOST:
+            raise ProfileInvalid(
+                f"{name} of operator {operator.id!r} must be a number from 0 to {_MOST:g}, not {_number(value)}"
+            )
+    sizes = [(f"parameter {name!r}", size_bytes) for name, size_bytes in operator.parameters.items()]
+    sizes += [(f"what it saves of {saved.operator!r}", saved.size_bytes) for saved in operator.saved]
+    for what, size_bytes in sizes:
+        if not 0 <= size_bytes <= _MOST:
+            raise ProfileInvalid(
+                f"operator {operator.id!r}: {what} must have from 0 to {_MOST:g} bytes, not {_number(size_bytes)}"
+            )
+
+
+def _number(value: float) -> str:
+    return repr(value) if isinstance(value, float) or abs(value) < _LONG_NUMBER else "one of very many digits"
 
 
 def _neighbours(operators: Iterable[Operator], pairs: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
@@ -265,12 +280,18 @@ def _topological(operators: tuple[Operator, ...], edges: Iterable[tuple[str, str
 
 def _circle(profile: Profile) -> list[str]:
     """One cycle of the edges; its first operator is also its last."""
-    left = set(profile.by_id)
-    while ends := [id for id in left if not left & set(profile.targets[id])]:
-        left.difference_update(ends)
-    path = [min(left)]  # every operator that is left leads to another one that is left
-    while True:
-        following = min(left & set(profile.targets[path[-1]]))
-        if following in path:
-            return [*path[path.index(following) :], following]
-        path.append(following)
+    position = {operator.id: index for index, operator in enumerate(profile.operators)}
+    left = set(position).difference(topological_order(profile.targets, position.__getitem__))
+    back: dict[str, int] = {}  # every operator that is left reads another one that is left
+    at = min(left, key=position.__getitem__)
+    while at not in back:
+        back[at] = len(back)
+        at = min(left.intersection(profile.sources[at]), key=position.__getitem__)
+    return [at, *list(back)[: back[at] : -1], at]
+
+
+def _shown(circle: list[str]) -> str:
+    """A cycle in words; of a long one both ends."""
+    if len(circle) > _LONGEST_CIRCLE:
+        circle = [*circle[:5], f"({len(circle) - 8} more)", *circle[-3:]]
+    return " -> ".join(circle)

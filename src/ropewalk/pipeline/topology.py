@@ -18,6 +18,9 @@ from functools import cached_property
 
 from ropewalk.errors import TopologyInvalid
 
+_MOST_DEVICES = 1_000_000
+"""Devices of a topology at most: planning makes lists of them all."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
@@ -51,8 +54,8 @@ class Topology:
         kind_of: the index of each device's kind; empty: all devices are of the first kind.
 
     Raises:
-        TopologyInvalid: there is no device, a bandwidth is not above 0, a latency is negative, a kind is unknown or has
-            a speed or memory out of range, or there are more than 4 kinds.
+        TopologyInvalid: there is no device or more than a million, a bandwidth is not above 0, a latency is negative, a
+            kind is unknown or has a speed or memory out of range, or there are more than 4 kinds.
     """
 
     levels: tuple[Level, ...]
@@ -121,6 +124,10 @@ def _check(topology: Topology) -> None:
             raise TopologyInvalid(f"level {number} has a bandwidth of {level.bandwidth} B/s; it must be above 0")
         if not (math.isfinite(level.latency_s) and level.latency_s >= 0):
             raise TopologyInvalid(f"level {number} has a latency of {level.latency_s} s; it must be at least 0")
+    if topology.num_devices > _MOST_DEVICES:
+        raise TopologyInvalid(
+            f"the levels have more than {_MOST_DEVICES} devices together; a topology has at most those"
+        )
     if not 1 <= len(topology.kinds) <= 4:
         raise TopologyInvalid(f"a topology has 1 to 4 kinds of devices, not {len(topology.kinds)}")
     for kind in topology.kinds:

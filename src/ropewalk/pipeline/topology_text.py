@@ -22,6 +22,8 @@ _FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _SLOWEST = 1000.0
 """Bytes per second below which a text is taken to lack its unit."""
 _COUNTS = re.compile(r"\d+(?:x\d+)*", re.ASCII)
+_LONGEST_COUNTS = 100
+"""Characters. `int` refuses very many digits, with another error."""
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 
 
@@ -49,7 +51,12 @@ def parse_bandwidth(text: str | float) -> float:
         number, factor, unit = match.groups()
         bandwidth = float(number) * _FACTORS[factor or ""] / (8 if unit in ("b", "bit") else 1)
     else:
-        bandwidth = float(text)
+        try:
+            bandwidth = float(text)
+        except OverflowError:
+            raise TopologyInvalid(
+                'a bandwidth is a number of bytes per second up to 1e308; say "free" for no limit'
+            ) from None
     if not bandwidth > 0:
         raise TopologyInvalid(f"a bandwidth must be above 0 bytes per second, not {text!r}")
     if isinstance(text, str) and bandwidth < _SLOWEST:
@@ -61,11 +68,13 @@ def parse_counts(text: str) -> tuple[int, ...]:
     """Read the counts of levels: "4x8" is (4, 8), for 4 devices per server and 8 servers.
 
     Raises:
-        TopologyInvalid: `text` has another form, or a count is 0.
+        TopologyInvalid: `text` has another form or is very long, or a count is 0.
     """
     words = text.strip()
     if not _COUNTS.fullmatch(words):
         raise TopologyInvalid(f'devices look like "4" or "4x8" (4 per server, 8 servers), not {text!r}')
+    if len(words) > _LONGEST_COUNTS:
+        raise TopologyInvalid(f"{words[:10]}... are too many devices; a topology has at most a million")
     counts = tuple(int(count) for count in words.split("x"))
     if 0 in counts:
         raise TopologyInvalid(f"{text!r} has no devices: every count must be at least 1")

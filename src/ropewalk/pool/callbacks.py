@@ -40,6 +40,6 @@ class Callbacks:
             try:
                 call()
             except BaseException:  # user code raised it, perhaps `SystemExit`; multiprocessing's result thread would
-                # die of it, and everyone would wait for ever who waits for a later callback
+                # die of it, and a caller that waits for a later callback would wait for ever
                 logger.exception("a callback raised")
             del call  # otherwise the objects it refers to would live until the next call

@@ -286,7 +286,7 @@ class Dispatcher:
         return replace(status, workers=statuses, ways=tuple(map(str, self._session.ways())))
 
     def in_words(self) -> str:
-        """Say in a sentence which tasks are there, for who waits for them."""
+        """Return in a sentence which tasks there are, for a caller that waits for them."""
         return tasks_in_words(self.status(self._options.name, self.state))
 
     def events(self) -> tuple[EventView, ...]:
@@ -463,11 +463,11 @@ class Dispatcher:
         if worker.stopping or worker.host_leaves:  # as planned
             self.workers.scaling.gone(worker.rank)
             if not self.workers.take_no_more:
-                mark_end(self._session.output_file(worker.name), f"{worker.name} ended as planned")
+                mark_end(self._session.output_file(worker.output), f"{worker.name} ended as planned")
         else:
             self.history.died(worker.name, death)
             cause = death.record.describe()
-            mark_end(self._session.output_file(worker.name), cause)
+            mark_end(self._session.output_file(worker.output), cause)
             self._replace(worker, cause, CrashLoop)
             if not death.is_told and self._broken is None:
                 follows = f"{death.retried} starts again" if death.retried else "another worker takes its place"

@@ -52,6 +52,9 @@ class ImapJob(PoolJob):
 
     # The feeder's side
 
+    def __repr__(self) -> str:
+        return f"<ImapJob {self._num_sent} sent, {self._num_arrived} arrived, {self._num_consumed} consumed>"
+
     def wait_for_room(self) -> bool:
         """Wait until another argument may be sent; return False when no more are wanted."""
         with self._lock:
@@ -163,6 +166,9 @@ class IMapIterator(Generic[T]):
     def __init__(self, job: ImapJob, on_dropped: Callable[[], None]) -> None:
         self._job = job
         self._on_dropped = on_dropped
+
+    def __repr__(self) -> str:
+        return f"<IMapIterator of {self._job!r}>"
 
     def __iter__(self) -> IMapIterator[T]:
         return self

@@ -21,6 +21,7 @@ with _lazy:
     from ropewalk.processes import bootstrap as bootstrap
     from ropewalk.processes.fleet import default_resources as default_resources
     from ropewalk.processes.owner import ProcessSpec as ProcessSpec
+    from ropewalk.processes.owner import owner_numbers as owner_numbers
     from ropewalk.processes.shared_sessions import leased as leased
     from ropewalk.processes.shared_sessions import session_of as session_of
     from ropewalk.transport.serialization import dumps_code as dumps_code

@@ -156,6 +156,7 @@ class Pool:
                 units_per_worker=maxtasksperchild,
                 max_deaths=max_deaths,
                 at_most_once=at_most_once,
+                output=self._session.output_group(next(parts.owner_numbers), self.name),
             )
         with interrupts_deferred:
             with self._released_on_error():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, NamedTuple
 
-from ropewalk.argument_kinds import check_kind
+from ropewalk.argument_kinds import check_callable, check_kind, check_number
 
 if TYPE_CHECKING:
     from ropewalk.pool.scaling import Elasticity
@@ -32,18 +32,13 @@ def check_worker_arguments(
     if isinstance(preload, str):
         raise TypeError(f"preload must be a list of module names, not the string {preload!r}; write [{preload!r}]")
     check_kind("preload", preload, Iterable, '["torch"]', required=True)
-    check_kind("max_deaths", max_deaths, Integral, "a whole number, 1 or more", required=True)
-    check_kind("task_timeout_s", task_timeout_s, Real, "a number of seconds above 0, or None")
+    check_number("max_deaths", max_deaths, Integral, "a whole number", least=1, required=True)
+    check_number("task_timeout_s", task_timeout_s, Real, "a number of seconds", above=0)
     check_kind("environment", environment, Mapping, 'variables by name, {"OMP_NUM_THREADS": "1"}')
     check_kind("name", name, str, 'a text, "simulate"')
     if maxtasksperchild is not None and (not isinstance(maxtasksperchild, int) or maxtasksperchild <= 0):
         raise ValueError(f"maxtasksperchild must be a positive int or None, not {maxtasksperchild!r}")
-    if max_deaths < 1:
-        raise ValueError(f"max_deaths must be at least 1, not {max_deaths}")
-    if task_timeout_s is not None and not task_timeout_s > 0:
-        raise ValueError(f"task_timeout_s must be a number of seconds above 0, or None, not {task_timeout_s}")
-    if initializer is not None and not callable(initializer):
-        raise TypeError(f"initializer must be callable, not {initializer!r}")
+    check_callable("initializer", initializer, "a function")
 
 
 class PoolSize(NamedTuple):
@@ -62,9 +57,9 @@ class PoolSize(NamedTuple):
 
         Raises:
             ValueError: a number is out of its range, or the numbers contradict each other.
+            TypeError: a number is something else.
         """
-        if not idle_s >= 0:
-            raise ValueError(f"idle_s must be a number of seconds, 0 or more, not {idle_s}")
+        check_number("idle_s", idle_s, Real, "a number of seconds", least=0, required=True)
         if processes is not None and operator.index(processes) < 1:
             raise ValueError(f"Number of processes must be at least 1, not {processes}")
         if least is None and most is None:

@@ -39,6 +39,8 @@ class RemoteWorker(msgspec.Struct, eq=False):
     id: str
     rank: int
     name: str
+    output: str
+    """The name under which its output is kept."""
     identity: tuple[int, ...]
     """Its identity in multiprocessing."""
     blobs: BlobDirectory

@@ -94,9 +94,10 @@ class RemoteWorkers:
             return
         with self._session.processes.asking():
             for rank in ranks:
-                spec = msgspec.structs.replace(self._options.process, rank=rank)
+                output = f"{self._options.output}.{rank}"
+                spec = msgspec.structs.replace(self._options.process, rank=rank, output=output)
                 id = self._session.processes.start(spec, self._owner)
-                self.by_id[id] = RemoteWorker(id, rank, spec.name, next_identity(), self._session.blobs)
+                self.by_id[id] = RemoteWorker(id, rank, spec.name, output, next_identity(), self._session.blobs)
 
     def resize(self, num_workers: int) -> None:
         """Change the number wanted: missing workers start, and surplus ones end after the task they are in."""

@@ -87,7 +87,7 @@ class PoolTarget(ControlTarget):
 
     def log_files(self) -> Mapping[str, Path]:
         """The output file of each worker, by name."""
-        return {worker.name: self._session.output_file(worker.name) for worker in self._workers()}
+        return {worker.name: self._session.output_file(worker.output) for worker in self._workers()}
 
     def stacks(self, node: str | None, timeout_s: float) -> Mapping[str, str]:
         """The Python stacks of a worker, or of all, by name."""

@@ -20,6 +20,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Number of units after which a worker is replaced; None sets no limit."""
     max_deaths: int
     at_most_once: bool
+    output: str
+    """The name under which the output of the workers is kept, but for their ranks."""
 
     @property
     def name(self) -> str:

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.population.observation_statistics import ObservationStatistics
 from ropewalk.population.outcome import Outcome, outcome_of
 from ropewalk.population.trial import Trial
@@ -126,13 +128,8 @@ class Algorithm(ABC, Generic[C]):
     """
 
     def __init__(self, population: int, seed: int) -> None:
-        for name, value in (("population", population), ("seed", seed)):
-            if not isinstance(value, int | np.integer):
-                raise TypeError(f"{name} must be a whole number, not {value!r}")
-        if population < 1:
-            raise ValueError(f"population must be at least 1, not {population}")
-        if seed < 0:
-            raise ValueError(f"seed must be 0 or more, not {seed}")
+        check_number("population", population, Integral, "a whole number", least=1, required=True)
+        check_number("seed", seed, Integral, "a whole number", least=0, required=True)
         self.population = population
         self.seed = seed
         self.generation: int = 0
@@ -141,6 +138,9 @@ class Algorithm(ABC, Generic[C]):
         """Runs expensive parts of `tell`; `evaluate` sets it to the map of the pool while it runs."""
         self.happened: Callable[[str, str], object] = ignored
         """Is called with the kind, as in `EventView`, and the text of what belongs on a time line; see `map`."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} population={self.population} seed={self.seed} generation={self.generation}>"
 
     @abstractmethod
     def ask(self, n: int) -> Sequence[C]:

@@ -51,6 +51,9 @@ class Decisions:
         self._packed: list[bytes] = []
         self._num_packed = 0
 
+    def __repr__(self) -> str:
+        return f"<Decisions: {len(self)}>"
+
     def __iter__(self) -> Iterator[Decision]:
         return iter(self._made)
 

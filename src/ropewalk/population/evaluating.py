@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, cast, overload
 
-from ropewalk.argument_kinds import check_kind
+from ropewalk.argument_kinds import check_callable, check_kind, check_number
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm, serial_map
@@ -207,9 +207,8 @@ def _check_kinds(test: object, checkpoint: object, log: object, replay: object, 
     check_kind("checkpoint", checkpoint, CheckpointConfig | str | PathLike, "a folder, or CheckpointConfig(folder)")
     check_kind("log", log, str | PathLike, 'the path of a file, "decisions.jsonl"')
     check_kind("replay", replay, Decisions | str | PathLike | Iterable, 'the path of a log, "decisions.jsonl"')
-    check_kind("seed", seed, Integral, "a whole number, 0 or more")
-    if report is not None and not callable(report):
-        raise TypeError(f"report is of type {type(report).__name__}; give a function (generation, **row)")
+    check_number("seed", seed, Integral, "a whole number", least=0)
+    check_callable("report", report, "a function (generation, **row)")
 
 
 def _check(
@@ -229,8 +228,7 @@ def _check(
         )
     if stop.needs_tests and not has_tests:
         raise ValueError("until asks for the column 'test', and this run has no tests; give test=8, or another column")
-    if workers is not None and not isinstance(workers, WorkerAutoscaler):
-        raise TypeError(f"workers must be ropewalk.population.WorkerAutoscaler(least, most), not {workers!r}")
+    check_kind("workers", workers, WorkerAutoscaler, "ropewalk.population.WorkerAutoscaler(least, most)")
     if workers is not None and not isinstance(pool, Pool):
         raise ValueError("workers= sizes a ropewalk.Pool; other pools keep their size: leave it out")
     if stop.is_none and not replays and not algorithm.can_finish:

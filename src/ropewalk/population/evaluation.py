@@ -84,12 +84,10 @@ def taking_trial(fitness: Callable[..., Any], num_arguments: int) -> Fitness:
     """Wrap the user's function so that evaluators can always call it with the value of a candidate and the trial.
 
     Shared arrays, such as parents that a worker keeps, are copied: PyTorch does not accept read-only arrays, and a
-        change
-    by one evaluation must not affect another.
+    change by one evaluation must not affect another.
 
-    The trial is omitted if the function has no parameter for it: none after the first `num_arguments`, or only one with
-        a
-    default that is not called `trial`.
+    The trial is omitted if the function has no parameter for it: none after the first `num_arguments`, or only one
+    with a default that is not called `trial`.
 
     Args:
         fitness: the user's function.

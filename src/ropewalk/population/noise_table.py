@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.processes.host_memory import made_once
 
 _CHUNK = 1 << 20
@@ -41,10 +43,8 @@ class NoiseTable:
     """
 
     def __init__(self, size: int = 2**25, seed: int = 0) -> None:
-        if size < 1:
-            raise ValueError(f"size of a noise table must be at least 1, not {size}")
-        if seed < 0:
-            raise ValueError(f"seed of a noise table must be 0 or more, not {seed}")
+        check_number("size of a noise table", size, Integral, "a whole number", least=1, required=True)
+        check_number("seed of a noise table", seed, Integral, "a whole number", least=0, required=True)
         self.size = size
         self.seed = seed
         self._array: NDArray[np.float32] | None = None

@@ -48,7 +48,9 @@ def normalised(fitnesses: Floats) -> Floats:
     finite = fitnesses[np.isfinite(fitnesses)]
     if not len(finite):
         return np.zeros(len(fitnesses))
-    values = np.clip(fitnesses, finite.min(), finite.max())
+    # Squares of very large and small values would be infinite, or 0. Powers of 2 change no digit.
+    _, exponent = np.frexp(np.abs(finite).max())
+    values = np.ldexp(np.clip(fitnesses, finite.min(), finite.max()), -exponent)
     deviation = float(values.std())
     return (values - values.mean()) / deviation if deviation > 0 else np.zeros(len(values))
 

@@ -286,7 +286,7 @@ class EvaluationLoop:
             policy = self._missing.policy.nan
             error: BaseException = EvaluationFailed(
                 f"the fitness of the incumbent is NaN in episode {arrival.ticket.position} of the test of generation "
-                f"{self._algorithm.generation}; mend it, or choose evaluate(..., "
+                f"{self._algorithm.generation}; fix it, or choose evaluate(..., "
                 'failures=FailurePolicy(nan="worst")) or nan="drop"'
             )
         else:

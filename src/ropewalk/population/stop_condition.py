@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.population.rows import Row
 
 Until = Callable[[Row], object] | Mapping[str, float]
@@ -31,10 +32,7 @@ class StopCondition:
             raise TypeError(
                 f"until must be a function of a row, or columns with their least values, not {self.until!r}"
             )
-        if self.generations is not None and not isinstance(self.generations, int):
-            raise TypeError(f"generations must be a whole number, not {self.generations!r}")
-        if self.generations is not None and self.generations < 1:
-            raise ValueError(f"generations must be at least 1, not {self.generations}")
+        check_number("generations", self.generations, int, "a whole number", least=1)
 
     @property
     def is_none(self) -> bool:

@@ -37,6 +37,9 @@ class Trial:
         self._observations = observations
         self._collector: ObservationCollector | None = None
 
+    def __repr__(self) -> str:
+        return f"<Trial seed={self.seed}{' of a test' if self.is_test else ''}>"
+
     @property
     def seed(self) -> int:
         """A seed from 0 to 2**31 - 1, for `env.reset(seed=trial.seed)` and similar calls."""

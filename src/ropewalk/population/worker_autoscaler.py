@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from numbers import Integral
+
+from ropewalk.argument_kinds import check_number
 
 
 class WorkerAutoscaler:
@@ -33,12 +36,15 @@ class WorkerAutoscaler:
             raise ValueError(f"workers must be at least 1 and least at most most, not {least} to {most}")
         if not evaluations_per_worker > 0:
             raise ValueError(f"evaluations_per_worker must be above 0, not {evaluations_per_worker}")
-        if patience < 1:
-            raise ValueError(f"patience must be at least 1 ask, not {patience}")
+        check_number("patience", patience, Integral, "a whole number", least=1, required=True)
         self.least = least
         self.most = most
         self.evaluations_per_worker = evaluations_per_worker
         self._needed: deque[int] = deque(maxlen=patience)
+
+    def __repr__(self) -> str:
+        rest = f"evaluations_per_worker={self.evaluations_per_worker}, patience={self._needed.maxlen}"
+        return f"WorkerAutoscaler({self.least}, {self.most}, {rest})"
 
     def workers_for(self, num_candidates: int) -> int:
         """Return the number of workers for the candidates of the latest ask; call it once per ask."""

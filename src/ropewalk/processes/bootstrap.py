@@ -42,6 +42,8 @@ from ropewalk.transport.passport import Passport
 
 _JOIN_S = 60.0
 """Timeout within which the process must become the agent's child, in seconds; after that it never will."""
+_SKEW_S = 60.0
+"""Clocks that differ by less are taken for equal: a process may begin some seconds after it was asked for."""
 
 
 class ProcessContext(msgspec.Struct, frozen=True):
@@ -63,6 +65,10 @@ class ProcessContext(msgspec.Struct, frozen=True):
     """The pipe for the records of runs, which the agent reads to the end also after this process was killed."""
     run: str = ""
     """The run to which this process may write records; see `ProcessSpec.run`."""
+    output: str = ""
+    """The name under which its output is kept."""
+    clock_s: float = 0.0
+    """What to add to CLOCK_BOOTTIME for the launcher's time of the day, in seconds; 0 if that is not known."""
 
     def __repr__(self) -> str:
         return f"ProcessContext(name={self.name!r}, host={self.host!r})"
@@ -75,6 +81,18 @@ inherited: dict[str, str] = {}
 """
 default_threads: dict[str, str] = {}
 """The default thread limits in its environment, where the user has set none."""
+
+
+def launcher_time() -> float:
+    """Return the time of the day in seconds since the epoch: that of the launcher, if this host's is clearly another.
+
+    Records of one run may come from several hosts, and their order follows from their times.
+    """
+    own_s = time.time()
+    if current is None or not current.clock_s:
+        return own_s
+    theirs_s = time.clock_gettime(time.CLOCK_BOOTTIME) + current.clock_s
+    return theirs_s if abs(theirs_s - own_s) > _SKEW_S else own_s
 
 
 def run(request: ForkRequest, fds: list[int]) -> NoReturn:
@@ -218,6 +236,8 @@ def _call_entry(request: ForkRequest, page_fd: int, records_fd: int) -> int:
         service_key=request.service_key,
         records_fd=records_fd,
         run=start.run,
+        output=start.output or start.name,
+        clock_s=start.sent - time.clock_gettime(time.CLOCK_BOOTTIME) if start.sent else 0.0,
     )
     module, _, function = start.entry.partition(":")
     try:

@@ -15,12 +15,16 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from ropewalk.engines.engine import Engine, HostSlots, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, RopewalkError
+from ropewalk.quantities import counted
 from ropewalk.transport.loop import Loop
 
 logger = logging.getLogger(__name__)
 
 _END_S = 3.0
 """How long agents may take to end their processes and themselves when the session ends, in seconds."""
+_CLOSE_TOLD_S, _CLOSE_S = 5.0, 15.0
+"""Seconds after which the end of a session says what it waits for, and after which it waits for its engine no longer.
+Engines answer within 5 s if they answer; their own timeouts, one after the other, took a minute."""
 _POLL_HERE_S, _POLL_S = 0.001, 0.2
 """Poll intervals in seconds: agents on this machine end within milliseconds; those of a cluster are asked about less
 often."""
@@ -53,6 +57,8 @@ class EngineClient:
         self._asking: dict[Resources, list[Callable[[EngineError | None], object]]] = {}
         """Kinds of processes about which the engine is being asked, with the callbacks that wait for its answer."""
         self._asking_lock = threading.Lock()
+        self._ending = "to end the jobs of the run"
+        """What the engine is asked at the end, in words."""
         self._logged: set[str] = set()
         """Failures of the engine whose traceback was logged."""
 
@@ -154,34 +160,70 @@ class EngineClient:
             if job and not self.closed:
                 self._engine.cancel([job])
 
-    def close(self, run_id: str, jobs: Sequence[str], never_up: Sequence[str]) -> None:
+    def close(self, run_id: str, jobs: Sequence[str], never_up: Sequence[str]) -> bool:
         """Wait until jobs have ended by themselves, cancel those that do not, and all others of the run.
+
+        An engine that hangs, such as a controller that is down, is waited for up to `_CLOSE_S` seconds; its thread goes
+        on as long as this process lives.
 
         Args:
             run_id: the run.
             jobs: the jobs that were told to end, and `never_up`.
             never_up: the jobs that cannot be told, and are cancelled at once.
+
+        Returns:
+            Whether the engine has done all of it; if it has not, jobs of the run may be left.
         """
         self.closed = True
-        deadline = time.monotonic() + _END_S
-        with contextlib.suppress(EngineError), self._asked():
-            try:
-                self._end_all(run_id, jobs, never_up, deadline)
-            finally:  # or its threads and connections would stay
-                self._engine.close()
+        over: list[bool] = []
 
-    def _end_all(self, run_id: str, jobs: Sequence[str], never_up: Sequence[str], deadline: float) -> None:
-        waited = list(jobs)
+        def end() -> None:
+            with contextlib.suppress(EngineError), self._asked():
+                try:
+                    over.append(self._end_all(run_id, jobs, never_up))
+                finally:  # or its threads and connections would stay
+                    self._engine.close()
+
+        if self.reach is Reach.HERE:
+            end()
+            return any(over)
+        thread = threading.Thread(target=end, name="ropewalk-engine-end", daemon=True)
+        thread.start()
+        thread.join(_CLOSE_TOLD_S)
+        if thread.is_alive():
+            logger.warning(
+                "the engine %s has been asked for %g s %s; it is waited for up to %g s in all",
+                self._engine.name, _CLOSE_TOLD_S, self._ending, _CLOSE_S,
+            )  # fmt: skip
+            thread.join(_CLOSE_S - _CLOSE_TOLD_S)
+            if thread.is_alive():
+                logger.warning(
+                    "the engine %s was asked %s, has not answered, and is waited for no longer; agents that run end by "
+                    "themselves, and `ropewalk stop %s --engine %s` ends jobs that are left",
+                    self._engine.name, self._ending, run_id, self._engine.name,
+                )  # fmt: skip
+        return any(over)
+
+    def _end_all(self, run_id: str, jobs: Sequence[str], never_up: Sequence[str]) -> bool:
+        """See `close`; returns whether it was known which jobs the run had."""
+        deadline = time.monotonic() + _END_S
+        waited, is_known = list(jobs), False
         with contextlib.suppress(EngineError), self._told():  # a question without an answer ends no job
-            waited += [job for job in self._engine.find(run_id) if job not in jobs]  # lost ones that still run
             if never_up:
+                self._ending = f"to cancel {counted(len(never_up), 'job')} of run {run_id} that never began"
                 self._engine.cancel(never_up)
+            self._ending = f"which jobs run {run_id} has"
+            waited += [job for job in self._engine.find(run_id) if job not in jobs]  # lost ones that still run
+            is_known = True
+            self._ending = f"whether {counted(len(waited), 'job')} of run {run_id} have ended"
             while time.monotonic() < deadline:
                 states = self._engine.poll(waited)
                 if all(status.state in (JobState.ENDED, JobState.LOST) for status in states.values()):
                     break
                 time.sleep(_POLL_HERE_S if self.reach is Reach.HERE else _POLL_S)
+        self._ending = f"to cancel what is left of {counted(len(waited), 'job')} of run {run_id}"
         self._engine.cancel(waited)
+        return is_known
 
     def kill(self, jobs: Sequence[str]) -> None:
         """Cancel jobs at once, without waiting for anything."""

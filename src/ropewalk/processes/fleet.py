@@ -513,15 +513,19 @@ class Fleet:
 
     # The end
 
-    def close(self) -> None:
-        """Have all agents end, and cancel those that do not; not from the loop's thread."""
+    def close(self) -> bool:
+        """Have all agents end, and cancel those that do not; not from the loop's thread.
+
+        Returns:
+            Whether no job is left; False if the engine does not say so in time.
+        """
         self._closed = self._engine.closed = True
         for agent in list(self.agents.values()):
             if agent.link:
                 agent.link.send_if_open(ShutdownMessage())
         agents = [agent for agent in list(self.agents.values()) if agent.job]
         never_up = [agent.job for agent in agents if agent.link is None]
-        self._engine.close(self._home.run_id, [agent.job for agent in agents], never_up)
+        return self._engine.close(self._home.run_id, [agent.job for agent in agents], never_up)
 
     def kill(self) -> None:
         """Cancel all jobs at once, without notice."""

@@ -91,10 +91,11 @@ class JoinedAgent:
         agent.processes.pop(id, None)
         agent.leaving.discard(id)
 
-    def close(self) -> None:
-        """Have our processes ended; the agent itself goes on."""
+    def close(self) -> bool:
+        """Have our processes ended; the agent itself goes on. Returns True: no job is left, as there was none."""
         if self._agent.link:
             self._agent.link.send_if_open(ShutdownMessage())
+        return True
 
     def kill(self) -> None:
         """Do nothing: the agent itself goes on."""

@@ -3,7 +3,8 @@
 A launcher with jobs elsewhere leaves a file in the state folder and holds a lock on it, which the kernel releases
 however the process ends. The file stays when the launcher is killed: it says that its jobs are left over. Locks are
 valid only under the kernel on which they were taken; of a launcher on another host only its name is known (the state
-folder may be on a file system that hosts share).
+folder may be on a file system that hosts share), and nothing of it is removed unless its run is named. A name does not
+tell a host from others: those of two clusters may be called alike.
 """
 
 from __future__ import annotations
@@ -73,12 +74,14 @@ def launcher_of(run_id: str) -> tuple[LauncherState, str]:
     if facts is None:
         return LauncherState.UNKNOWN, "no record of its launcher on this machine"
     who = f"pid {facts.pid} on {facts.host}"
-    if facts.boot_id == boot_id():
+    if facts.boot_id and facts.boot_id == boot_id():
         if _is_locked(_path(run_id)):
             return LauncherState.ALIVE, f"its launcher runs: {who}"
         return LauncherState.GONE, f"its launcher is gone: {who}"
     if facts.host == platform.node():
-        return LauncherState.GONE, f"its launcher is gone: {who}, before the last start of this machine"
+        # Two clusters that share a home may both have a host of this name.
+        where = f"{who}, before the last start of this machine or on another one of that name"
+        return LauncherState.ELSEWHERE, f"its launcher was {where}; whether it runs cannot be seen here"
     return LauncherState.ELSEWHERE, f"its launcher was {who}; whether it runs can only be seen there"
 
 

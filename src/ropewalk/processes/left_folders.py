@@ -8,7 +8,8 @@ by `ropewalk ps`.
 
 A lock and not a process ID: IDs are reused, and mean something else in each container, while `/tmp` may be shared.
 Locks are only tested on the kernel on which they were taken, as some network drives do not show the locks of other
-machines.
+machines. A folder without a claim, that of a launcher of this host, says too under which kernel it was made: nobody
+listens at its sockets on another host that shares it, where `doctor --leftovers` must not take it for left.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import platform
 import shutil
 import stat
 from collections.abc import Generator, Iterable, Sequence
@@ -26,6 +28,10 @@ from ropewalk.transport.credentials import create_run_folder
 
 CLAIM = "owner.claim"
 """The file that the owner of a folder keeps locked."""
+_MARK = "made.on"
+"""The file of a folder without a claim that says where it was made."""
+_MOST_BYTES = 512
+_TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FolderClaim:
@@ -33,8 +39,10 @@ class FolderClaim:
 
     def __init__(self, folder: Path) -> None:
         self._file: StagedFile | None = None
-        with contextlib.suppress(OSError):  # locks are not supported: then the folder is not claimed, and never removed
-            self._file = write_locked_file(folder / CLAIM, boot_id().encode())
+        try:
+            self._file = write_locked_file(folder / CLAIM, _here())
+        except OSError:  # locks are not supported: it is not claimed, and is removed only by `doctor --leftovers`
+            mark_folder(folder)
 
     @property
     def descriptors(self) -> Sequence[int]:
@@ -45,6 +53,25 @@ class FolderClaim:
         """Release the claim: the folder is gone, or may be removed; may be called twice."""
         if self._file:
             self._file.close()
+
+
+def mark_folder(folder: Path) -> None:
+    """Note where a folder is made that is not claimed, for `made_elsewhere`."""
+    with contextlib.suppress(OSError):  # a full disk: then it is listed if all processes are killed, and not removed
+        (folder / _MARK).write_bytes(_here())
+
+
+def made_elsewhere(folder: Path) -> str:
+    """Return where a folder was made, in words, if that is not certainly this host since its start; empty if it is."""
+    for name in (CLAIM, _MARK):
+        with contextlib.suppress(OSError):
+            boot, host = _origin(os.open(folder / name, _TO_READ))
+            if boot and boot == boot_id():
+                return ""
+            if host == platform.node():
+                return f"it was made on {host} before the last start of this machine, or on another one of that name"
+            return f"it was made on {host or 'another host'}"
+    return "it does not say on which host it was made"
 
 
 @contextlib.contextmanager
@@ -79,13 +106,25 @@ def is_ours(folder: Path) -> bool:
     return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
 
 
+def _here() -> bytes:
+    """What a claim or mark says: the boot of the kernel, and the name of the host."""
+    return f"{boot_id()} {platform.node()}".encode()
+
+
+def _origin(fd: int) -> tuple[str, str]:
+    """Read a claim or mark, and close it."""
+    with open(fd, "rb", buffering=0) as file:
+        boot, _, host = file.read(_MOST_BYTES).decode(errors="replace").partition(" ")
+    return boot, host
+
+
 def _sweep(folder: Path) -> None:
     try:
-        fd = os.open(folder / CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(folder / CLAIM, _TO_READ)
     except OSError:  # the folder has no claim, or has just gone
         return
     try:
-        boot = os.read(fd, 64).decode(errors="replace")
+        boot, _ = _origin(os.dup(fd))
         if boot and boot == boot_id():
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)

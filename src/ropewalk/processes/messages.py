@@ -97,6 +97,8 @@ class StartProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """The run to which it may write records; see `ProcessSpec.run`."""
     output: str = ""
     """The name under which its output is kept; "": its own name."""
+    sent: float = 0.0
+    """When it was sent, in seconds since the epoch by the clock of the launcher; 0 in a run of one host."""
 
 
 class SignalProcess(msgspec.Struct, tag=2, array_like=True, frozen=True):

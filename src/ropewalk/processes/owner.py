@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import msgspec
@@ -12,6 +13,9 @@ from ropewalk.engines.resources import Resources
 from ropewalk.processes.messages import Exited, NotStarted, TaskReport
 from ropewalk.processes.page import IDLE, PageReport
 from ropewalk.transport.link import Codec, Link, Received
+
+owner_numbers: Iterator[int] = itertools.count(1)
+"""Numbers for the owners of processes that this process has, by which `Session.output_group` tells them apart."""
 
 EMPTY_PAGE = PageReport(IDLE, 0.0, 0, b"", b"", b"")
 """The report of a process that has done nothing, or about which nothing is known."""

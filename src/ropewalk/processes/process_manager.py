@@ -440,6 +440,7 @@ class ProcessManager:
             keeps_records=self._records.has_listeners,
             run=process.run,
             output=spec.output,
+            sent=bootstrap.launcher_time() if self._home.passport else 0.0,
         )
         with contextlib.suppress(LinkClosed):  # then the agent is lost, and its processes are placed again
             if self._code_sender:

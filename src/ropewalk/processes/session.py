@@ -46,7 +46,7 @@ from ropewalk.processes.host_services import HostServices, find_through_agent
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.joined import JoinedAgent
 from ropewalk.processes.launcher_record import LauncherRecord
-from ropewalk.processes.left_folders import FolderClaim, sweep
+from ropewalk.processes.left_folders import FolderClaim, mark_folder, sweep
 from ropewalk.processes.messages import CONTROL, Retired
 from ropewalk.processes.output import output_file_name
 from ropewalk.processes.output_relay import OutputRelay
@@ -69,7 +69,7 @@ if TYPE_CHECKING:  # only a run of several hosts imports these
     from ropewalk.processes.code_bundle import CodeBundle
     from ropewalk.processes.relay_routing import RelayRoute, RelayRouter
 
-_END_S = 6.0
+_END_S = 20.0
 """A second call of `close` waits at most this long (seconds) for the first one."""
 _RECORDS_S = 2.0
 """Timeout in seconds for the last records of processes when the session ends."""
@@ -322,10 +322,13 @@ class Session:
         """Return under which name the output of a group of processes is kept.
 
         Args:
-            owner: a number that no other owner has.
-            group: the name of the group. Of two owners with such a group, as two programs with nodes of one name are,
-                the second one gets another name: its lines must not stand between those of the first one.
+            owner: the number of the owner, one of `owner_numbers`.
+            group: the name of the group. Of two owners with such a group, as two pools or two programs with nodes of
+                one name are, the second one gets another name: its lines must not stand between those of the first.
         """
+        if self._parent:  # below the process that we are in: others like it may have groups of this name, too
+            outer = self._parent.output or self._parent.name
+            group = f"{outer}/{group.removeprefix(f'{self._parent.name}/')}"
         owners, numbers = self._output_groups.setdefault(group, ({}, itertools.count(1)))
         number = owners.get(owner) or owners.setdefault(owner, next(numbers))  # from any thread, without a lock
         return group if number == 1 else f"{group}~{number}"  # no node or pool is called so
@@ -376,6 +379,8 @@ class Session:
                 if self._parent is None:  # no agent on this host removes the folder if this process is killed
                     self._claim = FolderClaim(self.folder)
                     sweep([self.folder.parent])
+            elif self._parent is None:
+                mark_folder(self.folder)
             self.loop.call_soon(self._listener.open)
             self.loop.start("ropewalk-session")
             self.output.open()
@@ -506,9 +511,11 @@ class Session:
         if self.records.has_listeners:
             self.settle_records(_RECORDS_S)
         self._on_loop(lambda: self.processes.fail(failure))
-        self._fleet.close()
-        if self._record:
+        is_all_over = self._fleet.close()
+        if self._record and is_all_over:
             self._record.close()
+        elif self._record:  # it stays, so that `doctor --leftovers` finds jobs that are left
+            self._record.forget()
         self._on_loop(lambda: self.processes.all_gone("the session was closed"))
         self._on_loop(self._listener.close)
         if self._ways:

@@ -9,7 +9,7 @@ import msgspec
 from ropewalk.processes.messages import Retired, RetiredProcess
 from ropewalk.program.directory import DirectoryView, Table
 from ropewalk.program.hosting import Hosting
-from ropewalk.program.instructions import ProgramOutcome, ReplicaState, ReplicaStatus
+from ropewalk.program.instructions import ReplicaState, ReplicaStatus
 from ropewalk.program.messages import NodeReady, Placed, RendezvousAt, Sizes, UnitName
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.rank_places import rank_places
@@ -99,7 +99,7 @@ class Announcer:
             for spec in specs
         ]
         sizes = {spec.name: self._units.sizes[unit] for unit, specs in self._units.nodes.items() for spec in specs}
-        for news in self._table.update(states, sizes, stopping=supervisor.outcome is not ProgramOutcome.RUNNING):
+        for news in self._table.update(states, sizes, stopping=supervisor.why_it_ends):
             for host, name in list(self._subscribers.get(news.name, {}).items()):
                 self._inform(host, name, news)
 

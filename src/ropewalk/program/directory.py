@@ -8,18 +8,24 @@ threads that wait for news.
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 
+from ropewalk.calls import call_context
 from ropewalk.calls.directory import ReplicaLocation
-from ropewalk.errors import ServiceLost
+from ropewalk.errors import DeadlineExceeded, ServiceLost
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.notifier import Notifier
 from ropewalk.program.instructions import ReplicaState
 from ropewalk.program.messages import Placed, Sizes
 
-_FIRST_ANSWER_S = 30.0
-"""Timeout in seconds for the launcher's first answer; after that it counts as gone."""
+logger = logging.getLogger(__name__)
+
+_SILENT_S = 30.0
+"""Seconds without the first answer of the launcher after which a process that waits for it reports that."""
 _STATES = {
     ReplicaState.WAITING: "waiting",
     ReplicaState.STARTING: "waiting",
@@ -49,14 +55,14 @@ class Table:
         states: Sequence[tuple[str, int, ReplicaState, int, str]],
         sizes: Mapping[str, int],
         *,
-        stopping: bool,
+        stopping: str,
     ) -> list[Placed | Sizes]:
         """Update the table, and return the changes.
 
         Args:
             states: of all replicas of all services: name, index, state, generation, cause of the last failure.
             sizes: number of replicas of each node.
-            stopping: whether the program is being stopped.
+            stopping: why the program ends; empty while it runs.
         """
         news: list[Placed | Sizes] = []
         for name, replica, state, generation, cause in states:
@@ -83,15 +89,15 @@ class Table:
         return [*known, Sizes(name, size)]
 
     def _placed(
-        self, name: str, replica: int, state: ReplicaState, generation: int, cause: str, stopping: bool
+        self, name: str, replica: int, state: ReplicaState, generation: int, cause: str, stopping: str
     ) -> Placed:
         up_generation, address, target = self._up.get((name, replica), (-1, "", 0))
         if up_generation == generation and state in (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.ENDING):
             # A replica that is being ended answers the calls that it can, and itself reports when it refuses more.
-            # Who was slow to notice that the process before it has ended asks why when this one is up.
+            # A caller that noticed the end of the process before it late asks why when this one is up.
             return Placed(name, replica, "up", address, target, "", generation, cause)
         if stopping and state not in (ReplicaState.FAILED, ReplicaState.COMPLETED):
-            return Placed(name, replica, "stopped", "", 0, "", generation, cause)
+            return Placed(name, replica, "stopped", "", 0, "", generation, cause or stopping)
         return Placed(name, replica, _STATES[state], "", 0, "", generation, cause)
 
 
@@ -108,6 +114,7 @@ class DirectoryView:
         self._asked: set[str] = set()
         self._asking = threading.Lock()
         self._ended = ""
+        self._pid = os.getpid()
 
     # Updates by the launcher
 
@@ -151,7 +158,7 @@ class DirectoryView:
         return place or ReplicaLocation("failed", cause=f"{name} has {self._sizes.get(name, 0)} replicas")
 
     def replicas(self, name: str) -> int:
-        """The number of replicas of a service."""
+        """The number of replicas of a service; waits for the first answer of the launcher."""
         size = self._sizes.get(name)
         if size is None:
             self._wait_until(name, lambda: name in self._sizes)
@@ -165,14 +172,37 @@ class DirectoryView:
         return ReplicaLocation("stopped", cause=self._ended) if self._ended else self._places.get((name, replica), seen)
 
     def _wait_until(self, name: str, known: Callable[[], bool]) -> None:
-        """Wait for the first answer about a service."""
+        """Wait for the first answer about a service, until the deadline of the running code or the end of the view.
+
+        There is no other limit. The end of the launcher ends this view or this process, so a launcher that does not
+        answer is stopped (Ctrl-Z, a debugger, the lid of a laptop) or busy, and answers when it goes on. Nor does the
+        time count for which this process was stopped itself.
+
+        Raises:
+            DeadlineExceeded: the deadline of the running code passed.
+            ServiceLost: this process was forked from the one that the launcher answers.
+        """
+        if self._pid != os.getpid() and not self._ended:
+            raise ServiceLost(
+                f"the launcher does not tell a forked process where {name} is; call {name} in process {self._pid}, "
+                f"from which this one ({os.getpid()}) was forked",
+                service=name,
+            )
         self._before_waiting()
         with interrupts_deferred, self._asking:
             if name not in self._asked:
                 self._asked.add(name)
                 self._ask(name)
-        if not self._news.wait_until(lambda: known() or self._ended, _FIRST_ANSWER_S):
-            raise ServiceLost(
-                f"the launcher has not said where {name} is for {_FIRST_ANSWER_S:.0f} s; is it stopped, or very busy?",
-                service=name,
-            )
+        running = call_context.current.get()
+        due = float("inf") if running is None or running.deadline is None else running.deadline
+        began, is_told = time.monotonic(), False
+        while not self._news.wait_until(lambda: known() or self._ended, min(due - time.monotonic(), _SILENT_S)):
+            silent = f"the launcher has not said for {time.monotonic() - began:.0f} s where {name} is"
+            if time.monotonic() >= due:
+                raise DeadlineExceeded(
+                    f"{silent}, and the deadline has passed; is it stopped, or very busy?", call=name
+                )
+            if not is_told:
+                is_told = True
+                logger.warning("%s: it is stopped, or very busy; this process waits until it goes on", silent)
+            self._before_waiting()

@@ -6,7 +6,6 @@ Both kinds handle the same messages; threads omit what only processes have (sign
 from __future__ import annotations
 
 import abc
-import itertools
 import os
 import shutil
 import signal
@@ -25,7 +24,7 @@ from ropewalk.engines.resources import Resources
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.left_folders import FolderClaim, sweep
 from ropewalk.processes.messages import Exited, NotStarted, Sample, TaskReport
-from ropewalk.processes.owner import ProcessSpec
+from ropewalk.processes.owner import ProcessSpec, owner_numbers
 from ropewalk.processes.session import Session
 from ropewalk.program.messages import PROGRAM, StartUnit, StopUnit, UnitEnded, UnitName
 from ropewalk.program.node import Node
@@ -41,7 +40,6 @@ from ropewalk.transport.passport import Passport
 from ropewalk.transport.serialization import dumps, loads
 
 ENTRY = "ropewalk.program.node_process:main"
-_numbers = itertools.count(1)  # of the programs of this process
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +169,7 @@ class ProcessHosting(Hosting):
         """
         session.lease()
         self._session = session
-        self._number = next(_numbers)
+        self._number = next(owner_numbers)
         self._target = target
         self._run = run
         self._released = False

@@ -29,6 +29,9 @@ class Node(abc.ABC, Generic[T_co]):
     kind: ClassVar[str]
     """Its name in messages and drawings, and in `nodes.NODES`."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.label}>"
+
     @property
     @abc.abstractmethod
     def label(self) -> str:

@@ -339,7 +339,7 @@ class NodeHost:
         for running in unit.nodes:
             if not running.context.wait_for_callbacks(_CALLBACKS_S):
                 self.say(Note(f"{running.context.label}: a stop callback takes over {_CALLBACKS_S:g} s; it is left"))
-            self._end_service(running)
+            self._end_service(unit, running)
         self._close_calls(unit, f"{unit.nodes[0].context.label} has ended")
         self._units.pop(unit.name, None)
         first = unit.failed_first
@@ -440,6 +440,7 @@ class NodeHost:
 
     def _stop_unit(self, unit: RunningUnit, why: str, grace_s: float) -> None:
         """Ask the nodes of a unit to end; in a thread of its own."""
+        unit.why_stopping = why
         unit.stopping = True
         self._news.ring()  # for ranks that wait for the first one
         for running in unit.nodes:
@@ -453,13 +454,14 @@ class NodeHost:
         unit.view.end(why)
         unit.caller.close(why)
 
-    def _end_service(self, running: RunningNode) -> None:
+    def _end_service(self, unit: RunningUnit, running: RunningNode) -> None:
         """Refuse new calls, answer those that have arrived, save the state."""
         served = running.served
         if served is None:
             return
         label = running.context.label
-        self.server.refuse(served, f"{label} is being stopped" if not running.failure else f"{label} has failed")
+        why = f": {unit.why_stopping}" if unit.why_stopping else ""
+        self.server.refuse(served, f"{label} has failed" if running.failure else f"{label} is being stopped{why}")
         idle = self.server.wait_idle(served, _DRAIN_S)
         state, running.state = running.state, None  # a due save is done here, and not by the loop
         if state and not running.failure and (running.ended.is_set() or state.takes_no_turn or not state.runs):

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, overload
 
 from ropewalk import settings
+from ropewalk.argument_kinds import check_kind
 from ropewalk.control.target import ControlTarget
-from ropewalk.engines.resources import Resources
+from ropewalk.engines.resources import Resources, check_resources
 from ropewalk.errors import ProgramInvalid
 from ropewalk.html_table import html_text
 from ropewalk.processes.fleet import default_resources
@@ -426,10 +427,8 @@ class Program:
 def _check_kinds(node: object, replicas: object, resources: object) -> None:
     if not isinstance(node, Node):
         raise TypeError(f"a program consists of nodes, such as Service(Learner) or Worker(main), not {node!r}")
-    if isinstance(replicas, bool) or not isinstance(replicas, int):
-        raise TypeError(f"replicas must be a whole number, not {replicas!r}")
-    if resources is not None and not isinstance(resources, Resources):
-        raise TypeError(f"resources must be Resources(cpus=..., gpus=..., memory=...), not {resources!r}")
+    check_kind("replicas", replicas, int, "a whole number", required=True)
+    check_resources(resources)
 
 
 def _checked_name(what: str, name: object) -> str:

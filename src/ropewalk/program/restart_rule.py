@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, get_args
 
+from ropewalk.argument_kinds import check_kind
 from ropewalk.near_names import check_choice
 from ropewalk.supervision.restart import RestartIntensity, RestartPolicy
 
@@ -28,6 +29,7 @@ class Restart:
 
     Raises:
         ValueError: a value is out of its range.
+        TypeError: a value is no number.
     """
 
     policy: Policy = "on_failure"
@@ -49,12 +51,9 @@ class Restart:
     def __post_init__(self) -> None:
         check_choice("policy", self.policy, get_args(Policy))
         check_choice("strategy", self.strategy, get_args(Strategy))
-        if isinstance(self.max_restarts, bool) or not isinstance(self.max_restarts, int):
-            raise ValueError(f"max_restarts must be a whole number, not {self.max_restarts!r}")
+        check_kind("max_restarts", self.max_restarts, int, "a whole number", required=True)
         for name in ("window_s", "backoff_s", "backoff_max_s", "jitter"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ValueError(f"{name} must be a number, not {value!r}")
+            check_kind(name, getattr(self, name), int | float, "a number", required=True)
         self._limits()  # checks the ranges
 
     def intensity(self, seed: int | str = 0) -> RestartIntensity:

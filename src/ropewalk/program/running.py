@@ -15,9 +15,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.calls.caller import LAST_WORDS_S, Caller
 from ropewalk.calls.client import Client
 from ropewalk.control.process_stacks import of_processes
@@ -216,8 +218,7 @@ class RunningProgram(ControlTarget):
         Raises:
             ValueError: `grace_s` is negative or not a number.
         """
-        if grace_s is not None and not grace_s >= 0:
-            raise ValueError(f"grace_s must be a number of seconds, 0 or more, not {grace_s}")
+        check_number("grace_s", grace_s, Real, "a number of seconds", least=0)
         if self._pid != os.getpid():
             return  # a forked child: the nodes belong to its parent
         if not self._over.is_set():
@@ -235,6 +236,7 @@ class RunningProgram(ControlTarget):
 
         Raises:
             ValueError: there is no such node, the number is negative, or the node itself fixes its number of replicas.
+            TypeError: the number is no whole number.
             ProgramStopped: the program has ended.
         """
         spec = self._spec(node)
@@ -269,14 +271,14 @@ class RunningProgram(ControlTarget):
     def kill(self, node: str | Handle[Any], replica: int) -> None:
         """Kill the process of a replica at once, as if it did not answer; its restart rule then applies.
 
-        In threads mode, where a replica has no process, nothing happens.
+        Nothing happens to a replica that does not run now, and in threads mode, where replicas have no processes.
 
         Args:
             node: the handle of the node, or its name.
             replica: index of the replica, from 0.
 
         Raises:
-            ValueError: there is no such node.
+            ValueError: there is no such node or replica; the error says which replicas run.
             ProgramStopped: the program has ended.
         """
         self._kill(self._spec(node).unit, replica)
@@ -464,7 +466,10 @@ class RunningProgram(ControlTarget):
     def _kill(self, unit: str, replica: int) -> bool:
         def end() -> bool:
             killed = self._conductor.units.at(unit, replica)
-            return killed is not None and self._hosting.signal(killed.name, signal.SIGKILL)
+            if killed is None:
+                self._conductor.supervisor.check_replica(unit, replica)
+                return False
+            return self._hosting.signal(killed.name, signal.SIGKILL)
 
         return self._call(end)
 
@@ -479,6 +484,7 @@ class RunningProgram(ControlTarget):
         self._hosting.loop.call_soon(lambda: self._conductor.announcer.subscribe(service, LAUNCHER, None))
 
     def _before_waiting(self) -> None:
+        self._look_at_loop()
         if self._caller:
             self._caller.loop.hand_over()
 
@@ -557,9 +563,14 @@ class RunningProgram(ControlTarget):
 
     def _has_ended(self) -> ProgramStopped:
         return ProgramStopped(
-            f"program {self.name!r} has ended ({reporting.state_of(self._conductor)}), and all of its nodes with it; "
+            f"{self._end_in_words()}, and all of its nodes with it; "
             "what is wanted of a service has to be asked before, such as by a worker"
         )
+
+    def _end_in_words(self) -> str:
+        """How the program has ended, and why, in a sentence."""
+        _, _, why = self._conductor.supervisor.why_it_ends.partition(": ")
+        return f"program {self.name!r} has ended ({reporting.state_of(self._conductor)}{why and f': {why}'})"
 
     def _awaited_in_words(self) -> str:
         """What the program has to wait for before it is complete, in a sentence."""
@@ -582,7 +593,7 @@ class RunningProgram(ControlTarget):
 
     def _end(self) -> None:
         """Release everything, after the last unit has ended."""
-        why = f"program {self.name!r} has ended ({reporting.state_of(self._conductor)})"
+        why = self._end_in_words()
         states = self._states.close if self._states else self._remove_states
         for step in (
             self._rows.end,

@@ -46,6 +46,8 @@ class RunningUnit:
         self.over: threading.Event = threading.Event()
         self.concluded = False
         self.stopping = False
+        self.why_stopping = ""
+        """Why it was asked to end; empty if it was not."""
         self.has_callers = False
         """Whether the callers of its services go on when it has been stopped."""
         self.failed_first: RunningNode | None = None

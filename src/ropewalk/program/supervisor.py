@@ -34,6 +34,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NoReturn
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.near_names import instead_of
 from ropewalk.program.gang import Gang, Replica, SupervisedNode
 from ropewalk.program.instructions import (
@@ -48,7 +49,11 @@ from ropewalk.program.instructions import (
     Sequel,
     Start,
 )
+from ropewalk.quantities import listed
 from ropewalk.supervision.restart import GiveUp
+
+_MOST_TOLD = 10
+"""Indices of running replicas that an error names."""
 
 
 class Supervisor:
@@ -75,6 +80,8 @@ class Supervisor:
         self.failure: Failed | None = None
         """The failure that ended the program; None unless the outcome is FAILED."""
         self.stop_reason = ""
+        self.why_it_ends = ""
+        """Why the program ends, in words; empty while its outcome is RUNNING."""
         for rule in rules:
             if rule.name in self._nodes:
                 raise ValueError(f"two nodes have the name {rule.name!r}; each needs one of its own")
@@ -160,6 +167,7 @@ class Supervisor:
 
         Raises:
             ValueError: there is no such node, or the number is negative.
+            TypeError: it is no whole number.
         """
         self._now = now
         node = self._node(name)
@@ -188,8 +196,8 @@ class Supervisor:
         """
         self._now = now
         node = self._node(name)
-        if replica is not None and not 0 <= replica < node.wanted:
-            raise ValueError(f"{name} has no replica {replica}; it has {node.wanted}, from 0")
+        if replica is not None:
+            self.check_replica(name, replica)
         if not self._begun or self.outcome is not ProgramOutcome.RUNNING:
             return []
         chosen = node.replicas if replica is None else [node.replicas[replica]]
@@ -249,6 +257,18 @@ class Supervisor:
             for member in node.replicas[: node.wanted]
             if member.awaited and member.state is not ReplicaState.COMPLETED
         ]
+
+    def check_replica(self, name: str, replica: int) -> None:
+        """Check that a node has a replica with this index, whether it runs now or not.
+
+        Raises:
+            ValueError: there is no such node or replica; the error says how many there are, and which of them run.
+        """
+        node = self._node(name)
+        if replica not in range(node.wanted):
+            alive = [str(member.index) for member in node.replicas if member.alive]
+            now = listed(alive, _MOST_TOLD) or "none"
+            raise ValueError(f"{name} has no replica {replica!r}; it has {node.wanted}, from 0; running now: {now}")
 
     def sequel(self, name: str, replica: int) -> Sequel:
         """What follows the latest failure of a replica, while the program runs.
@@ -330,7 +350,7 @@ class Supervisor:
                 self._enter(member, ReplicaState.WAITING, why)
 
     def _finish(self, outcome: ProgramOutcome, why: str) -> None:
-        self.outcome = outcome
+        self.outcome, self.why_it_ends = outcome, why
         for gang in self._gangs.values():
             gang.due = None
         for node in self._nodes.values():
@@ -429,5 +449,4 @@ class Supervisor:
 
 
 def _check_replicas(replicas: int) -> None:
-    if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
-        raise ValueError(f"replicas must be a whole number, 0 or more, not {replicas!r}")
+    check_number("replicas", replicas, int, "a whole number", least=0, required=True)

@@ -30,7 +30,7 @@ class Assembly:
         experiment: the settings.
         groups: number of groups of environments.
         lag: rounds by which the weights of actors are behind in lock-step.
-        rank: of the learner for which these are, if there are several.
+        rank: rank of the learner for which these are, if there are several.
     """
 
     experiment: Experiment

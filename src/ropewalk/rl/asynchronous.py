@@ -4,6 +4,8 @@
     collect, add                              sample, update, publish, again and again
     deliver(insertion, episodes, have)   ──▶  waits while the limiter of replay has no room: then actors wait
                                          ◀──  weights, if there are newer ones than `have`
+    deliver_together(several)            ──▶  the same for blocks of several groups, without weights: their actor asks
+                                              an inference server for actions
 
 Blocks that were delivered and not yet learned from belong to replay, which is saved and restored with the learner.
 """
@@ -16,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,7 +51,7 @@ _LIVES = 1 << 16
 _PUBLISH_S = 0.01
 """Seconds between publications of weights at least; those in between would be copied for no actor."""
 _MOST_PACKED_BYTES = 64 << 10
-"""Size of the rows of a delivery that is sent as its pickle."""
+"""Size of the rows of a delivery that is sent as a pickle, at most."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,9 @@ class Delivery:
     """What an actor sends of a block.
 
     Attributes:
-        insertion: for replay.
+        insertion: the rows and items for replay.
         acknowledged: the actor has the answers to its insertions before this one.
-        episodes: that ended in it.
+        episodes: the episodes that ended in it.
         seconds: where the actor's time went.
     """
 
@@ -68,13 +70,18 @@ class Delivery:
     episodes: tuple[EpisodeEnd, ...]
     seconds: Mapping[str, float]
 
-    def packed(self) -> Delivery | bytes:
-        """Return what travels in its place: its pickle, unless the copies of that would cost more than it saves.
 
-        Nothing in it refers to code of the program, for which the pickler of calls looks into each object.
-        """
-        size_bytes = sum(array.nbytes for array in self.insertion.rows.values())
-        return pickle.dumps(self, 5) if size_bytes <= _MOST_PACKED_BYTES else self
+DeliveriesType = TypeVar("DeliveriesType", Delivery, Sequence[Delivery])
+
+
+def packed(deliveries: DeliveriesType) -> DeliveriesType | bytes:
+    """Return what travels in place of one or several deliveries: a pickle, unless the copies of that would cost more.
+
+    Nothing in them refers to code of the program, for which the pickler of calls looks into each object.
+    """
+    several = [deliveries] if isinstance(deliveries, Delivery) else deliveries
+    size_bytes = sum(array.nbytes for delivery in several for array in delivery.insertion.rows.values())
+    return pickle.dumps(deliveries, 5) if size_bytes <= _MOST_PACKED_BYTES * len(several) else deliveries
 
 
 class _WatchedTables(ReplayTables):
@@ -199,8 +206,38 @@ class AsyncLearner(LearnerNode):
         Raises:
             StreamLost: blocks before it were lost with an earlier life of this learner; begin a new stream.
         """
-        if isinstance(delivery, bytes):
-            delivery = cast("Delivery", loads(delivery))
+        is_wanted = self._take(cast("Delivery", loads(delivery)) if isinstance(delivery, bytes) else delivery)
+        # Another learner, from which the caller's weights are, may have published since this one has.
+        return self._frozen_newest() if is_wanted and have is not None and self._newest.version > have else is_wanted
+
+    @rw.concurrent(4096)
+    @brief
+    @rw.idempotent
+    def deliver_together(self, deliveries: Sequence[Delivery] | bytes) -> list[bool | StreamLost]:
+        """Take blocks of several streams, one after the other, as `deliver` does with each.
+
+        Args:
+            deliveries: the blocks, perhaps `packed`.
+
+        Returns:
+            For each, whether more blocks are wanted, or what `deliver` would raise: the others are taken all the same.
+        """
+        if isinstance(deliveries, bytes):
+            deliveries = cast("Sequence[Delivery]", loads(deliveries))
+        outcomes: list[bool | StreamLost] = []
+        for delivery in deliveries:
+            try:
+                outcomes.append(self._take(delivery))
+            except StreamLost as lost:
+                outcomes.append(lost.with_traceback(None))
+        return outcomes
+
+    def _take(self, delivery: Delivery) -> bool:
+        """Take a block as soon as there is room; returns whether more blocks are wanted.
+
+        Raises:
+            StreamLost: see `deliver`.
+        """
         insertion = delivery.insertion
         if self._finished:
             return False
@@ -217,10 +254,7 @@ class AsyncLearner(LearnerNode):
             with self._counting:
                 del self._episodes[id(insertion)]
                 self.times.add_actor(delivery.seconds)
-        if self._finished:
-            return False
-        # Another learner, from which the caller's weights are, may have published since this one has.
-        return self._frozen_newest() if have is not None and self._newest.version > have else True
+        return not self._finished
 
     @rw.concurrent(64)
     @rw.idempotent
@@ -389,4 +423,4 @@ class AsyncLearner(LearnerNode):
         self._published_at = time.perf_counter()
 
 
-__all__ = ["AsyncLearner", "Delivery"]
+__all__ = ["AsyncLearner", "Delivery", "packed"]

@@ -1,10 +1,11 @@
 """The actors of an asynchronous program: they collect blocks and deliver them, and carry on whatever they lose.
 
-With inference servers an actor holds no network, and has several groups of environments, which ask by one call:
+With inference servers an actor holds no network, and has several groups of environments. They step together, ask by one
+call, and deliver by one call the blocks that they end at the same step:
 
-    group 0: step ─▶ request ─┐                  ┌─▶ choice ─▶ step
-                              ├─ RemotePolicy ───┤
-    group 1: step ─▶ request ─┘  .act_together   └─▶ choice ─▶ step
+    group 0: step ─▶ request ─┐                  ┌─▶ choice ─▶ step ... block ─┐
+                              ├─ RemotePolicy ───┤                             ├─ _Outbox ─▶ learner
+    group 1: step ─▶ request ─┘  .act_together   └─▶ choice ─▶ step ... block ─┘
 
 A call costs several times what a small network costs, and nearly the same for twice the rows. While an actor steps its
 environments, the server acts for the others.
@@ -17,14 +18,14 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Protocol, TypeAlias
 
 import ropewalk as rw
+from ropewalk.calls.begun_call import BegunCall
 from ropewalk.errors import NotFinite, StreamLost
 from ropewalk.rl.actors.collector import Collector, calls_under_way
 from ropewalk.rl.assembly import Assembly
-from ropewalk.rl.asynchronous import AsyncLearner, Delivery
+from ropewalk.rl.asynchronous import AsyncLearner, Delivery, packed
 from ropewalk.rl.blocks import Block, EpisodeEnd
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.inference.remote_policy import RemotePolicy
@@ -37,9 +38,6 @@ from ropewalk.rl.variables import Variables
 
 _PAUSE_S = 0.5
 """Seconds between questions whether a learner that has ended still has: it may die, and go on from before its end."""
-_IN_FLIGHT = 2
-"""Deliveries of a group that it does not wait for, if it gets no weights with the answers: it would let the others of
-its actor wait, too."""
 GROUPS_OF_REMOTE_ACTOR = 4
 """Groups of environments of an actor that asks an inference server for actions.
 
@@ -53,7 +51,8 @@ def async_actor(learners: Sequence[AsyncLearner], assembly: Assembly, inference:
     """Collect blocks for learners until the program stops.
 
     Args:
-        learners: by rank; each gets the blocks of a share of the groups, and the first one gives the weights.
+        learners: the learners, by rank; each gets the blocks of a share of the groups, and the first one gives the
+            weights.
         assembly: makes the parts.
         inference: chooses the actions; None: a policy here does.
     """
@@ -64,14 +63,11 @@ def async_actor(learners: Sequence[AsyncLearner], assembly: Assembly, inference:
             acting: _Acting = _OwnPolicy(learners[0], assembly, spec, replica)
             groups = [replica]
         else:
-            acting = _CentralPolicy(inference, keeps_to=replica)
+            acting = _CentralPolicy(inference, learner, keeps_to=replica)
             groups = [replica * GROUPS_OF_REMOTE_ACTOR + index for index in range(GROUPS_OF_REMOTE_ACTOR)]
         collectors: dict[int, Collector] = {}
         with slow_calls_told(learners[0], f"actor {replica}", lambda: calls_under_way(collectors)):
-            drive(
-                [_act(learner, assembly, acting, spec, group, collectors) for group in groups],
-                RemotePolicy.act_together,  # groups with a policy here ask nothing
-            )
+            drive([_act(learner, assembly, acting, spec, group, collectors) for group in groups], acting.choose)
 
 
 _Steps: TypeAlias = Generator[ActionRequest, tuple[ActionChoice, float], None]
@@ -109,7 +105,7 @@ _Collecting: TypeAlias = Generator[ActionRequest, tuple[ActionChoice, float], Bl
 
 
 class _Acting(Protocol):
-    """Where the actions of a group come from."""
+    """Where the actions of an actor's groups come from, and how their blocks go away."""
 
     def begin(self, group: int, life: int) -> Policy:
         """Return the policy of a new life of a group."""
@@ -122,6 +118,33 @@ class _Acting(Protocol):
     def collect(self, collector: Collector, num_steps: int) -> _Collecting:
         """Collect a block with the newest weights; yields what an inference server is asked, as `Collector.steps`."""
         ...
+
+    def choose(self, requests: Sequence[ActionRequest]) -> Sequence[ActionChoice]:
+        """Choose the actions of all groups that `collect` asked for."""
+        ...
+
+
+class _DeliveryStream(Protocol):
+    """The deliveries of one life of a group."""
+
+    def deliver(self, insertion: Insertion, episodes: tuple[EpisodeEnd, ...], seconds: Mapping[str, float]) -> bool:
+        """Send a block; returns False if the learner wants no more.
+
+        Raises:
+            StreamLost: blocks of this life were lost.
+        """
+        ...
+
+    def settle(self) -> None:
+        """Wait for what is under way.
+
+        Raises:
+            StreamLost: as `deliver`.
+        """
+        ...
+
+
+# A policy in the actor
 
 
 class _OwnPolicy:
@@ -143,7 +166,7 @@ class _OwnPolicy:
     def stream(self, learner: AsyncLearner) -> _DeliveryStream:
         # To another host blocks may travel for as long as they take to collect. On the learner's host others use the
         # core while an actor waits.
-        return _DeliveryStream(learner, 0 if learner.is_on_this_host() else 1, self)
+        return _OneByOne(learner, self, 0 if learner.is_on_this_host() else 1)
 
     def collect(self, collector: Collector, num_steps: int) -> _Collecting:
         if self._variables is not None and self._loaded is not self._variables:
@@ -151,6 +174,9 @@ class _OwnPolicy:
             self._loaded = self._variables
         yield from ()
         return collector.collect(num_steps)
+
+    def choose(self, requests: Sequence[ActionRequest]) -> Sequence[ActionChoice]:
+        return [request.chosen() for request in requests]
 
     @property
     def version(self) -> int:
@@ -162,61 +188,35 @@ class _OwnPolicy:
         self._variables = variables
 
 
-class _CentralPolicy:
-    """The policy of an inference server, whose weights may change within a block: the oldest ones count."""
-
-    def __init__(self, inference: InferenceServer, keeps_to: int) -> None:
-        self._inference, self._keeps_to = inference, keeps_to
-        self._policies: dict[int, RemotePolicy] = {}
-
-    def begin(self, group: int, life: int) -> Policy:
-        policy = RemotePolicy(self._inference, group, f"{group}#{life}", keeps_to=self._keeps_to)
-        self._policies[group] = policy
-        return policy
-
-    def stream(self, learner: AsyncLearner) -> _DeliveryStream:
-        return _DeliveryStream(learner, _IN_FLIGHT)
-
-    def collect(self, collector: Collector, num_steps: int) -> _Collecting:
-        block = yield from collector.steps(num_steps)
-        return dataclasses.replace(block, version=self._policies[collector.group].take_version())
-
-
-class _DeliveryStream:
-    """The deliveries of one life of a group.
+class _OneByOne:
+    """Each block is a call, whose answer brings weights.
 
     Args:
         learner: takes the blocks.
+        policy: keeps the weights.
         ahead: the number of blocks whose answers are not there yet when the next block is collected; 0: each call waits
-            for its answer, which costs less than a future.
-        policy: keeps the weights that answers bring; None: none are asked for.
+            for its answer.
     """
 
-    def __init__(self, learner: AsyncLearner, ahead: int, policy: _OwnPolicy | None = None) -> None:
-        self._learner, self._ahead, self._policy = learner, ahead, policy
-        self._under_way: deque[Future[bool | Variables]] = deque()
+    def __init__(self, learner: AsyncLearner, policy: _OwnPolicy, ahead: int) -> None:
+        self._learner, self._policy, self._ahead = learner, policy, ahead
+        self._under_way: deque[BegunCall] = deque()
         self._acknowledged = 0
         self._waited_s = 0.0
 
     def deliver(self, insertion: Insertion, episodes: tuple[EpisodeEnd, ...], seconds: Mapping[str, float]) -> bool:
-        """Send a block; returns False if the learner wants no more.
-
-        Raises:
-            StreamLost: blocks of this life were lost.
-        """
         while self._under_way and len(self._under_way) >= self._ahead:
             if not self._take(self._under_way.popleft().result):
                 return False
-        delivery = Delivery(insertion, self._acknowledged, episodes, {**seconds, "wait": self._waited_s}).packed()
+        delivery = packed(Delivery(insertion, self._acknowledged, episodes, {**seconds, "wait": self._waited_s}))
         self._waited_s = 0.0
-        have = None if self._policy is None else self._policy.version
+        have = self._policy.version
         if not self._ahead:
             return self._take(lambda: self._learner.deliver(delivery, have))
-        self._under_way.append(self._learner.deliver.future(delivery, have))  # type: ignore[attr-defined]
+        self._under_way.append(self._learner.deliver.begin(delivery, have))  # type: ignore[attr-defined]
         return True
 
     def settle(self) -> None:
-        """Wait for what is under way."""
         while self._under_way:
             self._take(self._under_way.popleft().result)
 
@@ -228,9 +228,119 @@ class _DeliveryStream:
         self._acknowledged += 1
         if isinstance(answer, bool):
             return answer
-        assert self._policy is not None, "weights come only if they are asked for"
         self._policy.keep(answer)
         return True
+
+
+# The policy of an inference server
+
+
+class _CentralPolicy:
+    """The policy of an inference server, whose weights may change within a block: the oldest ones count."""
+
+    def __init__(self, inference: InferenceServer, learner: AsyncLearner, keeps_to: int) -> None:
+        self._inference, self._keeps_to = inference, keeps_to
+        self._policies: dict[int, RemotePolicy] = {}
+        self._outbox = _Outbox(learner)
+
+    def begin(self, group: int, life: int) -> Policy:
+        policy = RemotePolicy(self._inference, group, f"{group}#{life}", keeps_to=self._keeps_to)
+        self._policies[group] = policy
+        return policy
+
+    def stream(self, learner: AsyncLearner) -> _DeliveryStream:
+        del learner  # all groups of an actor have the same one
+        return _Together(self._outbox)
+
+    def collect(self, collector: Collector, num_steps: int) -> _Collecting:
+        block = yield from collector.steps(num_steps)
+        return dataclasses.replace(block, version=self._policies[collector.group].take_version())
+
+    def choose(self, requests: Sequence[ActionRequest]) -> Sequence[ActionChoice]:
+        self._outbox.send()  # blocks of all groups that have ended one since
+        return RemotePolicy.act_together(requests)
+
+
+class _Together:
+    """Blocks travel with those of other groups. What became of one is known when the next one is there."""
+
+    def __init__(self, outbox: _Outbox) -> None:
+        self._outbox = outbox
+        self.acknowledged: int = 0
+        """The number of answers so far."""
+        self.is_wanted: bool = True
+        """Whether the learner wants more blocks, as far as is known."""
+        self.lost: StreamLost | None = None
+        """Says that blocks of this life were lost."""
+
+    def deliver(self, insertion: Insertion, episodes: tuple[EpisodeEnd, ...], seconds: Mapping[str, float]) -> bool:
+        if self.lost:
+            raise self.lost
+        if self.is_wanted:
+            self._outbox.add(self, insertion, episodes, seconds)
+        return self.is_wanted
+
+    def settle(self) -> None:
+        self._outbox.settle()
+        if self.lost:
+            raise self.lost
+
+
+class _Outbox:
+    """The blocks of an actor's groups on their way to the learner: one call for those that ended at the same step.
+
+    The actor asks for the answer when it has the next blocks, so that none of its groups waits for it.
+    """
+
+    def __init__(self, learner: AsyncLearner) -> None:
+        self._learner = learner
+        self._blocks: list[tuple[_Together, Insertion, tuple[EpisodeEnd, ...], Mapping[str, float]]] = []
+        self._under_way: tuple[Sequence[_Together], BegunCall] | None = None
+        self._waited_s = 0.0
+
+    def add(
+        self,
+        stream: _Together,
+        insertion: Insertion,
+        episodes: tuple[EpisodeEnd, ...],
+        seconds: Mapping[str, float],
+    ) -> None:
+        """Let a block be sent with the next ones."""
+        self._blocks.append((stream, insertion, episodes, seconds))
+
+    def send(self) -> None:
+        """Send the blocks that are here, after the answer to those before."""
+        if not self._blocks:
+            return
+        self._take()
+        blocks, self._blocks = self._blocks, []
+        wait_s, self._waited_s = self._waited_s / len(blocks), 0.0
+        deliveries = [
+            Delivery(insertion, stream.acknowledged, episodes, {**seconds, "wait": wait_s})
+            for stream, insertion, episodes, seconds in blocks
+        ]
+        call = self._learner.deliver_together.begin(packed(deliveries))  # type: ignore[attr-defined]
+        self._under_way = [stream for stream, *_ in blocks], call
+
+    def settle(self) -> None:
+        """Send the blocks that are here, and wait for what became of them."""
+        self.send()
+        self._take()
+
+    def _take(self) -> None:
+        """Wait for what became of the blocks under way."""
+        if self._under_way is None:
+            return
+        (streams, call), self._under_way = self._under_way, None
+        began = time.perf_counter()
+        outcomes: Sequence[bool | StreamLost] = call.result()
+        self._waited_s += time.perf_counter() - began
+        for stream, outcome in zip(streams, outcomes, strict=True):
+            if isinstance(outcome, StreamLost):
+                stream.lost = outcome
+            else:
+                stream.acknowledged += 1
+                stream.is_wanted = outcome
 
 
 def _act(

@@ -51,7 +51,7 @@ class Block:
     Attributes:
         columns: arrays by name, as above.
         run_id: which life of which group: "2#0" is the first life of group 2. Blocks of one run id are consecutive.
-        number: of this block within its run id, from 0.
+        number: number of this block within its run id, from 0.
         version: version of the weights that chose the actions.
         steps: number of steps that count (mask is True).
         episodes: episodes that ended in it, in order.

@@ -31,9 +31,9 @@ class ExperimentCheckpoints:
     Args:
         folder: where; None: nothing is saved.
         every_s: seconds between checkpoints.
-        rank: of the learner whose checkpoints they are; those of several lie in one folder.
+        rank: rank of the learner whose checkpoints they are; those of several lie in one folder.
         experiment: what is trained, in words; a checkpoint of another experiment is told.
-        clock: for tests.
+        clock: returns the time in seconds; tests give their own.
     """
 
     def __init__(
@@ -139,9 +139,9 @@ def check_kind(state: Mapping[str, Any], key: str, folder: Path | str | None) ->
     """Refuse the state of a run in another mode.
 
     Args:
-        state: that was loaded.
-        key: that states of this mode have: "rounds" in lock-step, "replay" in an asynchronous run.
-        folder: for the message.
+        state: the state that was loaded.
+        key: the key that states of this mode have: "rounds" in lock-step, "replay" in an asynchronous run.
+        folder: folder of the checkpoint, for the message.
 
     Raises:
         ValueError: it is of the other mode.
@@ -158,10 +158,10 @@ def check_rounds(state: Mapping[str, Any], groups: int, lag: int, folder: Path |
     """Refuse the state of a run in lock-step that this one cannot go on from.
 
     Args:
-        state: that was loaded.
-        groups: of this run.
-        lag: of this run.
-        folder: for the message.
+        state: the state that was loaded.
+        groups: number of groups of this run.
+        lag: lag of this run.
+        folder: folder of the checkpoint, for the message.
 
     Returns:
         The weights of the last lag + 1 rounds, the newest last; those of round 0 stand for earlier ones.
@@ -190,9 +190,9 @@ def tell_beginning(steps: int, total_steps: int, folder: Path | str | None) -> N
     """Say from where the experiment goes on, or that nothing is left to do.
 
     Args:
-        steps: that were done before the checkpoint.
-        total_steps: of the experiment.
-        folder: of the checkpoint.
+        steps: number of steps before the checkpoint.
+        total_steps: number of steps of the whole experiment.
+        folder: folder of the checkpoint.
     """
     if (run := current_run()) is not None:
         run.resumed_from(steps)
@@ -217,9 +217,9 @@ def tell_interruption(steps: int, total_steps: int, folder: Path | str | None) -
     """Say that an experiment was interrupted after a last checkpoint, and how it goes on.
 
     Args:
-        steps: that were done.
-        total_steps: of the experiment.
-        folder: of the checkpoint; None: nothing was saved.
+        steps: number of steps so far.
+        total_steps: number of steps of the whole experiment.
+        folder: folder of the checkpoint; None: nothing was saved.
     """
     if folder is not None:
         logger.warning(

@@ -21,7 +21,7 @@ class Counters:
         steps: environment steps that reached replay; resets do not count.
         stale_steps: environment steps that were dropped because they were older than `Experiment.max_lag`.
         episodes: episodes that ended in them.
-        updates: of the learner.
+        updates: number of updates of the learner.
         rounds: rounds of lock-step.
         recent: scores of the last 100 episodes.
     """

@@ -36,9 +36,9 @@ class DecisionLog:
     If the file cannot be written, that is logged, and training goes on without a record.
 
     Args:
-        path: of the file; one that is there is continued by `go_back`, and replaced otherwise.
+        path: path of the file; one that is there is continued by `go_back`, and replaced otherwise.
         experiment: what is trained, in words.
-        groups: of environments.
+        groups: number of groups of environments.
     """
 
     def __init__(self, path: Path | str, experiment: str, groups: int) -> None:
@@ -152,7 +152,7 @@ def read_decisions(path: Path | str, experiment: str) -> tuple[int, list[Event]]
     A last line without its end, as a run leaves it that was killed, is left out.
 
     Args:
-        path: of the log.
+        path: path of the log.
         experiment: the experiment that is to be repeated, in the same words.
 
     Raises:

@@ -23,7 +23,7 @@ class ActorFacts:
     """What is known of the actors of one group of environments.
 
     Attributes:
-        blocks: that came into replay.
+        blocks: the blocks that came into replay.
         stale: blocks that were dropped because they were too old.
         refused: blocks that had values which are not finite.
         lives: actors, one after the other, that have delivered.

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import ropewalk as rw
 from ropewalk.escaping import escaped
 from ropewalk.program.restart_rule import restart_rule
+from ropewalk.rl.agents.agent import Agent
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous import AsyncLearner
 from ropewalk.rl.asynchronous_actor import async_actor
@@ -22,6 +23,7 @@ from ropewalk.rl.inference.server import InferenceServer
 from ropewalk.rl.interruptions import Interruptions
 from ropewalk.rl.learner_node import LearnerLook, LearnerStatus
 from ropewalk.rl.learner_rank import LearnerRank
+from ropewalk.rl.learners.optimizers import uses_compiler
 from ropewalk.rl.lockstep import LockstepLearner, lockstep_actor
 from ropewalk.rl.logs.logger import Logger
 from ropewalk.rl.progress import ProgressLog
@@ -33,9 +35,9 @@ from ropewalk.tracking.observed_run import ObservedRun, Track
 logger = logging.getLogger(__name__)
 
 _STATUS_S = 0.2
-_PRELOAD = ("torch", "torch._dynamo", "gymnasium", __name__)
-"""Modules that all processes share; the first optimizer of a process imports torch._dynamo, which takes seconds. This
-module imports what learners, actors and the others are made of: 0.1 s of CPU time in each process."""
+_PRELOAD = ("torch", "gymnasium", __name__)
+"""Modules that all processes share. This module imports what learners, actors and the others are made of: 0.1 s of CPU
+time in each process."""
 _CHECKPOINT_GRACE_S = 4.0
 _CHECKPOINT_S: float | None = None
 """Seconds between states from which a learner that died goes on. None: a second where that is cheap; saving takes at
@@ -47,11 +49,11 @@ class ProcessCounts:
     """Which processes an experiment has.
 
     Attributes:
-        actors: that collect experience.
+        actors: number of processes that collect experience.
         mode: "lockstep" or "async".
-        inference: that choose actions for the actors.
-        evaluators: that evaluate the newest weights.
-        learners: that average their gradients.
+        inference: number of servers that choose actions for the actors.
+        evaluators: number of processes that evaluate the newest weights.
+        learners: number of learners, which average their gradients.
     """
 
     actors: int
@@ -87,7 +89,8 @@ def build_program(
         assembly: makes the parts.
         distribution: which processes there are.
         hold: whether the learner stays after the end, until the script has its outcome.
-        restart: of processes that fail; by default up to five times a minute each. Several learners restart together.
+        restart: whether processes that fail are restarted; by default up to five times a minute each. Several learners
+            restart together.
 
     Raises:
         ValueError: the agent cannot be used with this environment or network, or not with several learners.
@@ -99,7 +102,7 @@ def build_program(
         agent, network = assembly.experiment.agent, assembly.experiment.network
         agent.make_learner(spec, network, seed=0).gradient_steps()  # raises if they cannot be averaged
     program = rw.Program("rl")
-    options: dict[str, Any] = {"restart": restart, "preload": _PRELOAD}
+    options: dict[str, Any] = {"restart": restart, "preload": preloaded_for(assembly.experiment.agent)}
     clients = _add_learners(program, assembly, distribution, options, hold=hold)
     client = clients[0]
     in_lockstep = distribution.mode == "lockstep"
@@ -119,6 +122,17 @@ def build_program(
             **options,
         )
     return program
+
+
+def preloaded_for(agent: Agent) -> tuple[str, ...]:
+    """Return the modules that all processes of a program share.
+
+    Optimizers but ours import torch._dynamo in their first process, for a second: shared, it is there when a learner is
+    started again. An agent that is not ours may have any.
+    """
+    factories = [getattr(agent, name, None) for name in ("optimizer", "critic_optimizer")]
+    is_ours = type(agent).__module__.startswith("ropewalk.")
+    return _PRELOAD if is_ours and not any(map(uses_compiler, factories)) else ("torch._dynamo", *_PRELOAD)
 
 
 def _add_learners(

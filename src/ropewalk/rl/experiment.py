@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-from ropewalk.argument_kinds import check_kind
+from ropewalk.argument_kinds import check_kind, check_number
 from ropewalk.rl.actors.evaluator import MAX_STEPS
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.assembly import Assembly
@@ -40,10 +40,14 @@ class Evaluation:
     Args:
         every_steps: environment steps between evaluations. In a program nobody waits for an evaluation: if steps go by
             faster than evaluators can play, they leave some out, and go on with the newest weights.
-        episodes: of an evaluation.
+        episodes: number of episodes of an evaluation.
         stop_at: the experiment ends, before its steps are done, once the mean score of an evaluation is at least this;
             None: it does not. In a program the steps until then depend on when evaluators find the time.
         max_steps: an episode that has not ended after this number of steps is cut, and counts with its score so far.
+
+    Raises:
+        ValueError: a number is below 1.
+        TypeError: a number is no whole one.
     """
 
     every_steps: int
@@ -52,11 +56,8 @@ class Evaluation:
     max_steps: int = MAX_STEPS
 
     def __post_init__(self) -> None:
-        if self.every_steps < 1 or self.episodes < 1 or self.max_steps < 1:
-            raise ValueError(
-                f"an evaluation needs at least one step and one episode, not every_steps={self.every_steps}, "
-                f"episodes={self.episodes} and max_steps={self.max_steps}"
-            )
+        for name in ("every_steps", "episodes", "max_steps"):
+            check_number(name, getattr(self, name), numbers.Integral, "a whole number", least=1, required=True)
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,12 @@ class Experiment:
             Blocks that arrive in time may still wait for their turn, which the agent's `max_policy_lag` or the size of
             its table limits. In lock-step `lag` is the limit. None: blocks of any age are taken.
         record: a file for the decisions of an asynchronous run, from which `repeat` repeats it; None: no file.
-        device: of the learner, such as "cuda".
+        device: where the learner computes, such as "cuda".
         digest_every: updates between digests of the weights, by which runs are compared; 0 takes none.
+
+    Raises:
+        TypeError: a setting is of the wrong type, or does not exist.
+        ValueError: a number is out of its range.
     """
 
     agent: Agent
@@ -112,16 +117,13 @@ class Experiment:
 
     def __post_init__(self) -> None:
         self._check_parts()
-        if self.seed < 0:
-            raise ValueError(f"seed is an integer, at least 0, not {self.seed}")
-        if self.steps < 1:
-            raise ValueError(f"an experiment needs at least one step, not {self.steps}")
-        if self.groups is not None and self.groups < 1:
-            raise ValueError(f"an experiment needs at least one group of environments, not {self.groups}")
-        if self.max_lag is not None and self.max_lag < 0:
-            raise ValueError(f"max_lag is a number of updates, at least 0, or None, not {self.max_lag}")
-        if self.checkpoint_s <= 0:
-            raise ValueError(f"checkpoint_s must be positive, not {self.checkpoint_s}")
+        check_number("seed", self.seed, numbers.Integral, "a whole number", least=0, required=True)
+        check_number("steps", self.steps, numbers.Integral, "a whole number", least=1, required=True)
+        check_number("groups", self.groups, numbers.Integral, "a whole number", least=1)
+        what = "a whole number of updates"
+        check_number("max_lag", self.max_lag, numbers.Integral, what, least=0)
+        check_number("digest_every", self.digest_every, numbers.Integral, what, least=0, required=True)
+        check_number("checkpoint_s", self.checkpoint_s, numbers.Real, "a number of seconds", above=0, required=True)
 
     def _check_parts(self) -> None:
         """Refuse what is of another kind, before a message from the depths does."""
@@ -139,11 +141,6 @@ class Experiment:
                 "network makes a network from the environment's spec: rl.MLP((64, 64)), or a function or a class that "
                 f"is called with the spec; it is {self.network!r}"
             )
-        for name in ("steps", "seed"):
-            check_kind(name, getattr(self, name), numbers.Integral, "a whole number", required=True)
-        for name in ("groups", "max_lag", "digest_every"):
-            check_kind(name, getattr(self, name), numbers.Integral, "a whole number")
-        check_kind("checkpoint_s", self.checkpoint_s, numbers.Real, "a number of seconds")
         check_kind("evaluation", self.evaluation, Evaluation, "rl.Evaluation(every_steps=10_000)")
         for name in ("checkpoint", "record"):
             check_kind(name, getattr(self, name), str | os.PathLike, "a path")
@@ -265,7 +262,7 @@ class Experiment:
 
     def _assembly(self, actors: int, mode: RunMode | None, lag: int, inference: int) -> Assembly:
         if actors < 0:
-            raise ValueError(f"actors is a number of processes, not {actors}")
+            raise ValueError(f"actors must be a number of processes, 0 or more, not {actors}")
         if mode not in (None, "lockstep", "async"):
             raise ValueError(f"mode is 'lockstep', 'async', or None for what suits the agent, not {mode!r}")
         if mode == "async" and self.agent.synchronous:

@@ -34,8 +34,8 @@ class LearnerView:
 
     Attributes:
         counters: what was done.
-        metrics: of the last update.
-        digests: of the weights.
+        metrics: metrics of the last update.
+        digests: digests of the weights.
         variables: the newest weights.
     """
 
@@ -51,16 +51,16 @@ class LearnerStatus:
 
     Attributes:
         counters: what was done.
-        metrics: of the last update.
+        metrics: metrics of the last update.
         bound: which side limits the other.
         done: whether the experiment has ended.
         evaluations: since the number that was asked for.
         failure: why training cannot go on, ever; None if it can.
         actors: facts by group of environments; empty in lock-step, where no block is late.
         lost_blocks: blocks that were lost with learners that died; they are collected anew.
-        problems: of actors and evaluators, since the number that was asked for; training goes on.
+        problems: problems of actors and evaluators, since the number that was asked for; training goes on.
         waits_for: the actors whose blocks the learner waits for, in words; "" if it does not, or does not know.
-        slow_calls: of environments, which have not returned.
+        slow_calls: calls of environments that have not returned.
         num_restored: number of evaluations, of all, that an earlier run has made; they are in the checkpoint.
     """
 
@@ -83,10 +83,10 @@ class LearnerLook:
     """What somebody sees who looks closely at a learner.
 
     Attributes:
-        settings: of the tables of its replay, by name; see `replay_settings`.
+        settings: settings of the tables of its replay, by name; see `replay_settings`.
         tables: facts of them.
         actors: facts of the actors that deliver to it, by group; empty in lock-step, where no block is late.
-        lags: of each group, the number of blocks by lag; see `Deliveries.lags`.
+        lags: lags of each group, the number of blocks by lag; see `Deliveries.lags`.
     """
 
     settings: Mapping[str, Mapping[str, float | None]]

@@ -31,9 +31,9 @@ class LearnerUpdates:
 
     Attributes:
         learner: what is trained.
-        counters: of the experiment; `updates` is counted here, everything else by the owner.
-        metrics: of the last update, with the lag of its batch in versions.
-        digests: of the weights, one after every `digest_every` updates.
+        counters: counters of the experiment; `updates` is counted here, everything else by the owner.
+        metrics: metrics of the last update, with the lag of its batch in versions.
+        digests: digests of the weights, one after every `digest_every` updates.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LearnerUpdates:
         Args:
             batch: what was sampled.
             progress: share of the experiment's steps that are done, 0 to 1.
-            version: of the newest weights that were published, by which the lag of the batch is measured.
+            version: version of the newest weights that were published, by which the lag of the batch is measured.
 
         Raises:
             NotFinite: the loss or a gradient is NaN or infinite, and the agent does not skip such batches.

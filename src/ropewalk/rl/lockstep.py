@@ -46,11 +46,11 @@ class BlockOfRound:
     """A collected block on its way to the learner.
 
     Attributes:
-        group: of environments.
-        number: of the block, which is the round.
+        group: number of the group of environments.
+        number: number of the block, which is the round.
         block: what was collected.
         state: recurrent state of the policy after it.
-        scores: of the episodes that had not ended after it.
+        scores: scores of the episodes that had not ended after it.
         waited_s: seconds that the actor waited for this task.
     """
 
@@ -115,7 +115,7 @@ class LockstepLearner(LearnerNode):
         Args:
             actor: its run id, such as "3#0".
             holds: (group, number of the next block) of the environments that it has.
-            collected: what it was given before.
+            collected: the block that it was given before.
 
         Returns:
             None if there was nothing to collect for a second: ask again.

@@ -23,8 +23,8 @@ def draw_learning_curves(
     """Draw scores over environment steps: of training as lines, of evaluations as points with their best and worst.
 
     Args:
-        results: by the names that the legend has.
-        path: of the picture, such as "curve.png"; its folder is made if it is missing.
+        results: the results, by their names in the legend.
+        path: path of the picture, such as "curve.png"; its folder is made if it is missing.
         title: above the picture.
         spread: whether the worst and the best episode of each evaluation are drawn.
         threshold: a score that is drawn as a dotted line; None: no line.

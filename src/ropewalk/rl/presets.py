@@ -84,7 +84,7 @@ def preset(agent: type[Agent], environment: str, *, seed: int = 0) -> Experiment
     Args:
         agent: the method, such as `rl.PPO`.
         environment: id of an environment of Gymnasium, such as "CartPole-v1".
-        seed: of the experiment.
+        seed: seed of the experiment.
 
     Raises:
         ValueError: there are no settings for this pair; the message lists those that there are.

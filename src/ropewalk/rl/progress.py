@@ -23,8 +23,8 @@ class ProgressLog:
 
     Args:
         logger: where they go.
-        total_steps: of the experiment.
-        clock: for tests.
+        total_steps: number of steps of the whole experiment.
+        clock: returns the time in seconds; tests give their own.
     """
 
     def __init__(self, logger: Logger, total_steps: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -93,11 +93,11 @@ class ProgressLog:
         """Log what was done so far.
 
         Args:
-            counters: of the experiment.
-            metrics: of the last update.
+            counters: counters of the experiment.
+            metrics: metrics of the last update.
             bound: which side limits the other, in words.
             lag: how old the blocks of actors are, in words, where that is remarkable.
-            label: of the row.
+            label: label of the row.
         """
         if self._first_steps is None:
             self._first_steps = counters.steps

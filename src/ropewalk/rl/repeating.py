@@ -73,7 +73,7 @@ class _Repetition:
                 case ["publish", int(version), int(steps)]:
                     self._publish(version, steps)
                 case _:
-                    raise ValueError(f"the log of decisions has an event that is none: {event}")
+                    raise ValueError(f"the log of decisions has {event}, which is not an event of a run")
         self._log.progress(self._counters, self._updates.metrics, label="end")
         outcome = TrainingOutcome(self._newest, self._counters, tuple(self._updates.digests))
         return ExperimentResult(outcome, self._log.rows, self._log.seconds, self._assembly)

@@ -40,7 +40,7 @@ class EvaluationScores:
 
     Attributes:
         steps: environment steps of training before it.
-        version: of the weights.
+        version: version of the weights.
         scores: undiscounted, one for each episode.
     """
 
@@ -61,7 +61,7 @@ class TrainingOutcome:
     Attributes:
         variables: the last weights.
         counters: what was done.
-        digests: of the weights, one for every `Experiment.digest_every` updates.
+        digests: digests of the weights, one for every `Experiment.digest_every` updates.
         evaluations: in their order.
         best: the weights of the evaluation with the best mean score; None without evaluations.
     """
@@ -118,7 +118,7 @@ class ExperimentResult:
         """Return the trained policy.
 
         Args:
-            best: with the weights of the best evaluation, instead of the last ones.
+            best: whether to take the weights of the best evaluation instead of the last ones.
 
         Raises:
             ValueError: there were no evaluations, of which one could be the best.
@@ -131,8 +131,8 @@ class ExperimentResult:
         """Write the trained policy to a file, which `rl.load_policy` reads and which nothing is unpickled from.
 
         Args:
-            path: of the file, such as "walker.safetensors".
-            best: with the weights of the best evaluation, instead of the last ones.
+            path: path of the file, such as "walker.safetensors".
+            best: whether to take the weights of the best evaluation instead of the last ones.
 
         Raises:
             OSError: the file cannot be written.
@@ -156,7 +156,7 @@ class ExperimentResult:
 
         Args:
             episodes: how many.
-            seed: of the environments.
+            seed: seed of the environments.
         """
         derived = derived_seed(seed, "evaluate the result")
         return tuple(self.assembly.evaluator().scores(self.policy(), episodes, seed=derived).tolist())

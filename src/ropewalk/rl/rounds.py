@@ -28,8 +28,8 @@ class RoundTask:
 
     Attributes:
         group: the group of environments.
-        number: of the block within its group, which is the round.
-        version: of the weights to act with.
+        number: number of the block within its group, which is the round.
+        version: version of the weights to act with.
     """
 
     group: int

@@ -60,16 +60,16 @@ class RunningExperiment(LoopTarget):
     """Shows what is known of an experiment, whenever somebody looks.
 
     Args:
-        assembly: of the experiment.
+        assembly: assembly of the experiment.
         progress: its rows and evaluations.
-        unit: of lags: "updates" or "rounds".
+        unit: unit of lags: "updates" or "rounds".
         learners: number of learners.
         run: id of its run in the store; "" if it is not tracked.
 
     Attributes:
         kind: see `ControlTarget`.
         id: see `ControlTarget`.
-        program: by which it runs; None if it runs in this process, or has not been launched.
+        program: the program that runs it; None if it runs in this process, or has not been launched.
     """
 
     def __init__(
@@ -120,10 +120,10 @@ class RunningExperiment(LoopTarget):
         """Take what is known now.
 
         Args:
-            settings: of the tables of replay, by name; see `replay_settings`.
+            settings: settings of the tables of replay, by name; see `replay_settings`.
             tables: facts of them, by name; with that of the learner, if there are several.
             actors: facts of actors by group, if blocks may be late.
-            lags: of each group, the number of blocks by lag.
+            lags: lags of each group, the number of blocks by lag.
         """
         self._looked_at = time.monotonic()
         with self._lock:

@@ -37,9 +37,9 @@ def save_policy(
     """Write a policy to a file, which is complete or as it was before.
 
     Args:
-        path: of the file, such as "walker.safetensors".
+        path: path of the file, such as "walker.safetensors".
         agent: makes the policy.
-        spec: of the environment.
+        spec: observations and actions of the environment, by shape and type.
         network: made its network; None: the agent's own.
         variables: its weights.
 
@@ -62,7 +62,7 @@ def load_policy(path: Path | str, *, agent: Agent | None = None, network: Networ
     """Return the policy that `ExperimentResult.save` or `OfflineResult.save` wrote.
 
     Args:
-        path: of the file.
+        path: path of the file.
         agent: makes the policy; needed if it is a class of your own, otherwise the file says it.
         network: makes the network; needed if it is a function or a class of your own, otherwise the file says it.
 

@@ -21,9 +21,9 @@ class SlowCall:
     """A call of an environment that has not returned.
 
     Attributes:
-        caller: who waits for it, such as "actor 2" or "evaluator 0"; "" in a run of one process.
+        caller: the process that waits for the call, such as "actor 2" or "evaluator 0"; "" in a run of one process.
         call: what was called, such as "step 7 of environment 0 of group 2, episode seed 9".
-        seconds: for which it has been seen under way.
+        seconds: seconds for which it has been under way.
     """
 
     caller: str

@@ -35,7 +35,7 @@ class NumberedRow:
     """A row of progress.
 
     Attributes:
-        number: of the row among all, those included that are not kept.
+        number: number of the row among all, those included that are not kept.
         row: its values.
     """
 
@@ -53,7 +53,7 @@ class NumberedEvaluation:
     """An evaluation.
 
     Attributes:
-        number: of rows of progress before it.
+        number: number of rows of progress before it.
         scores: what was found.
     """
 
@@ -170,7 +170,7 @@ def replay_point(name: str, info: TableInfo, seconds: float, before: TableInfo |
     """Return a table at one moment, as a point of the panel "replay".
 
     Args:
-        name: of the table, with that of its learner if there are several.
+        name: name of the table, with that of its learner if there are several.
         info: the table now.
         seconds: since the run began.
         before: at the last point; None for none.
@@ -210,7 +210,7 @@ def replay_panel(
         points: those that are kept.
         first: number of the first of them.
         newest: the tables as they were at the last points, by name.
-        settings: of the tables, by their own names; see `replay_settings`.
+        settings: settings of the tables, by their own names; see `replay_settings`.
         cursor: that of the last answer, or 0.
     """
     return {
@@ -243,9 +243,9 @@ def staleness_panel(
 
     Args:
         actors: what is known of the actors, by group.
-        counts: of each group, the number of blocks by lag; see `Deliveries.lags`.
+        counts: counts of each group, the number of blocks by lag; see `Deliveries.lags`.
         row: the last row of progress.
-        unit: of lags.
+        unit: unit of lags.
     """
     num = max((len(each) for each in counts.values()), default=0)
     return {

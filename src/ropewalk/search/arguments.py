@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-from ropewalk.argument_kinds import check_kind
+from ropewalk.argument_kinds import check_callable, check_kind, check_number
 from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.errors import SearchInvalid
 from ropewalk.search.book import Mode
@@ -25,22 +25,29 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 def check_kinds(
     train: Train,
     space: SearchSpace | Mapping[str, Any] | None,
-    counts: Mapping[str, int | None],
-    seconds: Mapping[str, float | None],
-    texts: Mapping[str, str | None],
+    *,
+    trials: int | None,
+    max_concurrent: int | None,
+    seed: int,
+    max_restarts: int,
+    time_limit_s: float | None,
+    silent_s: float | None,
+    **texts: str | None,
 ) -> None:
-    """Check the types of the arguments that have no other check.
+    """Check the arguments that have no other check.
 
     Raises:
         TypeError: one is of the wrong type; says which type is expected.
+        SearchInvalid: a number of trials is below 1.
     """
-    if not callable(train):
-        raise TypeError(f"train is of type {type(train).__name__}; give a function such as def train(run, lr): ...")
+    check_callable("train", train, "a function such as def train(run, lr): ...", required=True)
     check_kind("space", space, SearchSpace | Mapping, '{"lr": LogUniform(1e-5, 1e-1)}, or a SearchSpace')
-    for name, count in counts.items():
-        check_kind(name, count, Integral, "a whole number")
-    for name, limit_s in seconds.items():
-        check_kind(name, limit_s, Real, "a number of seconds")
+    check_number("trials", trials, Integral, "a number of trials", least=1, error=SearchInvalid)
+    check_number("max_concurrent", max_concurrent, Integral, "a number of trials", least=1, error=SearchInvalid)
+    check_kind("seed", seed, Integral, "a whole number")
+    check_kind("max_restarts", max_restarts, Integral, "a whole number")
+    check_kind("time_limit_s", time_limit_s, Real, "a number of seconds")
+    check_kind("silent_s", silent_s, Real, "a number of seconds")
     for name, text in texts.items():
         check_kind(name, text, str, "a text")
 
@@ -123,6 +130,7 @@ def check_parameters(train: Train, space: SearchSpace) -> None:
             f"{', '.join(sorted(taken)) or 'nothing'}"
         )
     if missing := sorted(needed - names):
-        raise SearchInvalid(
-            f"{name} needs {missing[0]!r}, and the space has only {', '.join(sorted(names)) or 'nothing'}"
-        )
+        has = f"the space has only {', '.join(sorted(names))}"
+        if not names:
+            has = f"there is no space; give one, or ask for it in {name}: run.suggest_float({missing[0]!r}, low, high)"
+        raise SearchInvalid(f"{name} needs {missing[0]!r}, and {has}")

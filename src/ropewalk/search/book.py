@@ -44,7 +44,7 @@ class SearchBook:
         metrics: names of the objectives.
         modes: for each of them, whether it is maximised or minimised.
         max_trials: the number of trials that are started; None: until the sampler or the scheduler has no more.
-        max_restarts: how often a trial may fail in the same way without getting further between the failures.
+        max_restarts: number of times that a trial may fail in the same way without getting further in between.
         first: configurations of the first trials, in place of the sampler's.
         log: called with each line, in order.
     """
@@ -215,7 +215,7 @@ class SearchBook:
         Args:
             trial: number of the trial.
             why: the cause, in a line.
-            failure_class: what fails in the same way has the same one.
+            failure_class: name of the kind of failure, the same for attempts that fail in the same way.
             retries: whether a further attempt makes sense.
         """
         facts = self.trials[trial]

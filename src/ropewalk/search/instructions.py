@@ -1,4 +1,4 @@
-"""What a `SearchBook` decides, for those who carry it out."""
+"""Instructions of a `SearchBook`, which `search_run` carries out."""
 
 from __future__ import annotations
 

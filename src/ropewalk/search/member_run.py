@@ -178,7 +178,7 @@ class TrainMember:
 
         Args:
             number: number of the member.
-            hyperparameters: by dotted name.
+            hyperparameters: the hyperparameters, by dotted name.
             seed: seed of the interval.
         """
         run = run_of_trial(self.search, number)

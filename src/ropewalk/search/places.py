@@ -97,7 +97,7 @@ class Places(ABC):
     """Runs a limited number of attempts at a time.
 
     Attributes:
-        num: how many.
+        num: number of attempts at a time.
     """
 
     num: int

@@ -30,7 +30,7 @@ class RunningSearch(LoopTarget):
     """Shows what a search knows, whenever somebody looks; until then it only notes events.
 
     Args:
-        name: of the search.
+        name: name of the search.
         run: id of its run.
         pool: name of the pool of its workers; "" if it has none.
         objective: what decides.
@@ -76,7 +76,7 @@ class RunningSearch(LoopTarget):
         """Note how it has ended.
 
         Args:
-            state: that of its run.
+            state: state of its run.
             why: the cause; "" if it is complete.
         """
         self._state = {records.DONE: "completed", records.FAILED: "failed"}.get(state, "stopped")

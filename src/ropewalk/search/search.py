@@ -123,7 +123,7 @@ class Search:
 
     Raises:
         SearchInvalid: settings that do not fit together; a space whose constraints admit nothing.
-        TypeError: `resources` are not `Resources`.
+        TypeError: an argument has the wrong type.
     """
 
     def __init__(
@@ -160,9 +160,15 @@ class Search:
         check_kinds(
             train,
             space,
-            {"trials": trials, "max_concurrent": max_concurrent, "seed": seed, "max_restarts": max_restarts},
-            {"time_limit_s": time_limit_s, "silent_s": silent_s},
-            {"name": name, "project": project, "engine": engine},
+            trials=trials,
+            max_concurrent=max_concurrent,
+            seed=seed,
+            max_restarts=max_restarts,
+            time_limit_s=time_limit_s,
+            silent_s=silent_s,
+            name=name,
+            project=project,
+            engine=engine,
         )
         names, modes = objectives(metric, mode)
         made = make_scheduler(scheduler)

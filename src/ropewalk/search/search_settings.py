@@ -84,12 +84,6 @@ class SearchSettings:
         Raises:
             SearchInvalid: they do not; or the constraints of the space admit nothing.
         """
-        if not callable(self.train):
-            raise SearchInvalid(f"a search needs a function train(run, **hyperparameters), not {self.train!r}")
-        if self.trials is not None and self.trials < 1:
-            raise SearchInvalid(f"trials is the number of trials, 1 or more, or None, not {self.trials}")
-        if self.max_concurrent < 1:
-            raise SearchInvalid(f"max_concurrent is 1 or more, not {self.max_concurrent}")
         check_choice("trials_in", trials_in, ("workers", "threads"), SearchInvalid)
         if trials_in == "threads" and any(policy.exclude_host for policy in limits.log_policies):
             raise SearchInvalid(

@@ -24,6 +24,7 @@ from typing import Any, cast
 from ropewalk.errors import SearchInvalid
 from ropewalk.near_names import instead_of
 from ropewalk.population.hyperparameters import Distribution
+from ropewalk.quantities import counted, listed
 from ropewalk.search.conditions import Hyperparameter, in_order_of_conditions
 from ropewalk.search.constraints import Constraint, Constraints
 from ropewalk.search.fitting import fitted
@@ -33,6 +34,8 @@ from ropewalk.search.space_text import described_parameters, parameters_of, read
 
 _DRAWS = 10_000
 """Configurations that are drawn before a space counts as one whose constraints admit nothing."""
+_MOST_SHOWN = 8
+"""Names of hyperparameters in the `repr` of a space."""
 
 
 class SearchSpace:
@@ -56,6 +59,10 @@ class SearchSpace:
     def __init__(self, parameters: Mapping[str, Any], constraints: Sequence[Constraint | str] = ()) -> None:
         self.parameters: Mapping[str, Hyperparameter] = {each.name: each for each in in_order_of_conditions(parameters)}
         self.constraints: Constraints = Constraints(constraints, self.parameters)
+
+    def __repr__(self) -> str:
+        constraints = f", {counted(len(self.constraints), 'constraint')}" if len(self.constraints) else ""
+        return f"<SearchSpace of {listed(list(self.parameters), _MOST_SHOWN)}{constraints}>"
 
     @classmethod
     def from_toml(cls, path: Path | str) -> SearchSpace:

@@ -31,6 +31,7 @@ from ropewalk.tracking.kept_output import keeping_output
 from ropewalk.tracking.pipe_sink import sink_here
 from ropewalk.tracking.records import AttemptBegan, AttemptEnded, EventHappened, RecordSink
 from ropewalk.tracking.run import Run, RunIdentity, RunPaused, RunStopped
+from ropewalk.tracking.run_clock import RunClock
 from ropewalk.transport.one_traceback import one_traceback
 
 if TYPE_CHECKING:  # samplers need numpy, for which a trial that does not need it would wait
@@ -124,12 +125,12 @@ class TrialOutcome:
     """How an attempt ended.
 
     Attributes:
-        outcome: how.
+        outcome: how the attempt ended: it returned, paused, stopped or failed.
         step: the last step of its loop; 0: none.
         reports: all that it reported of the objectives, by step.
         logged: names of the metrics that it logged, for an error that lists them.
         cause: a traceback.
-        failure_class: what fails in the same way has the same one.
+        failure_class: name of the kind of failure, the same for attempts that fail in the same way.
         suggested: values that the function has asked for, and their distributions as data, by name.
         host: where it ran; empty in the launcher.
     """
@@ -292,8 +293,8 @@ def work_on(
         make_run: makes what the function gets as its first argument.
     """
     notes = ObjectiveNotes(sink, task.metrics, reported)
-    run = make_run(task, notes, requests)
-    sink.put(task.run, AttemptBegan(task.attempt, platform.node(), os.getpid(), time.time(), newest_step(task.folder)))
+    run, clock = make_run(task, notes, requests), RunClock()
+    sink.put(task.run, AttemptBegan(task.attempt, platform.node(), os.getpid(), clock(), newest_step(task.folder)))
     ended, cause, failure_class = "done", "", ""
     set_current_run(run)
     try:
@@ -307,7 +308,7 @@ def work_on(
         cause = one_traceback(error, __name__)[-_MOST_CAUSE:]
     finally:
         set_current_run(None)
-    sink.put(task.run, AttemptEnded(task.attempt, ended, time.time(), cause, failure_class, notes.step))
+    sink.put(task.run, AttemptEnded(task.attempt, ended, clock(), cause, failure_class, notes.step))
     return TrialOutcome(
         ended, run.last_step, tuple(notes.reports), tuple(notes.logged), cause, failure_class, run.suggested()
     )
@@ -346,7 +347,7 @@ def take_value(value: Any, run: TrialRun, notes: ObjectiveNotes) -> None:
     """Take what the function of a search has returned: metrics, or a program to run.
 
     Args:
-        value: what it returned.
+        value: the value that the function returned.
         run: its run.
         notes: what has noted the metrics of the run.
 

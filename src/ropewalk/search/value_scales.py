@@ -31,7 +31,7 @@ def shown_range(values: Iterable[float], mode: str) -> tuple[float, float]:
     if they do that; the best one never is.
 
     Args:
-        values: of the metric; those that are not finite do not count.
+        values: values of the metric; those that are not finite do not count.
         mode: "max" or "min", which values are better.
 
     Raises:

@@ -67,8 +67,8 @@ def facts_of(
     """Return what stands in the header of a search.
 
     Args:
-        trials: by number.
-        states: of the trials.
+        trials: the trials, by number.
+        states: states of the trials.
         total: number of trials that it is limited to; None: none.
         objective: what decides.
     """
@@ -105,7 +105,7 @@ def trials_panel(trials: Sequence[TrialFacts | TrialResult], objective: Objectiv
     the best ones are given, by number; the 40 first of these have a curve, of at most 100 points, and the others none.
 
     Args:
-        trials: by number.
+        trials: the trials, by number.
         objective: what decides.
     """
     ranked = sorted(trials, key=objective.rank)[:_MOST_TRIALS]
@@ -164,9 +164,9 @@ def ended_view(
     """Return the view of a search that has ended.
 
     Args:
-        name: of the search.
+        name: name of the search.
         run: id of its run.
-        trials: by number.
+        trials: the trials, by number.
         objective: what decides.
         asked: cursors by name of the panel; None: all panels.
     """

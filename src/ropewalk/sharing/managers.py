@@ -104,6 +104,9 @@ class BaseManager:
         self._end: weakref.finalize[Any, Any] | None = None
         """Ends the process when this is collected."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._state.name.lower()}>"
+
     @classmethod
     def register(
         cls,
@@ -292,6 +295,9 @@ class Server:
     def __init__(self, address: Any) -> None:
         self.address = address
         self.listener = self
+
+    def __repr__(self) -> str:
+        return f"<Server {self.address!r}>"
 
     def serve_forever(self) -> None:
         """Raise, because managers of Ropewalk are not served this way.

@@ -320,7 +320,7 @@ class EngineConformance(EngineUnderTest):
     def test_jobs_of_a_killed_launcher_end_or_are_found(self) -> None:
         """Within a time limit its jobs are gone, or another process finds them by `runs`, and can end them."""
         run = new_run()
-        other = self.make_engine()
+        other = self._bounded_engine()
         with self._cleaned(other, run):
             with self._launcher(run) as (process, ids):
                 assert process.stdin

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import threading
 import time
+import traceback
 import unittest
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +24,10 @@ from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
 from ropewalk.testing.conformance_suite import ConformanceSuite
 
 OVER = (JobState.ENDED, JobState.LOST)
+_IF_IT_HANGS = (
+    "if it waits for a command that reads the standard input, give the command none (stdin=subprocess.DEVNULL); if it "
+    "writes to a job that does not read, write in a thread of its own; if the cluster takes longer, raise call_s"
+)
 _LAUNCHER = """
 import json, os, signal, sys, time
 from ropewalk.engines import make_engine
@@ -46,6 +55,8 @@ class EngineUnderTest(ConformanceSuite):
     """A Python interpreter on the engine's hosts."""
     patience_s: float = 30.0
     """The timeout for starting or ending a job, in seconds."""
+    call_s: float | None = None
+    """The timeout for one call of the engine, in seconds; four times `patience_s` if None."""
     lost_s: float | None = None
     """Seconds that the engine may take to report a lost job; `patience_s` if None."""
     time_limit_s: float | None = None
@@ -94,23 +105,45 @@ class EngineUnderTest(ConformanceSuite):
     @contextlib.contextmanager
     def _engine(self) -> Generator[tuple[Engine, str]]:
         """Yield a new engine and the id of a run; afterwards all jobs of the run are ended, and no leftovers remain."""
-        engine = self.make_engine()
+        engine = self._bounded_engine()
         run = new_run()
         with self._cleaned(engine, run):
             yield engine, run
         self._wait_for(lambda: not processes_of(run), lambda: f"these processes to end: {processes_of(run)}")
         self._wait_for(lambda: not self.leftovers(), lambda: f"this to be removed: {self.leftovers()}")
 
+    def _bounded_engine(self) -> Engine:
+        """Return a new engine whose calls raise `EngineHangs` when they do not return in time."""
+        engine = self.make_engine()
+        calls = _BoundedCalls(self._call_s)
+        for name, _ in inspect.getmembers(Engine, inspect.isfunction):
+            if not name.startswith("_") and callable(getattr(engine, name)):
+                setattr(engine, name, functools.partial(calls.call, name, getattr(engine, name)))
+        return engine
+
+    @property
+    def _call_s(self) -> float:
+        return 4 * self.patience_s if self.call_s is None else self.call_s
+
     @contextlib.contextmanager
     def _cleaned(self, engine: Engine, run: str) -> Generator[None]:
         try:
             yield
-        finally:
-            ids = engine.find(run)
-            engine.cancel(ids)
-            for id in ids:
-                self._wait_until_over(engine, id)
-            engine.close()
+        except EngineHangs:  # it may hold its lock for ever: nothing more is asked
+            end_visible_processes(run)
+            raise
+        except BaseException:
+            self._clean(engine, run)
+            raise
+        else:
+            self._clean(engine, run)
+
+    def _clean(self, engine: Engine, run: str) -> None:
+        ids = engine.find(run)
+        engine.cancel(ids)
+        for id in ids:
+            self._wait_until_over(engine, id)
+        engine.close()
 
     @contextlib.contextmanager
     def _launcher(self, run: str) -> Generator[tuple[subprocess.Popen[str], list[str]]]:
@@ -131,6 +164,11 @@ class EngineUnderTest(ConformanceSuite):
             try:
                 process.stdin.write(json.dumps(asked) + "\n")
                 process.stdin.flush()
+                ready, _, _ = select.select([process.stdout], [], [], self._call_s)
+                if not ready:
+                    raise EngineHangs(
+                        f"another launcher has not submitted two jobs within {self._call_s:g} s; {_IF_IT_HANGS}"
+                    )
                 said = process.stdout.readline()
                 assert said, "the launcher ended before it had submitted its jobs; see its error output"
                 yield process, json.loads(said)
@@ -154,6 +192,50 @@ class EngineUnderTest(ConformanceSuite):
             time.sleep(pause_s)
             pause_s = min(0.25, 1.2 * pause_s)  # many engines answer by starting a command
         return value if isinstance(value, str) else ""
+
+
+class EngineHangs(AssertionError):
+    """A call of the engine under test has not returned in time."""
+
+
+class _BoundedCalls:
+    """Makes the calls of an engine in threads of their own, one after the other, and gives up those that hang."""
+
+    def __init__(self, most_s: float) -> None:
+        self._most_s = most_s
+        self._inside = threading.local()
+
+    def call(self, name: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a method.
+
+        Raises:
+            EngineHangs: it has not returned in time; the error says where it is.
+        """
+        if getattr(self._inside, "is_bounded", False):  # the engine calls itself, perhaps while it holds a lock
+            return method(*args, **kwargs)
+        outcome: list[tuple[Any, BaseException | None]] = []
+
+        def make() -> None:
+            self._inside.is_bounded = True
+            try:
+                outcome.append((method(*args, **kwargs), None))
+            except BaseException as error:
+                outcome.append((None, error))
+
+        thread = threading.Thread(target=make, name=f"engine-{name}", daemon=True)
+        thread.start()
+        thread.join(self._most_s)
+        if not outcome:
+            frame = sys._current_frames().get(thread.ident or 0)  # pyright: ignore[reportPrivateUsage]
+            where = "".join(traceback.format_stack(frame)) if frame else "  (it has just ended)\n"
+            raise EngineHangs(
+                f"{name}() of the engine has not returned within {self._most_s:g} s: {_IF_IT_HANGS}. It is "
+                f"here:\n{where}"
+            )
+        returned, error = outcome[0]
+        if error is not None:
+            raise error
+        return returned
 
 
 class CommandLineWatch(threading.Thread):
@@ -184,6 +266,13 @@ def processes_of(run_id: str) -> list[str]:
     A job's processes inherit ROPEWALK_RUN_ID. Those of this machine are visible, and to root those of its containers.
     """
     return [f"{folder.name}: {command_line(folder)[:200]}" for folder in _folders_of(run_id)]
+
+
+def end_visible_processes(run_id: str) -> None:
+    """Kill the processes of a run that are visible here."""
+    for folder in _folders_of(run_id):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(int(folder.name), signal.SIGKILL)
 
 
 def secrets_in_environment(run_id: str, secret: str) -> list[str]:

@@ -60,10 +60,11 @@ class ScheduleConformance(ConformanceSuite):
                 assert answers[0] != "", "a refusal must say why"
 
     def test_its_bounds_are_reached(self) -> None:
-        """`in_flight_at`, `held_at` and `held_by` are reached exactly; the bounds without a plan are not less."""
+        """`in_flight_at`, `held_at` and `held_by` are reached exactly; `between_halves` and others are not less."""
         for schedule, plan in self._plans():
             lists = _long_run(schedule, plan)
             in_flight, held, together = peaks(plan, lists)
+            between = most_between_halves(plan, lists)
             for stage in plan.stages:
                 after, replicas = plan.workers_after(stage.id), stage.replicas
                 bound, held_bound = schedule.in_flight_at(plan, stage.id), schedule.held_at(plan, stage.id)
@@ -71,6 +72,8 @@ class ScheduleConformance(ConformanceSuite):
                 assert held[stage.id] == held_bound, _said(schedule, plan, stage.id, held[stage.id], held_bound)
                 assert bound <= schedule.in_flight(after, replicas, plan.micro_batches)
                 assert held_bound <= schedule.held(after, replicas, plan.micro_batches, len(plan.stages))
+                bound = schedule.between_halves(after, replicas, plan.micro_batches, len(plan.stages))
+                assert between[stage.id] <= bound, _said(schedule, plan, stage.id, between[stage.id], bound)
             for group, stages in enumerate(plan.groups):
                 bound = schedule.held_by(plan, group)
                 assert together[group] == bound, _said(schedule, plan, stages[0], together[group], bound)
@@ -234,6 +237,18 @@ def peaks(plan: Plan, lists: Lists) -> tuple[list[int], list[int], list[int]]:
             held[action.stage] = max(held[action.stage], open_until_w[action.stage])
             together[worker.group] = max(together[worker.group], open_until_w.total())
     return in_flight, held, together
+
+
+def most_between_halves(plan: Plan, lists: Lists) -> list[int]:
+    """Return the most micro-batches between I and W at one replica, by stage."""
+    most = [0] * len(plan.stages)
+    for row in lists.values():
+        now = Counter[int]()
+        for action in row:
+            now[action.stage] += action.kind is ActionKind.INPUT_GRADIENT
+            now[action.stage] -= action.kind is ActionKind.WEIGHT_GRADIENT
+            most[action.stage] = max(most[action.stage], now[action.stage])
+    return most
 
 
 def _beyond(first: int, actions: Sequence[Action]) -> list[Action]:

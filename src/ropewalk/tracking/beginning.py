@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ropewalk.argument_kinds import check_kind, check_texts
 from ropewalk.errors import FileNotTrusted, RunNotFound, RunOpen, StoreError
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.tracking import facts
@@ -80,8 +81,10 @@ def track(
         RunOpen: this process already has a run; or the run that should continue is running.
         StoreError: the store cannot be opened, or the folder of the run not be made.
         ModuleNotFoundError: a sink needs a package that is not installed.
+        TypeError: the settings have no names, or labels or sinks are one text.
         SettingsError: the variables of `ropewalk runs fork` name a setting that the configuration does not have.
     """
+    _check_kinds(config, labels, sinks)
     open_run = current_run()
     if open_run is not None:
         raise RunOpen(
@@ -103,6 +106,13 @@ def track(
         sinks=sinks,
         checkpoints=checkpoints,
     )
+
+
+def _check_kinds(config: object, labels: object, sinks: object) -> None:
+    named = 'settings by name, {"lr": 0.1}; of argparse vars(arguments), of a dataclass dataclasses.asdict(settings)'
+    check_kind("config", config, Mapping, named)
+    check_texts("labels", labels)
+    check_texts("sinks", sinks)
 
 
 def begin_run(

@@ -46,6 +46,7 @@ from ropewalk.tracking.records import (
     StateIs,
 )
 from ropewalk.tracking.run import Run
+from ropewalk.tracking.run_clock import RunClock
 from ropewalk.tracking.run_identity import RunIdentity
 from ropewalk.tracking.sinks.sink import RunSink
 from ropewalk.tracking.store.rows import RequestRow
@@ -87,6 +88,7 @@ class DetachedRun:
         owns_store: bool,
     ) -> None:
         self._identity, self._store, self._sinks, self._owns_store = identity, store, sinks, owns_store
+        self._clock = RunClock()
         self._take_request = take
         self._is_current = False
         self._pid, self._owner = os.getpid(), facts.this_process()
@@ -106,9 +108,9 @@ class DetachedRun:
         self._run = run
         saved = CheckpointFolder(run.folder / "checkpoints").saved()
         began = AttemptBegan(
-            run.attempt, self._owner.host, self._owner.pid, time.time(), saved[-1].step if saved else 0
+            run.attempt, self._owner.host, self._owner.pid, self._clock(), saved[-1].step if saved else 0
         )
-        for record in (self._owner, StateIs(RUNNING, time.time()), began):
+        for record in (self._owner, StateIs(RUNNING, self._clock()), began):
             self.put(run.id, record)
         self._is_current = current_run() is None
         if self._is_current:
@@ -204,7 +206,7 @@ class DetachedRun:
         return f"it is in step {self._run.step:g}, and pauses at its next checkpoint{known}"
 
     def _kill(self) -> NoReturn:
-        now = time.time()
+        now = self._clock()
         why = "killed by `ropewalk runs kill`"
         ended = AttemptEnded(self._identity.attempt, "lost", now, why, at_step=self._run.step)
         with contextlib.suppress(Exception):  # the process ends in any case, and the store finds out
@@ -238,7 +240,7 @@ class DetachedRun:
         self._is_ending = True
         with self._taking:  # requests that are being taken are answered
             pass
-        run, now = self._run, time.time()
+        run, now = self._run, self._clock()
         for number, before in self._handled:
             with contextlib.suppress(ValueError):  # ended by another thread than the main one
                 signal.signal(number, before)

@@ -63,7 +63,7 @@ def columns_of(metrics: Sequence[Metrics]) -> MetricColumns:
     rows = [row if type(row) is bytes else packed(row) for row in numbers]
     if set(map(len, rows)) != {8 * len(names)}:
         words = f"{', '.join(names[:5])}..."
-        raise ValueError(f"metrics {words} have another number of values than their {len(names)}")
+        raise ValueError(f"there are {len(names)} metrics ({words}), and a row has another number of values")
     return MetricColumns(metrics[0].group, names, b"".join(rows), packed(steps), packed(times))
 
 

@@ -89,7 +89,7 @@ def unpacked(numbers: bytes) -> list[float]:
         ValueError: the bytes are not those of whole numbers.
     """
     if len(numbers) % 8:
-        raise ValueError(f"{len(numbers)} bytes are no numbers of 8 bytes each")
+        raise ValueError(f"{len(numbers)} bytes are not a whole number of values of 8 bytes")
     return list(struct.unpack(f"<{len(numbers) // 8}d", numbers))
 
 

@@ -97,7 +97,9 @@ def take_relaunch(environ: MutableMapping[str, str], *, of_search: bool = False)
         return Relaunch(continues, forks, at, cast("dict[str, Any]", decoded), trial)
     except ValueError as error:
         raise SettingsError(
-            f"{FORK_STEP}={step!r} is a number and {SET}={settings!r:.80} a JSON object: {error}", name=SET, origin=SET
+            f"{FORK_STEP}={step!r} must be a number, and {SET}={settings!r:.80} a JSON object: {error}",
+            name=SET,
+            origin=SET,
         ) from error
 
 

@@ -152,8 +152,8 @@ def settings_of(given: Iterable[str]) -> dict[str, Any]:
 def _command(store: RunStore, row: RunRow, relaunch: Relaunch, is_trusted: bool, where: str | None) -> RelaunchCommand:
     if "://" in store.where and not is_trusted:
         raise RunUnsuitable(
-            f"the command of a run is run from a file that only you can write. {store.where} is a database, and who "
-            f"can write it would choose what runs here: look at it with --dry-run, and trust it with --trust-store"
+            f"the command of a run is run from a file that only you can write. {store.where} is a database: whoever "
+            f"can write to it chooses what runs here; look at it with --dry-run, and trust it with --trust-store"
         )
     facts = store.facts(row.id)
     if row.kind == TRIAL:  # its function is in what runs the search

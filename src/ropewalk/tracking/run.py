@@ -46,6 +46,7 @@ from ropewalk.tracking.records import (
     RecordSink,
 )
 from ropewalk.tracking.run_checkpoints import RunCheckpoints, tell_not_kept
+from ropewalk.tracking.run_clock import RunClock
 from ropewalk.tracking.run_config import RunConfig
 from ropewalk.tracking.run_identity import RunIdentity
 
@@ -81,6 +82,7 @@ class Run:
     ) -> None:
         self._identity, self._sink, self._id = identity, sink, identity.id
         self._put_record = sink.put
+        self._clock = RunClock()
         self.config: RunConfig = RunConfig(config, lambda values: self._put(ConfigIs(values)))
         """Hyperparameters and other settings, read like a dictionary; `config.update` adds and replaces."""
         self._checkpoints = RunCheckpoints(identity, checkpoints or CheckpointPolicy(), self._put, self._warn_once)
@@ -164,7 +166,7 @@ class Run:
                 step = self._counted[group] = self._counted.get(group, int(self._restored_step)) + 1
         elif type(step) is not int and type(step) is not float:
             step = to_number(step, "step")
-        metrics = Metrics(group, logged.names, numbers, step, time.time())
+        metrics = Metrics(group, logged.names, numbers, step, self._clock())
         self._put_record(self._id, metrics)
         if self._scores:
             self._checkpoints.see(metrics)
@@ -207,14 +209,15 @@ class Run:
         Args:
             name: its name; images of one name and different steps are a series.
             image: an array or tensor of shape (height, width) or (height, width, 1, 3 or 4), with bytes, or floats from
-                0 to 1; a figure of matplotlib; an image of PIL; or the path of an image file.
+                0 to 1, which are clipped; a figure of matplotlib; an image of PIL; or the path of an image file.
             step: the step that it belongs to. None: the step of `steps`.
 
         Raises:
-            TypeError, ValueError: it is none of these; FileNotFoundError: there is no such file.
+            TypeError, ValueError: it is none of these, or has whole numbers that are neither bytes nor 0 and 1;
+                FileNotFoundError: there is no such file.
         """
         at = self._step if step is None else step
-        content, ending = image_file(image)
+        content, ending = image_file(image, lambda text: self._warn_once(f"image {name}", f"image {name!r} {text}"))
         record = keep_file(content, name, ending, self.folder / "images", step=at, failed=self._not_kept)
         if record is not None:
             self._put(record)

@@ -92,7 +92,7 @@ def kill_run(store: RunStore, row: RunRow, timeout_s: float = ANSWER_S) -> tuple
     """
     number = store.request(row.id, "kill")
     answered = answer_to(store, number, timeout_s)
-    # Who can write a database could name another process of this user as the owner.
+    # A user who can write to the database could name another process of this user as the owner.
     if answered is None and "://" not in store.where and is_here(row):
         answered = _kill_here(store, row, number)
     elif answered is not None and answered.ok:  # it answers first, and writes its end then

@@ -14,6 +14,7 @@ import psutil
 
 from ropewalk.tracking.gpu_metrics import GpuMetrics
 from ropewalk.tracking.records import SYSTEM, Metrics
+from ropewalk.tracking.run_clock import RunClock
 
 _INTERVAL_S = 5.0
 
@@ -28,7 +29,7 @@ class SystemMetrics:
 
     def __init__(self, put: Callable[[Metrics], None], interval_s: float = _INTERVAL_S) -> None:
         self._put, self._interval_s = put, interval_s
-        self._began = time.monotonic()
+        self._began, self._clock = time.monotonic(), RunClock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ropewalk-system-metrics", daemon=True)
         self._thread.start()
@@ -45,7 +46,7 @@ class SystemMetrics:
             is_over = self._ended.wait(self._interval_s)
             found = readings.read()
             step = round(time.monotonic() - self._began, 3)
-            self._put(Metrics(SYSTEM, list(found), list(found.values()), step, time.time()))
+            self._put(Metrics(SYSTEM, list(found), list(found.values()), step, self._clock()))
 
 
 class _Readings:

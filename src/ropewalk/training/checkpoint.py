@@ -59,6 +59,9 @@ class Checkpoint:
         """The folder."""
         self.manifest = manifest
 
+    def __repr__(self) -> str:
+        return f"<Checkpoint {str(self.path)!r} of step {self.step}>"
+
     @property
     def step(self) -> int:
         """The number of training steps that the checkpoint holds."""

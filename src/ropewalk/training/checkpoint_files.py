@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.atomic_files import StagedFolder, remove_folder, remove_left
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.training.manifests import MANIFEST, Manifest, PartRecord, read_manifest, write_manifest
@@ -112,11 +113,10 @@ def begin(folder: Path | str, step: int, *, keep: int | None = 2) -> Writing:
     Raises:
         OSError: the folder cannot be made.
         ValueError: `keep` or `step` is out of range.
+        TypeError: one of them is no whole number.
     """
-    if keep is not None and (not isinstance(keep, int) or keep < 1):
-        raise ValueError(f"keep must be a number of checkpoints above 0, or None for all, not {keep!r}")
-    if not isinstance(step, int) or step < 0:
-        raise ValueError(f"step must be a number of steps, 0 or more, not {step!r}")
+    check_number("keep", keep, int, "a number of checkpoints", least=1)
+    check_number("step", step, int, "a number of steps", least=0, required=True)
     folder = Path(folder).absolute()  # writers may have another working directory
     make_folder(folder)
     _remove_left(folder)

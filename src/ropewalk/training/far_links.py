@@ -80,7 +80,7 @@ class FarLinks:
         self._owner = owner
 
     def address(self) -> None:
-        return None  # the plan says who is called
+        return None  # the plan names the worker that is called
 
     def link(self, peer: LinkPeer) -> FarLink | None:
         return None if peer.deliver is None else FarLink(self._owner, peer.deliver)

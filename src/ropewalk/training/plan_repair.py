@@ -110,9 +110,9 @@ def for_fewer(plan: Plan, before: Plan, gone: Collection[PlanWorker], num: int) 
     Raises:
         PlanInvalid: stages cannot be merged.
     """
-    for worker in sorted(gone, reverse=True):
+    for group in sorted({worker.group for worker in gone}, reverse=True):  # once, however many replicas it had
         if len(plan.workers) > num:
-            for stage in reversed(before.groups[worker.group]):
+            for stage in reversed(before.groups[group]):
                 plan = merged(plan, stage)
     return plan
 

@@ -8,7 +8,6 @@ records ────────────────────────
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,15 +16,13 @@ from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.schedules import Schedule, make_schedule
 from ropewalk.pipeline.simulation.simulator import simulate
+from ropewalk.pipeline.simulation.steady import steady_actions
 from ropewalk.pipeline.simulation.timeline import Timeline
 from ropewalk.pipeline.topology import Level, Topology
 from ropewalk.training.measured import MeasuredTimeline, timeline_of, typical_s, window
 from ropewalk.training.measured_svg import measured_svg
 from ropewalk.training.measured_trace import measured_trace
 from ropewalk.training.recorder import Recorder
-
-_ROUNDS = 12
-"""Without a flush the rate counts, not the fill: the number of micro-batches per worker simulated to measure it."""
 
 
 def planned_and_measured_trace(planned: Timeline, measured: MeasuredTimeline, *, called: str = "planned") -> bytes:
@@ -95,10 +92,11 @@ def planned_timeline(plan: Plan, schedule: str | Schedule, measured: MeasuredTim
     """
     if plan.prediction is None:
         return None
-    times = [
-        _StageTimes(one.forward_s, one.backward_s, one.backward_s / 2, one.backward_s / 2)
-        for one in plan.prediction.stages
-    ]
+    times: list[_StageTimes] = []
+    for stage, one in zip(plan.stages, plan.prediction.stages, strict=True):
+        # A prediction counts the second forward as part of the backward; here it is an action of its own.
+        backward_s = one.backward_s - (one.forward_s if stage.recompute else 0.0)
+        times.append(_StageTimes(one.forward_s, backward_s, backward_s / 2, backward_s / 2))
     return _simulated(plan, make_schedule(schedule), times, {}, measured)
 
 
@@ -132,9 +130,8 @@ def _simulated(
     chain = [operator.id for operator in operators]
     profile = Profile(tuple(operators), tuple(pairwise(chain)))
     topology = Topology((Level(1 + max(map(plan.device_of, plan.workers))),))
-    if not schedule.flushes:
-        plan = replace(plan, micro_batches=max(plan.micro_batches, _ROUNDS * len(plan.workers)))
-    timeline = simulate(plan, profile, topology, schedule=schedule, update_s=update_s)
+    actions = steady_actions(plan, schedule)
+    timeline = simulate(plan, profile, topology, actions, schedule=schedule, update_s=update_s)
     return comparable(timeline, measured)
 
 
@@ -151,8 +148,11 @@ def comparable(planned: Timeline, measured: MeasuredTimeline) -> Timeline:
         for span in planned.spans(worker):
             recorder.record(span.action, round(span.start_s * 1e9), round(span.end_s * 1e9))
     records = {worker: recorder.take() for worker, recorder in recorders.items()}
-    plan, num = planned.plan, round(measured.num_steps * measured.plan.micro_batches)
-    first = max(0, (plan.micro_batches - num) // 2)
-    last = min(first + num, plan.micro_batches) - 1
-    parts = window(plan, records, {}, first, last)
+    num = round(measured.num_steps * measured.plan.micro_batches)
+    total = sum(
+        action.kind is ActionKind.FORWARD and action.stage == 0 for own in planned.actions.values() for action in own
+    )
+    first = max(0, (total - num) // 2)
+    last = min(first + num, total) - 1
+    parts = window(planned.plan, records, {}, first, last)
     return timeline_of(measured.plan, False, records, {}, parts, measured.num_steps)

@@ -21,7 +21,7 @@ from typing import Any
 
 from torch import nn
 
-from ropewalk.argument_kinds import check_kind
+from ropewalk.argument_kinds import check_callable, check_kind, check_number
 from ropewalk.control.view import View
 from ropewalk.errors import LocalExecutorFailed, PlanInvalid, TrainerFailed
 from ropewalk.exchange.exchange_maker import MakesExchange
@@ -149,11 +149,13 @@ class Trainer:
         progress: bool | Progress = False,
         track: Track = False,
     ) -> None:
-        if not isinstance(model, ModelGraph) and not callable(model):
-            raise TypeError(f"model is of type {type(model).__name__}; give a module, its graph, or what builds it")
+        if not isinstance(model, ModelGraph):
+            check_callable("model", model, "a module, its graph, or what builds it", required=True)
         check_kind("schedule", schedule, str | Schedule, '"one_f_one_b", or ropewalk.pipeline.make_schedule(...)')
-        check_kind("micro_batches", micro_batches, Integral, "a whole number, 1 or more")
-        _check_plan(plan, micro_batches)
+        check_number("micro_batches", micro_batches, Integral, "a whole number", least=1, error=PlanInvalid)
+        if not isinstance(plan, Plan):
+            what = "a Plan from ropewalk.pipeline.plan, or a number of devices"
+            check_number("plan", plan, int, what, least=1, error=PlanInvalid)
         check_kind("options", options, TrainingOptions, "ropewalk.pipeline.TrainingOptions(clip_norm=1.0)")
         check_kind("sources", sources, Sources, "ropewalk.training.Sources(data=...)")
         check_kind("processes", processes, ProcessOptions, 'ropewalk.training.ProcessOptions(engine="slurm")')
@@ -531,11 +533,3 @@ class Trainer:
             raise
         self._target.begin(self._run, self._observer.run_id)
         return self._run
-
-
-def _check_plan(plan: Plan | int | None, micro_batches: int | None) -> None:
-    if micro_batches is not None and (isinstance(micro_batches, bool) or micro_batches < 1):
-        raise PlanInvalid(f"a step has 1 micro-batch or more, not {micro_batches}")
-    if isinstance(plan, int) and (isinstance(plan, bool) or plan < 1):
-        raise PlanInvalid(f"plan is a Plan, or a number of devices that is 1 or more, not {plan!r}")
-    check_kind("plan", plan, Plan | int, "a number of devices, or a Plan from ropewalk.pipeline.plan")

@@ -10,8 +10,8 @@ from typing import Literal
 
 import torch
 
-from ropewalk.argument_kinds import check_kind
-from ropewalk.engines.resources import Resources
+from ropewalk.argument_kinds import check_callable, check_kind, check_number
+from ropewalk.engines.resources import Resources, check_resources
 from ropewalk.processes.session import Session
 from ropewalk.training.further_copies import Where
 from ropewalk.training.own_data import MakesData
@@ -44,9 +44,8 @@ class Snapshots:
     copy: Literal["auto", "launcher"] | str | Path | None = "auto"
 
     def __post_init__(self) -> None:
-        every: object = self.every
-        if every != "auto" and (isinstance(every, bool) or not isinstance(every, Integral)):
-            raise TypeError(f"every is of type {type(every).__name__}; give a number of steps, or 'auto'")
+        if self.every != "auto":
+            check_kind("every", self.every, Integral, "a number of steps, or 'auto'", required=True)
         self.pace()
         check_kind("copy of snapshots", self.copy, str | Path, '"auto", "launcher", a folder, or None')
 
@@ -100,7 +99,7 @@ class ProcessOptions:
     def __post_init__(self) -> None:
         check_kind("engine", self.engine, str, 'its name, "local"')
         check_kind("session", self.session, Session, "ropewalk.Session()")
-        check_kind("resources", self.resources, Resources, "ropewalk.Resources(cpus=2)")
+        check_resources(self.resources)
         check_kind("environment", self.environment, Mapping, 'variables by name, {"OMP_NUM_THREADS": "1"}')
         check_kind("snapshots", self.snapshots, Snapshots, "ropewalk.training.Snapshots(every=100), or None")
         example = "ropewalk.training.TrainerTimeouts(silent_s=10.0)"
@@ -137,10 +136,7 @@ class Sources:
     weights: str | Path | None = None
 
     def __post_init__(self) -> None:
-        if self.data is not None and not callable(self.data):
-            raise TypeError(
-                f"data is of type {type(self.data).__name__}; give a function of a step that yields pairs (x, y)"
-            )
+        check_callable("data", self.data, "a function of a step that yields pairs (x, y)")
         check_kind("weights", self.weights, str | Path, "the path of safetensors files")
         if self.weights is not None and Path(self.weights).suffix in (".pt", ".pth", ".bin"):
             raise ValueError(
@@ -164,16 +160,14 @@ class Progress:
 
     Raises:
         ValueError: `total_steps` is less than 1.
+        TypeError: it is no whole number.
     """
 
     total_steps: int | None = None
     line: bool = True
 
     def __post_init__(self) -> None:
-        total = self.total_steps
-        check_kind("total_steps", total, Integral, "the number of steps of the whole training")
-        if total is not None and (isinstance(total, bool) or total < 1):
-            raise ValueError(f"total_steps is the number of steps of the whole training, 1 or more, not {total}")
+        check_number("total_steps", self.total_steps, Integral, "the number of steps of the whole training", least=1)
 
     @classmethod
     def of(cls, given: bool | Progress) -> Progress:

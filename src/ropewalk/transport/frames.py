@@ -31,7 +31,9 @@ _PREFIX = struct.Struct("<2sBBHI")
 _PREFIX_OF_ONE = struct.Struct("<2sBBHIQ")
 _PREFIX_OF_TWO = struct.Struct("<2sBBHIQQ")
 _SIZE = struct.Struct("<Q")
-_SIZES_OF_TWO = struct.Struct("<QQ")
+_FEW_PARTS = 8
+_SIZES = [struct.Struct(f"<{num}Q") for num in range(_FEW_PARTS + 1)]
+"""By number of parts, their sizes."""
 _BUFFER_BYTES = 64 * 1024
 _FIRST_BYTES = 8 * 1024
 """A reader begins with a buffer of this size, and gets a larger one when a read has filled it: a launcher of thousands
@@ -239,7 +241,7 @@ class FrameReader:
             raise FrameError(f"{len(self._fds)} file descriptors came that no frame has announced")
 
     def _parse_alone(self, count: int) -> Frame | None:
-        """Parse the bytes if they are a single frame with at most two small parts, as most calls and answers are.
+        """Parse the bytes if they are a single frame with few small parts, as most calls and answers are.
 
         Returns None for other frames.
         """
@@ -256,17 +258,29 @@ class FrameReader:
             if count != body + header_size + _SIZE.unpack_from(self._buffer, _PREFIX.size)[0]:
                 return None
             parts = [bytes(self._view[body + header_size : count])]
-        elif num_parts == 2 <= self.limits.num_parts and count >= _PREFIX_OF_TWO.size + header_size:
-            body = _PREFIX_OF_TWO.size
-            first, second = _SIZES_OF_TWO.unpack_from(self._buffer, _PREFIX.size)
-            middle = body + header_size + first
-            if count != middle + second:
+        elif 2 <= num_parts <= _FEW_PARTS and num_parts <= self.limits.num_parts:
+            layout = _SIZES[num_parts]
+            body = _PREFIX.size + layout.size
+            at = body + header_size
+            if count < at:
                 return None
-            parts = [bytes(self._view[body + header_size : middle]), bytearray(self._view[middle:count])]
+            sizes = layout.unpack_from(self._buffer, _PREFIX.size)
+            if count != at + sum(sizes):
+                return None
+            parts = self._small_parts(at, sizes)
         else:
             return None
         self._start = self._end = 0
         return Frame(self._view[body : body + header_size], parts, [])
+
+    def _small_parts(self, at: int, sizes: Sequence[int]) -> list[Part]:
+        """Copy parts out of the buffer: the first as bytes, as which it is unpickled, the others as writable memory."""
+        view, end = self._view, at + sizes[0]
+        parts: list[Part] = [bytes(view[at:end])]
+        for size in sizes[1:]:
+            at, end = end, end + size
+            parts.append(bytearray(view[at:end]))
+        return parts
 
     def take_fds(self) -> list[int]:
         """Return the descriptors that no frame has claimed (to be closed when the link ends)."""
@@ -311,12 +325,8 @@ class FrameReader:
         if total > limits.frame_bytes:
             raise FrameError(f"a frame announces {total} bytes; the limit here is {limits.frame_bytes}")
         if parts_at + total <= self._end:
-            frame = Frame(self._view[body:parts_at], [], [])
-            at = parts_at
-            for size in sizes:
-                frame.parts.append(bytes(self._view[at : at + size]))
-                at += size
-            self._start = at
+            frame = Frame(self._view[body:parts_at], self._small_parts(parts_at, sizes), [])
+            self._start = parts_at + total
             return self._finish(frame, num_fds) if num_fds else frame
         if parts_at - start + total <= _BUFFER_BYTES:
             return None

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.elastic.coordinator import ExchangeTimeouts
 from ropewalk.exchange.elastic.data_parallel import data_parallel
 from ropewalk.exchange.elastic.membership import StepSpan
+from ropewalk.exchange.groups.link_emulation import LinkEmulation
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.program.restart_rule import Restart
 from ropewalk.program.running import RunningProgram
@@ -72,6 +74,16 @@ def test_gradients_go_through_servers_while_workers_come_and_die(tmp_path: Path)
     history = check_result(tmp_path, "workers.0#0")
     assert "workers.1#0 died" in history[1].why
     assert (tmp_path / "workers.2#0 ParameterServer").exists()
+
+
+@pytest.mark.parametrize("exchange", ["none", ParameterServer])
+def test_links_to_servers_are_as_slow_as_those_between_workers(tmp_path: Path, exchange: Any) -> None:
+    # `shaping` slowed the links between workers alone, through which no gradient goes where there are servers.
+    slow = LinkEmulation(10 * training.GRADIENT_BYTES)
+    data_parallel(training.three_steps, 1, exchange, servers=1, args=(str(tmp_path / "took"),), shaping=slow).launch(
+        "threads"
+    ).wait(PATIENCE_S)
+    assert float((tmp_path / "took").read_text()) > 0.25, "each of three gradients takes a tenth of a second"
 
 
 def test_a_mistake_of_the_user_ends_the_program_with_its_traceback() -> None:
@@ -130,9 +142,9 @@ def test_whoever_is_killed_for_a_minute_the_weights_are_those_of_one_process(tmp
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ExchangeInvalid, match="1 worker or more, not 0"):
+    with pytest.raises(ExchangeInvalid, match="workers must be a number of workers, 1 or more, not 0"):
         data_parallel(training.train, 0)
-    with pytest.raises(ExchangeInvalid, match="0 servers or more, not -1"):
+    with pytest.raises(ExchangeInvalid, match="servers must be a number of servers, 0 or more, not -1"):
         data_parallel(training.train, 1, servers=-1)
     with pytest.raises(ExchangeInvalid, match=r"functools\.partial\(AllReduce, \.\.\.\)"):
         data_parallel(training.train, 1, AllReduce())

@@ -18,6 +18,8 @@ from tests.exchange.elastic.society import BATCH, SAMPLES, Data, make_model, wei
 
 #: More than any test waits for.
 _PASSES = 100_000
+GRADIENT_BYTES = 100 * 100 * 4
+"""Size of the gradient of `three_steps`."""
 #: In place of a signal: the thread of the worker ends, which is a death where workers are threads.
 DIE = 0
 
@@ -82,6 +84,16 @@ def train(worker: ElasticWorker, folder: str, mischief: Sequence[Mischief] = ())
                 break
     if not trainer.left:
         torch.save((weights_of(model), worker.history(), trainer.num_steps), Path(folder) / f"{worker.name}.pt")
+
+
+def three_steps(worker: ElasticWorker, took: str) -> None:
+    """Do three steps, and write how many seconds they took."""
+    model = torch.nn.Linear(100, 100, bias=False)
+    trainer = worker.trainer(model, cast(Any, Momentum(list(model.parameters()))))
+    began = time.monotonic()
+    for batch in worker.batches(6, 2):
+        trainer.step(batch, lambda indices: model(torch.ones(len(indices), 100)).square().mean())
+    Path(took).write_text(str(time.monotonic() - began))
 
 
 def fail(worker: ElasticWorker) -> None:

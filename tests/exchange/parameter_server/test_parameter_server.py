@@ -701,3 +701,9 @@ def test_members_that_mean_different_totals_are_told() -> None:
 def test_parts_that_do_not_fit_are_refused_with_what_to_use(options: dict[str, Any], hint: str) -> None:
     with pytest.raises(ExchangeInvalid, match=hint):
         ParameterServer(None, **options)
+
+
+def test_a_number_of_servers_is_no_client_of_them() -> None:
+    # It failed in the first step: object of type 'int' has no len().
+    with pytest.raises(ExchangeInvalid, match=r"client of the shards, not their number 2; .* servers=2\)"):
+        ParameterServer(2)

@@ -40,6 +40,10 @@ class PretendSchedule:
         """With a split backward, some more."""
         return self.in_flight(workers_after, replicas, micro_batches) + (num_stages if self.splits_backward else 0)
 
+    def between_halves(self, workers_after: int, replicas: int, micro_batches: int, num_stages: int) -> int:
+        """One more than are held beyond those in flight."""
+        return num_stages + 1 if self.splits_backward else 0
+
     def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
         """As PipeDream, with and without vertical sync."""
         if self.flushes:

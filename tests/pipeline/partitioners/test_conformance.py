@@ -63,6 +63,14 @@ def test_every_partitioner_is_put_through_the_suite() -> None:
     assert set(PARTITIONERS) <= tested
 
 
+def test_an_option_that_a_partitioner_does_not_have_is_named() -> None:
+    # It was: Balanced() takes no arguments, a TypeError.
+    with pytest.raises(PlanInvalid, match="partitioner 'exact' has no option 'max_set'; did you mean 'max_sets'"):
+        make_partitioner("exact", max_set=3)
+    with pytest.raises(PlanInvalid, match="is configured already; it takes no max_sets"):
+        make_partitioner(Balanced(), max_sets=3)
+
+
 class Faulty(PartitionerConformance):
     """A partitioner that spoils what `balanced` answers."""
 

@@ -14,7 +14,7 @@ from ropewalk.pipeline.partitioners.exact import Exact
 from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 from ropewalk.pipeline.planning import choose
 from ropewalk.pipeline.plans import Stage, assemble
-from ropewalk.pipeline.predicting import mini_batch_s, simulated
+from ropewalk.pipeline.predicting import simulated
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.topology import Level, Topology
@@ -110,7 +110,7 @@ def check_simple(seed: int) -> None:
 
     def seconds(of: Partition) -> float:
         made = assemble(request.profile, of.stages, schedule=schedule.name, micro_batches=request.micro_batches)
-        return mini_batch_s(request, simulated(request, made, schedule))
+        return simulated(request, made, schedule).step_s
 
     for other in others:
         assert chosen.least_objective_s is not None

@@ -138,12 +138,12 @@ def test_a_registered_schedule_is_made_by_its_name_until_then_the_near_name_is_s
         make_schedule("one_f_oneb")
     with pytest.raises(ScheduleInvalid, match=f"there are {', '.join(SCHEDULES)}; .* register_schedule"):
         make_schedule("xyz")
-    register_schedule(OneAtATime)
+    register_schedule("one_at_a_time", OneAtATime)
     try:
         assert isinstance(make_schedule("one_at_a_time"), OneAtATime)
-        register_schedule(OneAtATime)
+        register_schedule("one_at_a_time", OneAtATime)
         with pytest.raises(ScheduleInvalid, match="is the name of"):
-            register_schedule(Boastful)
+            register_schedule("one_at_a_time", Boastful)
     finally:
         del SCHEDULES["one_at_a_time"]
     own = OneAtATime(norm=True)

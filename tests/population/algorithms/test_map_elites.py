@@ -155,6 +155,10 @@ def test_wrong_arguments_are_refused_with_rule_and_value() -> None:
         MAPElites(2, archive, num_random=0)
     with pytest.raises(ValueError, match="low < high"):
         MAPElites(2, archive, bounds=(1, [0, 2]))
+    # They ended in OverflowError at the first ask.
+    for bounds in ((0, np.inf), (-np.inf, [0, 1]), (np.nan, 1), (-1e308, 1e308)):
+        with pytest.raises(ValueError, match="bounds must be finite"):
+            MAPElites(2, archive, bounds=bounds)
     with pytest.raises(ValueError, match="sigma must be above 0, not 0"):
         Gaussian(0)
     with pytest.raises(ValueError, match="line_sigma must be 0 or more, not -1"):

@@ -231,7 +231,7 @@ def test_infinite_fitnesses_do_not_spoil_the_parameters() -> None:
         ({"optimizer": "newton"}, "optimizer must be 'adam'"),
         ({"noise": NoiseTable(4)}, "a vector of 5 numbers does not fit into a noise table of 4"),
         ({"max_age": -1}, "max_age must be 0 steps or more"),
-        ({"seed": -1}, "seed must be 0 or more"),
+        ({"seed": -1}, "seed must be a whole number, 0 or more"),
     ],
 )
 def test_arguments_are_checked(changes: dict[str, Any], message: str) -> None:

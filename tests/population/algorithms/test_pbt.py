@@ -474,7 +474,7 @@ def test_states_in_memory_cannot_be_saved_and_the_error_says_what_can() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"population": 0}, "population must be at least 1, not 0"),
+        ({"population": 0}, "population must be a whole number, 1 or more, not 0"),
         ({"interval": 0}, "interval must be at least 1, not 0"),
         ({"steps": 0}, "steps must be at least 1, not 0"),
         ({"quantile": 0.6}, "quantile must be above 0 and at most 0.5, not 0.6"),
@@ -482,7 +482,7 @@ def test_states_in_memory_cannot_be_saved_and_the_error_says_what_can() -> None:
         ({"factors": ()}, r"factors must be one or more numbers above 0, not \(\)"),
         ({"burn_in": -1}, "burn_in must be at least 0, not -1"),
         ({"lost": "ignore"}, "lost must be .* not 'ignore'"),
-        ({"keep": 0}, "keep must be at least 1 checkpoint, not 0"),
+        ({"keep": 0}, "keep must be a whole number, 1 or more, not 0"),
         ({"population": 1, "initial": CORNERS}, "initial has 2 members, but population is 1"),
         ({"initial": [{"h2": 1}]}, r"initial gave the hyperparameters \['h2'\]"),
     ],

@@ -295,9 +295,9 @@ def test_figures_count_niches_environments_and_transfers() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"episodes": 0}, "episodes must be at least 1, not 0"),
-        ({"transfer_every": 0}, "transfer_every must be at least 1 iteration, not 0"),
-        ({"seed": -1}, "seed must be 0 or more, not -1"),
+        ({"episodes": 0}, "episodes must be a whole number, 1 or more, not 0"),
+        ({"transfer_every": 0}, "transfer_every must be a whole number, 1 or more, not 0"),
+        ({"seed": -1}, "seed must be a whole number, 0 or more, not -1"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(arguments: dict[str, Any], message: str) -> None:

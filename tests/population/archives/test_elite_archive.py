@@ -156,3 +156,13 @@ def test_adding_gives_the_archive_of_pyribs(kind: str) -> None:
         np.testing.assert_array_equal(archive.behaviours[ours], theirs["measures"][order])
         assert archive.coverage == reference.stats.coverage
         assert archive.qd_score == pytest.approx(float(reference.stats.qd_score))
+
+
+@kinds
+def test_whole_numbers_do_not_cut_the_solutions_that_come_after_them(kind: str) -> None:
+    # The first solutions decided the dtype, and 7.5 became 7.
+    archive = KINDS[kind]()
+    archive.add([[7, 7]], [1.0], [[0.0, 1.0]])
+    archive.add([[7.5, -0.25]], [2.0], [[0.0, 1.0]])
+    assert archive.solutions.tolist() == [[7.5, -0.25]]
+    assert archive.solutions.dtype == np.float64

@@ -59,7 +59,9 @@ def test_behaviours_of_another_length_are_refused() -> None:
             refused()
 
 
-@pytest.mark.parametrize(("k", "capacity", "message"), [(0, None, "k must be at least 1"), (5, 4, "at least k = 5")])
+@pytest.mark.parametrize(
+    ("k", "capacity", "message"), [(0, None, "k must be a whole number, 1 or more"), (5, 4, "at least k = 5")]
+)
 def test_arguments_that_cannot_be_are_refused(k: int, capacity: int | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         NoveltyArchive(k, capacity)

@@ -67,7 +67,7 @@ def test_a_niche_goes_on_from_its_state() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"pairs": 0}, "pairs must be at least 1, not 0"),
+        ({"pairs": 0}, "pairs must be a whole number, 1 or more, not 0"),
         ({"sigma": 0.001}, "sigma must be at least least_sigma and both above 0, not 0.001 and 0.01"),
         ({"learning_rate_decay": 1.5}, "learning_rate_decay must be above 0 and at most 1, not 1.5"),
         ({"weight_decay": -1}, "weight_decay must be 0 or more, not -1"),

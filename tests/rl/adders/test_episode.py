@@ -63,5 +63,5 @@ def test_an_episode_of_another_run_id_is_not_completed() -> None:
 
 
 def test_a_length_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="length must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="length must be a whole number, 1 or more, not 0"):
         EpisodeAdder(0)

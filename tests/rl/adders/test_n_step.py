@@ -118,7 +118,7 @@ def test_priorities_are_computed_from_the_columns_of_the_new_items() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "discount", "words"), [(0, 0.9, "at least 1, not 0"), (1, 1.5, "between 0 and 1, not 1.5")]
+    ("n", "discount", "words"), [(0, 0.9, "1 or more, not 0"), (1, 1.5, "between 0 and 1, not 1.5")]
 )
 def test_values_out_of_range_are_refused(n: int, discount: float, words: str) -> None:
     with pytest.raises(ValueError, match=words):

@@ -108,7 +108,10 @@ def test_priorities_are_computed_from_all_columns_but_observations(
 
 @pytest.mark.parametrize(
     ("length", "period", "words"),
-    [(1, 1, "length must be at least 2, not 1"), (2, 0, "period must be at least 1, not 0")],
+    [
+        (1, 1, "length must be a whole number, 2 or more, not 1"),
+        (2, 0, "period must be a whole number, 1 or more, not 0"),
+    ],
 )
 def test_values_out_of_range_are_refused(length: int, period: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):

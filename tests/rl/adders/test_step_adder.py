@@ -98,5 +98,5 @@ def test_a_reward_that_is_not_finite_is_refused() -> None:
 
 
 def test_less_than_one_step_is_refused() -> None:
-    with pytest.raises(ValueError, match="num_steps must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="num_steps must be a whole number, 1 or more, not 0"):
         StepAdder(NStepAdder(1, 0.9), tables(), num_steps=0)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ropewalk.rl.inference.caller_rows import packed, run_number, set_words, unpacked, words_of
+from ropewalk.rl.inference.caller_rows import GroupRequest, packed, run_number, set_words, unpacked, words_of
 
 
 def test_calls_whose_rows_were_joined_are_told_apart() -> None:
     generators = [np.random.default_rng(seed) for seed in range(3)]
     facts = [(4, run_number("4#0"), 9, 3), (4, run_number("4#1"), 2, 1), (4, run_number("4#1"), 2, 2)]
-    joined = np.concatenate([packed(*each, rng) for each, rng in zip(facts, generators, strict=True)])
+    callers = [GroupRequest(*each, rng) for each, rng in zip(facts, generators, strict=True)]
+    joined = packed(*callers)
+    assert np.array_equal(joined, np.concatenate([packed(caller) for caller in callers]))
     calls = unpacked(joined)
     assert [(call.group, call.run, call.step, call.num_envs) for call in calls] == facts
     assert [call.rows for call in calls] == [slice(0, 3), slice(3, 4), slice(4, 6)]
@@ -33,7 +35,7 @@ def test_a_generator_goes_on_where_its_words_were_taken() -> None:
 
 def test_other_generators_are_refused() -> None:
     with pytest.raises(TypeError, match="knows PCG64 only, not MT19937"):
-        packed(0, 0, 0, 2, np.random.Generator(np.random.MT19937(0)))
+        packed(GroupRequest(0, 0, 0, 2, np.random.Generator(np.random.MT19937(0))))
 
 
 def test_runs_have_numbers_of_their_own() -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ropewalk import rl
 from ropewalk.rl.environments.spec import ArraySpec, ContinuousAction, DiscreteAction, EnvironmentSpec
-from ropewalk.rl.inference.caller_rows import Rows, packed, set_words
+from ropewalk.rl.inference.caller_rows import GroupRequest, Rows, packed, set_words
 from ropewalk.rl.inference.server import InferenceAnswer, InferenceServer
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.actor_critic import ActorCritic
@@ -116,10 +116,10 @@ def answered(
 def served(server: InferenceServer, groups: list[Group], step: int) -> list[tuple[Any, Any]]:
     """Answers of one merged call, group by group, beside what a policy of their own chooses."""
     seen = [group.seen(step) for group in groups]
-    rows = [packed(group.number, group.run, group.step, group.num_envs, group.rng) for group in groups]
+    rows = packed(*[GroupRequest(group.number, group.run, group.step, group.num_envs, group.rng) for group in groups])
     answer = answered(
         server,
-        np.concatenate(rows),
+        rows,
         np.concatenate([each for each, _ in seen]),
         np.concatenate([each for _, each in seen]),
     )
@@ -196,19 +196,21 @@ def test_memory_is_reset_for_another_run_and_that_is_said() -> None:
     server = InferenceServer(without_load(POLICIES["remembering"]), Weights())
     rng, observation = np.random.default_rng(0), np.ones((2, 4), np.float32)
     never = np.zeros(2, np.bool_)
-    begun = answered(server, packed(0, 1, 0, 2, rng), observation, np.array([True, False]))
+    begun = answered(server, packed(GroupRequest(0, 1, 0, 2, rng)), observation, np.array([True, False]))
     assert begun.forgot.tolist() == [False, True]  # the second one says that it is in the middle of an episode
-    later = answered(server, packed(0, 1, 1, 2, rng), observation, never)
+    later = answered(server, packed(GroupRequest(0, 1, 1, 2, rng)), observation, never)
     assert (later.extras["steps"].tolist(), later.forgot.tolist()) == ([2, 2], [False, False])
-    other = answered(server, packed(0, 2, 2, 2, rng), observation, never)
+    other = answered(server, packed(GroupRequest(0, 2, 2, 2, rng)), observation, never)
     assert (other.extras["steps"].tolist(), other.forgot.tolist()) == ([1, 1], [True, True])
 
 
 def test_a_repeated_call_gets_the_same_answer() -> None:
     server = InferenceServer(without_load(POLICIES["remembering"]), Weights())
     rng, observation = np.random.default_rng(0), np.ones((2, 4), np.float32)
-    server.act(packed(0, 1, 0, 2, rng), observation, np.ones(2, np.bool_))
-    answers = [answered(server, packed(0, 1, 1, 2, rng), observation, np.zeros(2, np.bool_)) for _ in range(3)]
+    server.act(packed(GroupRequest(0, 1, 0, 2, rng)), observation, np.ones(2, np.bool_))
+    answers = [
+        answered(server, packed(GroupRequest(0, 1, 1, 2, rng)), observation, np.zeros(2, np.bool_)) for _ in range(3)
+    ]
     assert [answer.extras["steps"].tolist() for answer in answers] == [[2, 2]] * 3
     assert np.array_equal(answers[0].action, answers[2].action)
 

@@ -102,5 +102,5 @@ def test_an_error_of_the_server_is_raised_at_the_next_call() -> None:
 
 
 def test_less_than_one_ahead_is_refused() -> None:
-    with pytest.raises(ValueError, match="ahead must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="ahead must be a whole number, 1 or more, not 0"):
         Inserter(ReplayServer([queue(1)]), 0)

@@ -130,5 +130,5 @@ def test_a_large_batch_is_not_copied_on_its_way(running: RunningProgram) -> None
 
 @pytest.mark.parametrize("name", ["batch_size", "ahead", "workers"])
 def test_numbers_below_one_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, not 0"):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number, 1 or more, not 0"):
         Sampler(ReplayServer([queue(4)]), "queue", **({"batch_size": 1} | {name: 0}))

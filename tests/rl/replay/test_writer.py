@@ -155,5 +155,5 @@ def test_each_writer_has_a_stream_of_its_own() -> None:
 @pytest.mark.parametrize("name", ["keep", "num_items"])
 def test_numbers_below_one_are_refused(name: str) -> None:
     arguments: dict[str, Any] = {"keep": 1, name: 0}
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, not 0"):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number, 1 or more, not 0"):
         TrajectoryWriter(ReplayServer([queue(1)]), **arguments)

@@ -133,6 +133,10 @@ class Runs:
         assert [run.id for run in store.runs(states=["lost", "running"], order="-created", limit=1)] == ["d"]
         with pytest.raises(ValueError, match=r"'runing' is not a state of a run; they are queued, .*, lost"):
             store.runs(states=["runing"])
+        # The second found none, since no run had the labels g, o and d.
+        for given in ({"states": "done"}, {"labels": "good"}):
+            with pytest.raises(TypeError, match=r"is the text '.*'; give a list, \['"):
+                store.runs(**given)
 
     @pytest.mark.parametrize("text", ["DIGITS", "irst", "r1", "relu", "oom", "Night", "100%", "a_b"])
     def test_runs_are_found_by_a_text(self, store: RunStore, text: str) -> None:

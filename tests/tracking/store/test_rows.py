@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ropewalk.tracking.records import RunRecord
-from ropewalk.tracking.store.rows import LOST
+from ropewalk.tracking.store.rows import LOST, AttemptRow
 from tests.tracking.store.making import created, new_store
 
 BAD = "<script>alert(1)</script>\x1b[2J"
@@ -39,3 +39,11 @@ def test_a_run_lasts_until_now_or_until_it_took_its_last_state(tmp_path: Path, s
         row = replace(store.run("a"), state=state, changed=104.0, heard=106.5)
     assert row.lasted_s(109.3) == seconds
     assert replace(row, state=LOST).lasted_s(109.3) == 6.5
+
+
+def test_an_attempt_that_seems_to_have_ended_before_it_began_took_no_time() -> None:
+    # Its end was seen by a host whose clock was an hour behind: "-3.6e+09 µs".
+    attempt = AttemptRow(1, "h", 7, 5000.0, 0.0, "lost", 1400.0, "", "", None)
+    assert attempt.lasted_s(9000.0) == 0.0
+    assert replace(attempt, ended=5001.26).lasted_s(9000.0) == 1.3
+    assert replace(attempt, ended=None).lasted_s(5002.0) == 2.0

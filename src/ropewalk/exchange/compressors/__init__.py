@@ -1,7 +1,7 @@
 """Compressors by name, one file each.
 
-A compressor of your own can be passed as an object, listed with `register_compressor`, or listed by an entry point of
-the group `ropewalk.compressors`.
+A compressor of your own can be passed as an object, registered with `register_compressor`, or added by an entry point
+of the group `ropewalk.compressors`.
 """
 
 from __future__ import annotations
@@ -55,26 +55,22 @@ def make_compressor(wanted: str | Compressor, **options: Any) -> Compressor:
     Raises:
         ExchangeInvalid: no compressor has this name, or it has no such option; the message lists the possible ones.
     """
-    if isinstance(wanted, Compressor):
-        if options:
-            raise ExchangeInvalid(f"{wanted!r} is configured already; it takes no {', '.join(options)}")
-        return wanted
     if isinstance(options.get("inner"), str):
         options["inner"] = make_compressor(options["inner"])
-    return COMPRESSORS.make(wanted, options)
+    return COMPRESSORS.of(wanted, options, Compressor)
 
 
-def register_compressor(kind: type[Compressor]) -> type[Compressor]:
-    """List a compressor under its `name`; usable as a decorator.
+def register_compressor(name: str, kind: type[Compressor]) -> None:
+    """Register a compressor class under its `name`, for exchanges that are given a name.
 
     Args:
-        kind: class of the compressor; it is returned unchanged.
+        name: the name.
+        kind: the class.
 
     Raises:
-        ExchangeInvalid: another compressor has this name.
+        ExchangeInvalid: the name is taken, or the class has another one.
     """
-    COMPRESSORS.add(kind.name, kind)
-    return kind
+    COMPRESSORS.add(name, kind)
 
 
 __all__ = [

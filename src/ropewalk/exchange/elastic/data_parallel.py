@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.elastic.coordinator import Coordinator, ExchangeTimeouts
@@ -93,6 +94,7 @@ def data_parallel(
 
     Raises:
         ExchangeInvalid: `workers` is below 1, `servers` below 0, or `exchange` or `redo` is invalid.
+        TypeError: `workers` or `servers` is no whole number.
     """
     _check(workers, servers, exchange, redo)
     program = program or Program(name)
@@ -120,9 +122,7 @@ def data_parallel(
 
 
 def _check(workers: int, servers: int, exchange: Any, redo: Redo) -> None:
-    if isinstance(workers, bool) or workers < 1:
-        raise ExchangeInvalid(f"training needs 1 worker or more, not {workers}")
-    if isinstance(servers, bool) or servers < 0:
-        raise ExchangeInvalid(f"there are 0 servers or more, not {servers}")
+    check_number("workers", workers, int, "a number of workers", least=1, required=True, error=ExchangeInvalid)
+    check_number("servers", servers, int, "a number of servers", least=0, required=True, error=ExchangeInvalid)
     check_setting(exchange, "worker")
     check_choice("redo", redo, get_args(Redo), ExchangeInvalid)

@@ -148,7 +148,7 @@ class ElasticMember(GroupMember, WatchedWorker):
             return made_exchange(configured)
         made: Any = configured() if callable(configured) else configured
         if not isinstance(made, Exchange):
-            return ParameterServer(servers, made)
+            return ParameterServer(servers, made, shaping=self.training.shaping)
         if not isinstance(made, ParameterServer):
             raise ExchangeInvalid(f"{type(made).__name__} needs no servers; leave out servers=, or use ParameterServer")
         if made.settings.optimizer is not None:
@@ -156,7 +156,7 @@ class ElasticMember(GroupMember, WatchedWorker):
                 "servers that own the weights take a step when they have all gradients, and elastic training when all "
                 "members have voted; give the optimizer to worker.trainer and leave it out of ParameterServer"
             )
-        made.connect(servers)
+        made.connect(servers, self.training.shaping)
         return made
 
     def run(self) -> None:

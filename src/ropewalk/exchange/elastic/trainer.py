@@ -80,6 +80,9 @@ class ElasticTrainer:
         member.coordinator.join(member.name)
         self._enter_next()
 
+    def __repr__(self) -> str:
+        return f"<ElasticTrainer {self._member.name!r}, one of {len(self.members)}, {self.num_steps} steps>"
+
     @property
     def rank(self) -> int:
         """The rank of this worker in the current epoch."""

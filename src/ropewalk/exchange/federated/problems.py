@@ -111,6 +111,9 @@ class Problem(abc.ABC):
         self.num_workers: int = shards.features.shape[0]
         self.num_features: int = shards.features.shape[2]
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.num_workers} workers, {self.num_weights} weights>"
+
     @property
     def num_weights(self) -> int:
         """Number of components of theta."""

@@ -120,6 +120,9 @@ class Federation:
         self._random = torch.Generator().manual_seed(seed)
         self._layout = Layout((BucketEntry("theta", (problem.num_weights,), torch.float64),))
 
+    def __repr__(self) -> str:
+        return f"<Federation {self.problem!r} step={self.step}>"
+
     def run(self, max_rounds: int, objective_error: float = 0.0) -> FederatedRun:
         """Run at most `max_rounds` rounds, until `f(theta) - f*` is at most `objective_error`; return their record."""
         least = self.problem.value(self.problem.optimum)

@@ -65,6 +65,9 @@ class Group(abc.ABC):
     traffic: MemberTraffic
     board: Board | None = None
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} rank {self.rank} of {self.size}, epoch {self.epoch}>"
+
     @abc.abstractmethod
     def all_reduce(self, buffer: Tensor, tag: str) -> Work:
         """Begin to replace `buffer` with the sum over all members; the group owns the buffer until the work is done.

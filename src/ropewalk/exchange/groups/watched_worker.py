@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import concurrent
 from ropewalk.program.node_context import current_node
@@ -38,13 +39,7 @@ class WatchTimeouts:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, Real):
-                raise TypeError(
-                    f"{field.name} is of type {type(value).__name__}; give a number, such as {field.default}"
-                )
-            if not float(value) >= 0:  # also NaN
-                raise ValueError(f"{field.name} is 0 or more, not {value}")
+            check_number(field.name, getattr(self, field.name), Real, "a number", least=0, required=True)
 
 
 class WatchedWorker:

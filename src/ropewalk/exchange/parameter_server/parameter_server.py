@@ -107,6 +107,11 @@ class ParameterServer(Exchange):
         shaping: LinkEmulation | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
+        if isinstance(servers, int):
+            raise ExchangeInvalid(
+                f"servers is the client of the shards, not their number {servers}; data_parallel(..., "
+                f"exchange=ParameterServer, servers={servers}) makes shards and client"
+            )
         chosen = make_compressor(compressor)
         bound = staleness_bound(mode, staleness)
         if sparse_answers is None:
@@ -132,9 +137,13 @@ class ParameterServer(Exchange):
         self._observers = observers
         self._enrolment: Enrolment | None = None
 
-    def connect(self, servers: Any) -> None:
-        """Set the client of the servers; before `bind`."""
+    def __repr__(self) -> str:
+        return f"<ParameterServer of {self.settings.compressor!r}>"
+
+    def connect(self, servers: Any, shaping: LinkEmulation | None = None) -> None:
+        """Set the client of the servers, and the link to emulate where the constructor got none; before `bind`."""
         self._servers = servers
+        self._shaping = self._shaping or shaping
 
     # Members
 

@@ -50,6 +50,9 @@ class ParameterShard:
         self._layouts: dict[int, Layout] = {}
         self._changed = threading.Condition()
 
+    def __repr__(self) -> str:
+        return f"<ParameterShard of {len(self._layouts)} buckets>"
+
     @idempotent
     def introduce(
         self, settings: ServerSettings, layouts: Mapping[int, Layout], weights: Mapping[int, bytes] | None = None

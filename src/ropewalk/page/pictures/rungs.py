@@ -1,4 +1,4 @@
-"""The picture of the rungs of successive halving: who stands on them, and who was promoted.
+"""The picture of the rungs of successive halving: which trials stand on them, and which were promoted.
 
 Data: `{"metric": name, "mode": "max" or "min", "rungs": [{"bracket": b, "budget": steps, "trials": [[number, value,
 was_promoted], ...]}, ...]}`.

@@ -71,7 +71,7 @@ def draw_time_line(report: RunReport, visit: Visit) -> None:
             ui.label("No process has worked on it yet.").classes("muted")
         for one in reversed(report.attempts):
             outcome = one.outcome or "running"
-            took = shown_duration(round((one.ended or time.time()) - one.began, 1))
+            took = shown_duration(one.lasted_s(time.time()))
             at_step = "" if one.at_step is None else f", last step {shown_step(one.at_step)}"
             with ui.row().classes("items-center q-gutter-x-sm"):
                 ui.icon("circle", size="9px").style(f"color:{state_color(outcome, style)}")

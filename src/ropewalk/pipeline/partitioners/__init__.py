@@ -8,7 +8,6 @@ or register a name for it with `register_partitioner` or by an entry point of th
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 from ropewalk.errors import PlanInvalid
@@ -26,28 +25,21 @@ __all__ = [
 ]
 
 
-def _ours(module: str, name: str) -> Callable[..., Partitioner]:
-    """Import a partitioner at its first use, since some need numpy."""
+_HERE = "ropewalk.pipeline.partitioners"
 
-    def make(**options: Any) -> Partitioner:
-        return getattr(import_module(f"ropewalk.pipeline.partitioners.{module}"), name)(**options)
-
-    return make
-
-
-PARTITIONERS: Family[Callable[..., Partitioner]] = Family(
+PARTITIONERS: Family[Callable[..., Partitioner] | str] = Family(
     "partitioner",
     {
-        "exact": _ours("exact", "Exact"),
-        "balanced": _ours("balanced", "Balanced"),
-        "pipedream": _ours("pipedream", "PipeDreamPartitioner"),
-        "fixed": _ours("fixed", "Fixed"),
+        "exact": f"{_HERE}.exact:Exact",
+        "balanced": f"{_HERE}.balanced:Balanced",
+        "pipedream": f"{_HERE}.pipedream:PipeDreamPartitioner",
+        "fixed": f"{_HERE}.fixed:Fixed",
     },
     group="ropewalk.partitioners",
     unknown=PlanInvalid,
     added_by="register_partitioner",
 )
-"""The function or class that makes each partitioner, by its name."""
+"""What makes each partitioner, by its name; a text is imported at its first use, since some need numpy."""
 
 
 def register_partitioner(name: str, make: Callable[..., Partitioner]) -> None:
@@ -58,7 +50,7 @@ def register_partitioner(name: str, make: Callable[..., Partitioner]) -> None:
         make: makes the partitioner from its options.
 
     Raises:
-        PlanInvalid: the name is taken.
+        PlanInvalid: the name is taken, or a class has another one.
     """
     PARTITIONERS.add(name, make)
 
@@ -71,12 +63,9 @@ def make_partitioner(which: str | Partitioner, **options: Any) -> Partitioner:
         options: arguments of the partitioner; only with a name.
 
     Raises:
-        PlanInvalid: no partitioner has this name, the object has no `partition`, or options come with an object.
+        PlanInvalid: no partitioner has this name or such an option, the object has no `partition`, or options come with
+            an object.
     """
-    if not isinstance(which, str):
-        if not callable(getattr(which, "partition", None)):
-            raise PlanInvalid(f"{which!r} is not a partitioner: it has no method partition(request)")
-        if options:
-            raise PlanInvalid(f"{which!r} is made already; give {', '.join(sorted(options))} where it is made")
-        return which
-    return PARTITIONERS.member(which)(**options)
+    if not isinstance(which, str) and not callable(getattr(which, "partition", None)):
+        raise PlanInvalid(f"{which!r} is not a partitioner: it has no method partition(request)")
+    return PARTITIONERS.of(which, options, object)

@@ -62,6 +62,17 @@ class CostedSchedule(Protocol):
         """
         ...
 
+    def between_halves(self, workers_after: int, replicas: int, micro_batches: int, num_stages: int) -> int:
+        """Return the most micro-batches between the two halves of a split backward; 0 if backwards are whole.
+
+        Args:
+            workers_after: workers that run later stages (`Plan.workers_after`).
+            replicas: replicas of this stage.
+            micro_batches: micro-batches of one step.
+            num_stages: number of stages of the plan.
+        """
+        ...
+
     def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
         """Return the most versions of its weights that a stage keeps in addition to the newest.
 

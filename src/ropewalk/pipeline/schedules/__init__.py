@@ -45,27 +45,20 @@ def make_schedule(wanted: str | Schedule, **options: Any) -> Schedule:
         ScheduleInvalid: no schedule has this name, the schedule has no such option, or options come with an object;
             the message lists the valid names or options.
     """
-    if isinstance(wanted, Schedule):
-        if options:
-            raise ScheduleInvalid(f"{wanted!r} is configured already; it takes no {', '.join(options)}")
-        return wanted
-    return SCHEDULES.make(wanted, options)
+    return SCHEDULES.of(wanted, options, Schedule)
 
 
-def register_schedule(kind: type[Schedule]) -> type[Schedule]:
-    """Register a schedule class under its `name`, for plans and the command line; usable as a decorator.
+def register_schedule(name: str, kind: type[Schedule]) -> None:
+    """Register a schedule class under its `name`, for plans and the command line.
 
     Args:
+        name: the name.
         kind: the class.
 
-    Returns:
-        The same class.
-
     Raises:
-        ScheduleInvalid: another schedule has this name.
+        ScheduleInvalid: the name is taken, or the class has another one.
     """
-    SCHEDULES.add(kind.name, kind)
-    return kind
+    SCHEDULES.add(name, kind)
 
 
 __all__ = ["SCHEDULES", "ActionStream", "Schedule", "Task", "make_schedule", "register_schedule"]

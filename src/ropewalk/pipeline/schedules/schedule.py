@@ -123,6 +123,19 @@ class Schedule(ABC):
         """
         return self.in_flight(workers_after, replicas, micro_batches)
 
+    def between_halves(self, workers_after: int, replicas: int, micro_batches: int, num_stages: int) -> int:
+        """Return the most micro-batches between I and the end of W; 0 if backwards are whole.
+
+        An upper bound; by default all that are held.
+
+        Args:
+            workers_after: workers of later stages, `plan.workers_after(stage)`.
+            replicas: replicas of the stage.
+            micro_batches: micro-batches of a step.
+            num_stages: stages of the plan.
+        """
+        return self.held(workers_after, replicas, micro_batches, num_stages) if self.splits_backward else 0
+
     def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
         """Return the most versions of its weights that a stage keeps in addition to the newest.
 
@@ -228,20 +241,22 @@ class Schedule(ABC):
 
     # --- for users ----------------------------------------------------------------------------------------------------
 
-    def actions(self, plan: Plan) -> dict[PlanWorker, list[Action]]:
-        """Return the actions of one step; without a flush, those of `plan.micro_batches` pieces, from fill to drain.
+    def actions(self, plan: Plan, *, num_micro_batches: int | None = None) -> dict[PlanWorker, list[Action]]:
+        """Return the actions of one step; without a flush, those of some pieces, from fill to drain.
 
         Args:
             plan: the plan to run.
+            num_micro_batches: number of micro-batches; None: those of one step. With a flush, at most that many.
 
         Returns:
             The actions of each worker, in order.
 
         Raises:
-            ScheduleInvalid: the plan is out of this schedule's range.
+            ScheduleInvalid: the plan, or the number, is out of this schedule's range.
         """
         stream = self.stream(plan)
-        first, rest = stream.admit(plan.micro_batches), stream.drain()
+        num = plan.micro_batches if num_micro_batches is None else num_micro_batches
+        first, rest = stream.admit(num), stream.drain()
         return {worker: first[worker] + rest[worker] for worker in plan.workers}
 
     def stream(self, plan: Plan, *, start: Cut | None = None, only: PlanWorker | None = None) -> ActionStream:

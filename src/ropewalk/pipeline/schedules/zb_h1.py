@@ -46,3 +46,7 @@ class ZeroBubbleH1(Schedule):
 
     def held(self, workers_after: int, replicas: int, micro_batches: int, num_stages: int) -> int:
         return min(self._slope * (num_stages - 1) + 1, -(-micro_batches // replicas))
+
+    def between_halves(self, workers_after: int, replicas: int, micro_batches: int, num_stages: int) -> int:
+        late = self._slope * (num_stages - 1 - warm_up(workers_after, replicas))
+        return min(late + 1, -(-micro_batches // replicas))

@@ -41,6 +41,9 @@ class ZeroBubbleV(Schedule):
     def in_flight(self, workers_after: int, replicas: int, micro_batches: int) -> int:
         return max(1, 2 * warm_up(workers_after, replicas))
 
+    def between_halves(self, workers_after: int, replicas: int, micro_batches: int, num_stages: int) -> int:
+        return max(1, warm_up(workers_after, replicas))
+
     def in_flight_at(self, plan: Plan, stage: int) -> int:
         return len(plan.stages) - stage
 

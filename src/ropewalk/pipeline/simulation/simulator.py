@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ropewalk.pipeline.actions import Action, ActionKind
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.profiles import Profile
+from ropewalk.pipeline.resuming import round_of
 from ropewalk.pipeline.schedules import Schedule, make_schedule
 from ropewalk.pipeline.simulation.spans import COMPUTING, Summing, TensorTransfer
 from ropewalk.pipeline.simulation.stage_load import stage_loads
@@ -82,7 +83,7 @@ def simulate(
     if actions is None:
         schedule = make_schedule(schedule or plan.schedule)
         actions = schedule.actions(plan)
-    flushes = make_schedule(schedule).flushes if schedule is not None else not _computes_after_step(actions)
+    known = None if schedule is None else make_schedule(schedule)
     loads = stage_loads(plan, profile, topology)
     program = StreamProgram(plan, profile, topology, loads, actions, update_s or {})
     run = _Run(program, slots, overlap)
@@ -97,7 +98,8 @@ def simulate(
         ends=dict(zip(program.workers, run.ends, strict=True)),
         transfers=tuple(run.transfers()),
         sums=tuple(run.sums()),
-        flushes=flushes,
+        flushes=not _computes_after_step(actions) if known is None else known.flushes,
+        round_size=1 if known is None else round_of(plan, known),
     )
 
 

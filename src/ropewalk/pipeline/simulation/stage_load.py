@@ -49,20 +49,19 @@ def stage_loads(plan: Plan, profile: Profile, topology: Topology) -> tuple[Stage
 
     Raises:
         PlanInvalid: a stage has an operator that the profile lacks, a device that the topology lacks, or devices of
-            different kinds.
+            different speeds.
     """
-    costs = OperatorCosts(profile)
-    return tuple(_load(stage, costs, topology) for stage in plan.stages)
+    costs = OperatorCosts(profile), OperatorCosts(profile, splits_backward=True)
+    return tuple(_load(stage, *costs, topology) for stage in plan.stages)
 
 
-def _load(stage: Stage, costs: OperatorCosts, topology: Topology) -> StageLoad:
+def _load(stage: Stage, costs: OperatorCosts, split: OperatorCosts, topology: Topology) -> StageLoad:
     speed = _speed(stage, topology)
     for id in stage.operators:
         if id not in costs.number_of:
             raise PlanInvalid(f"stage {stage.id} has operator {id!r}, which the profile does not know")
     operators = [costs.profile.by_id[id] for id in stage.operators]
     cost = costs.stage(stage.operators)
-    split = all(operator.has_split_backward for operator in operators if operator.parameters)
     return StageLoad(
         forward_s=cost.forward_s / speed,
         backward_s=cost.backward_s / speed,
@@ -72,8 +71,7 @@ def _load(stage: Stage, costs: OperatorCosts, topology: Topology) -> StageLoad:
         buffer_bytes=int(cost.buffer_bytes),
         saved_bytes=int(cost.saved_bytes),
         kept_bytes=int(cost.kept_bytes),
-        # If not measured, all saved bytes count: a bound that holds whatever the weight gradient reads.
-        held_bytes=sum(operator.held_bytes for operator in operators) if split else int(cost.saved_bytes),
+        held_bytes=int(split.stage(stage.operators).held_bytes),
         recompute=stage.recompute,
     )
 
@@ -82,11 +80,10 @@ def _speed(stage: Stage, topology: Topology) -> float:
     for device in stage.devices:
         if not 0 <= device < topology.num_devices:
             raise PlanInvalid(f"stage {stage.id} uses device {device}, but the topology has {topology.num_devices}")
-    kinds = {topology.kind(device).name: topology.kind(device) for device in stage.devices}
-    if len(kinds) > 1:
-        raise PlanInvalid(
-            f"stage {stage.id} uses devices of the kinds {', '.join(sorted(kinds))}; replicas are of one kind"
-        )
+    speeds = {kind.speed: kind.name for kind in map(topology.kind, stage.devices)}
+    if len(speeds) > 1:
+        shown = ", ".join(f"{name} (speed {speed:g})" for speed, name in sorted(speeds.items()))
+        raise PlanInvalid(f"stage {stage.id} uses devices of different speeds, {shown}; replicas are equally fast")
     return topology.kind(stage.devices[0]).speed
 
 

@@ -45,6 +45,8 @@ class Timeline:
     sums: tuple[Summing, ...]
     flushes: bool = True
     """Whether the pipeline is empty at the end of a step, so that the length of the timeline is that of a step."""
+    round_size: int = 1
+    """Micro-batches after which all stages have ended their rounds together; 1 if that is not known."""
 
     @property
     def workers(self) -> tuple[PlanWorker, ...]:
@@ -127,14 +129,17 @@ class Timeline:
         """Seconds per step of `plan.micro_batches` micro-batches.
 
         If the pipeline flushes, this is the whole length. Without a flush it follows from the rate at which
-        micro-batches leave the last stage in the second half of the time, when the pipeline is full; with more
-        micro-batches it is closer to the steady rate.
+        micro-batches leave the last stage in the second half of the time, when the pipeline is full: over whole rounds
+        of all stages, as far as that half has any. With more micro-batches it is closer to the steady rate.
         """
-        left = self._left_last_stage
-        rounds = math.lcm(*(stage.replicas for stage in self.plan.stages))
-        num = (len(left) - 1) // 2 // rounds * rounds
-        if self.flushes or num == 0:
+        if self.flushes:
             return self.length_s
+        left = self._left_last_stage
+        half = (len(left) - 1) // 2
+        if half < 1:
+            return self.length_s * self.plan.micro_batches / max(1, len(left))
+        rounds = math.lcm(self.round_size, *(stage.replicas for stage in self.plan.stages))
+        num = half // rounds * rounds or half
         return (left[-1] - left[-1 - num]) / num * self.plan.micro_batches
 
     @cached_property

@@ -257,7 +257,7 @@ class RunningStage:
 
     def averaged(self, total: GradientContribution) -> GradientContribution:
         """Return the mean over micro-batches, in the same memory; for a loss that is a sum, the sum."""
-        if total.weight is not None:
+        if total.weight:  # 0: no label counted, and the sums are of nothing; divided they would be NaN
             for name, gradient in total.gradients.items():
                 if gradient is not None and name not in total.means:
                     gradient.div_(total.weight)

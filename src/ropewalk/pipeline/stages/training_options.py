@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 import torch
 
-from ropewalk.argument_kinds import check_kind
+from ropewalk.argument_kinds import check_number
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.near_names import check_choice
 from ropewalk.pipeline.schedules import Schedule, make_schedule
@@ -47,13 +46,9 @@ class TrainingOptions:
     accumulate: int = 1
 
     def __post_init__(self) -> None:
-        check_kind("clip_norm", self.clip_norm, Real, "a positive number, or None for no clipping")
-        check_kind("accumulate", self.accumulate, Integral, "a number of steps, at least 1", required=True)
-        if self.clip_norm is not None and not (self.clip_norm > 0 and math.isfinite(self.clip_norm)):
-            raise ValueError(f"clip_norm is a positive number, or None for no clipping, not {self.clip_norm!r}")
+        check_number("clip_norm", self.clip_norm, Real, "a number", above=0, finite=True)
+        check_number("accumulate", self.accumulate, Integral, "a number of steps", least=1, required=True)
         check_choice("nan", self.nan, get_args(NanPolicy))
-        if self.accumulate < 1:
-            raise ValueError(f"accumulate is a number of steps, at least 1, not {self.accumulate!r}")
         if self.autocast not in (None, torch.bfloat16):
             raise ValueError(
                 f"autocast is torch.bfloat16 or None, not {self.autocast!r}: gradients of torch.float16 need a scaled "

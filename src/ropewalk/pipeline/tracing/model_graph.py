@@ -84,6 +84,9 @@ class ModelGraph:
         self.batch_norms: Mapping[str, tuple[BatchNormCall, ...]] = batch_norms or {}
         self._trace_for_eval = trace_for_eval
 
+    def __repr__(self) -> str:
+        return f"<ModelGraph of {type(self.model).__name__}, {len(self.operators)} operators>"
+
     # --- the graph ----------------------------------------------------------------------------------------------------
 
     @cached_property

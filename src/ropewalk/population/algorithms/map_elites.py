@@ -93,8 +93,13 @@ class MAPElites(Algorithm[Floats]):
 
     def _checked(self, bounds: tuple[ArrayLike, ArrayLike]) -> tuple[Floats, Floats]:
         low, high = (np.broadcast_to(np.asarray(bound, self._start.dtype), self._start.shape) for bound in bounds)
-        if not (low < high).all():
-            raise ValueError(f"bounds must be (low, high) with low < high for each number of a solution, not {bounds}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            widths = high - low
+        if not ((widths > 0) & np.isfinite(widths)).all():
+            raise ValueError(
+                "bounds must be finite, (low, high) with low < high for each number of a solution, as random solutions "
+                f"are drawn between them; not {bounds}"
+            )
         return low, high
 
     def ask(self, n: int) -> Sequence[Floats]:

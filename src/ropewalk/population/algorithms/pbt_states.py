@@ -16,10 +16,12 @@ import re
 import threading
 from collections import deque
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.population.state_file import read_state, write_state
 from ropewalk.transport.pickle_with_main import dumps_with_code
 from ropewalk.transport.serialization import loads
@@ -112,8 +114,7 @@ class StateFolder:
     """
 
     def __init__(self, folder: str | Path | None, keep: int) -> None:
-        if keep < 1:
-            raise ValueError(f"keep must be at least 1 checkpoint, not {keep}")
+        check_number("keep", keep, Integral, "a whole number", least=1, required=True)
         self.path = None if folder is None else str(Path(folder).absolute())
         self._saved: deque[list[str]] = deque(maxlen=keep)
 

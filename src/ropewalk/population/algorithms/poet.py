@@ -22,10 +22,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.population.algorithm import Algorithm, Panel
 from ropewalk.population.identity import check_identity
 from ropewalk.population.noise_table import NoiseTable
@@ -83,10 +85,8 @@ class POET(Algorithm[int]):
         seed: int = 0,
     ) -> None:
         super().__init__(1, seed)
-        if episodes < 1:
-            raise ValueError(f"episodes must be at least 1, not {episodes}")
-        if transfer_every < 1:
-            raise ValueError(f"transfer_every must be at least 1 iteration, not {transfer_every}")
+        check_number("episodes", episodes, Integral, "a whole number", least=1, required=True)
+        check_number("transfer_every", transfer_every, Integral, "a whole number", least=1, required=True)
         missing = [name for name in ("initial", "mutate", "vector", "describe") if not hasattr(space, name)]
         if missing:
             raise TypeError(

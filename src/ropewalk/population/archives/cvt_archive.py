@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.population.archives.elite_archive import EliteArchive, Indices
 
 _CHUNK = 1 << 20  # distances computed at a time: 8 MiB
@@ -48,10 +50,8 @@ class CVTArchive(EliteArchive):
         centroids: ArrayLike | None = None,
         qd_offset: float = 0.0,
     ) -> None:
-        if num_niches < 1:
-            raise ValueError(f"num_niches must be at least 1, not {num_niches}")
-        if max_iterations < 1:
-            raise ValueError(f"max_iterations must be at least 1, not {max_iterations}")
+        check_number("num_niches", num_niches, Integral, "a whole number", least=1, required=True)
+        check_number("max_iterations", max_iterations, Integral, "a whole number", least=1, required=True)
         super().__init__(num_niches, ranges, qd_offset)
         self._num_samples = 25 * num_niches if num_samples is None else num_samples
         if self._num_samples < num_niches:

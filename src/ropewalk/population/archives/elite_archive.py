@@ -50,6 +50,9 @@ class EliteArchive(ABC):
         self._fitnesses: NDArray[np.float64] = np.zeros(0)
         self._behaviours: NDArray[np.float64] = np.zeros((0, len(ranges)))
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} with elites in {len(self)} of {self.num_niches} niches>"
+
     @property
     def niches(self) -> Indices:
         """The niche of each row: int64 of shape (num,), in the order in which the niches were first occupied."""
@@ -104,7 +107,7 @@ class EliteArchive(ABC):
         Raises:
             ValueError: the shapes do not match, or a behaviour is not finite.
         """
-        new, fitness, behaviour = np.asarray(solutions), np.asarray(fitnesses, np.float64), self._checked(behaviours)
+        new, fitness, behaviour = _floats(solutions), np.asarray(fitnesses, np.float64), self._checked(behaviours)
         if not len(new) == len(fitness) == len(behaviour):
             raise ValueError(f"{len(new)} solutions came with {len(fitness)} fitnesses and {len(behaviour)} behaviours")
         if not len(new):
@@ -210,6 +213,12 @@ class EliteArchive(ABC):
         self._num = len(self._niches)
         self._row_of = np.full(self.num_niches, -1)
         self._row_of[self._niches] = np.arange(self._num)
+
+
+def _floats(solutions: ArrayLike) -> Floats:
+    """The solutions as they are, or as float64 where they are integers: the next ones may not be."""
+    array = np.asarray(solutions)
+    return array if np.issubdtype(array.dtype, np.floating) else array.astype(np.float64)
 
 
 def _enlarged(array: NDArray[Any], length: int) -> NDArray[Any]:

@@ -7,10 +7,13 @@ Reinforcement Learning via a Population of Novelty-Seeking Agents, 2018 (https:/
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ropewalk.argument_kinds import check_number
 
 Floats = NDArray[np.float64]
 
@@ -27,8 +30,7 @@ class NoveltyArchive:
     """
 
     def __init__(self, k: int = 10, capacity: int | None = None) -> None:
-        if k < 1:
-            raise ValueError(f"k must be at least 1 nearest neighbour, not {k}")
+        check_number("k", k, Integral, "a whole number", least=1, required=True)
         if capacity is not None and capacity < k:
             raise ValueError(f"capacity must be at least k = {k} behaviours, not {capacity}")
         self.k: int = k

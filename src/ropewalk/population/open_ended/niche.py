@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.population.open_ended.bouts import AgentEnvPair
 from ropewalk.population.open_ended.environment_space import Environment
 from ropewalk.population.optimizers import make_optimizer
@@ -40,8 +42,7 @@ class ESConfig:
     """The shaping of fitnesses; see `ropewalk.population.ranks`."""
 
     def __post_init__(self) -> None:
-        if self.pairs < 1:
-            raise ValueError(f"pairs must be at least 1, not {self.pairs}")
+        check_number("pairs", self.pairs, Integral, "a whole number", least=1, required=True)
         for name in ("sigma", "learning_rate"):
             first, least, decay = getattr(self, name), getattr(self, f"least_{name}"), getattr(self, f"{name}_decay")
             if not 0 < least <= first:

@@ -15,10 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.calls.frozen import Frozen
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.errors import DeadlineExceeded, NotPicklable
@@ -51,7 +53,7 @@ class Cache(Node[T_co]):
         max_entries: maximum number of answers kept; the oldest are dropped first.
 
     Raises:
-        TypeError: `target` is not a handle, or `only` is a string.
+        TypeError: `target` is not a handle, `only` is a string, or a number is something else.
         ValueError: a number is out of its range.
     """
 
@@ -62,10 +64,8 @@ class Cache(Node[T_co]):
     ) -> None:
         if not isinstance(target, Handle):
             raise TypeError(f"Cache needs a handle, as in Cache(program.add(Service(Store)), ttl_s=1), not {target!r}")
-        if not 0 < ttl_s < float("inf"):
-            raise ValueError(f"ttl_s must be a number of seconds above 0, not {ttl_s!r}")
-        if max_entries < 1:
-            raise ValueError(f"max_entries must be at least 1, not {max_entries}")
+        check_number("ttl_s", ttl_s, Real, "a number of seconds", above=0, finite=True, required=True)
+        check_number("max_entries", max_entries, Integral, "a whole number", least=1, required=True)
         if isinstance(only, str):
             raise TypeError(f"only must be a list of names of methods, as in only=[{only!r}], not the string {only!r}")
         self.target = target

@@ -16,7 +16,7 @@ class BlockArrays:
     """Allocates the columns of a block once, and writes one row of each in every step.
 
     Args:
-        spec: of the environments.
+        spec: observations and actions of the environment, by shape and type.
         num_steps: T.
         num_envs: N.
         state: recurrent state before step 0, copied.

@@ -50,7 +50,7 @@ class Collector:
     Args:
         policy: chooses the actions.
         environment: new environments, which the collector resets, and closes in `close`.
-        seed: of the run.
+        seed: seed of the run.
         group: which group of the run's environments this is.
         life: how many collectors have had this group before and were not continued.
         history: where to go on; by default, at the beginning of the first episodes.
@@ -84,6 +84,9 @@ class Collector:
         self._lengths = np.zeros(num_envs, np.int64)
         self.num_calls: int = 0
         """Steps that were asked of the environments so far; another thread may read it."""
+
+    def __repr__(self) -> str:
+        return f"<Collector of group {self.group}, {self._block} blocks>"
 
     def load(self, variables: Variables) -> None:
         """Act with these weights from the next block on."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.rl.adders.stream_adder import (
     Added,
     StreamAdder,
@@ -34,13 +37,15 @@ class EpisodeAdder(StreamAdder):
     """
 
     def __init__(self, length: int, table: str = "replay") -> None:
-        if length < 1:
-            raise ValueError(f"length must be at least 1, not {length}")
+        check_number("length", length, Integral, "a whole number", least=1, required=True)
         super().__init__()
         self._length, self._table = length, table
         self._starts = np.zeros(0, np.int64)
         """For each environment the first step that is not in an item yet."""
         self._num_items = 0
+
+    def __repr__(self) -> str:
+        return f"<EpisodeAdder length={self._length} table={self._table!r}>"
 
     def _begin(self, block: Block) -> None:
         self._starts, self._num_items = np.zeros(block.num_envs, np.int64), 0

@@ -8,9 +8,12 @@ discount      g^3                                0 if the episode was terminated
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.rl.adders.stream_adder import (
     Added,
     PriorityFunction,
@@ -53,8 +56,7 @@ class NStepAdder(StreamAdder):
     def __init__(
         self, n: int, discount: float, table: str = "replay", *, priorities: PriorityFunction | None = None
     ) -> None:
-        if n < 1:
-            raise ValueError(f"n must be at least 1, not {n}")
+        check_number("n", n, Integral, "a whole number", least=1, required=True)
         if not 0 <= discount <= 1:
             raise ValueError(f"discount must be between 0 and 1, not {discount}")
         super().__init__()
@@ -62,6 +64,9 @@ class NStepAdder(StreamAdder):
         self._carried: dict[str, Array] = {}
         """The last steps of earlier blocks, at most n-1, by column; "open": whether a step is not an item yet."""
         self._num_items = 0
+
+    def __repr__(self) -> str:
+        return f"<NStepAdder n={self._n} discount={self._discount} table={self._table!r}>"
 
     def _begin(self, block: Block) -> None:
         del block

@@ -7,9 +7,12 @@ items       [---------------------------]
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.rl.adders.stream_adder import (
     Added,
     PriorityFunction,
@@ -51,16 +54,17 @@ class SequenceAdder(StreamAdder):
     def __init__(
         self, length: int, period: int, table: str = "replay", *, priorities: PriorityFunction | None = None
     ) -> None:
-        if length < 2:
-            raise ValueError(f"length must be at least 2, not {length}")
-        if period < 1:
-            raise ValueError(f"period must be at least 1, not {period}")
+        check_number("length", length, Integral, "a whole number", least=2, required=True)
+        check_number("period", period, Integral, "a whole number", least=1, required=True)
         super().__init__()
         self._length, self._period, self._table, self._priorities = length, period, table, priorities
         self._next_start = 0
         """First step of the first sequence that is not an item yet."""
         self._carried: dict[str, Array] = {}
         """Steps from `_next_start` on and states of unfinished sequences, if `priorities` need them."""
+
+    def __repr__(self) -> str:
+        return f"<SequenceAdder length={self._length} period={self._period} table={self._table!r}>"
 
     def _begin(self, block: Block) -> None:
         del block

@@ -11,11 +11,13 @@ while ...:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.rl.adders.adder import Adder
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.environments.spec import Array, observation_columns
@@ -27,7 +29,7 @@ class StepAdder:
     """Adds single steps of one environment to replay.
 
     Args:
-        adder: makes items of the steps; of this object alone.
+        adder: makes items of the steps; no other object may use it.
         replay: a client of a replay server, a `ReplayServer`, a `ReplayTables` or a `ShardedReplay`.
         num_steps: steps that are sent together.
         ahead: messages that may be without an answer; a further one waits.
@@ -43,19 +45,21 @@ class StepAdder:
     def __init__(
         self, adder: Adder, replay: Any, *, num_steps: int = 32, ahead: int = 4, run_id: str | None = None
     ) -> None:
-        if num_steps < 1:
-            raise ValueError(f"num_steps must be at least 1, not {num_steps}")
+        check_number("num_steps", num_steps, Integral, "a whole number", least=1, required=True)
         self.version = 0
         self._adder, self._inserter = adder, Inserter(replay, ahead)
         self._run_id = new_run_id() if run_id is None else run_id
         self._most, self._number = num_steps, 0
         self._steps: list[dict[str, Array]] = []
-        """Steps that were not sent yet, each with what it acted on."""
+        """Steps that were not sent yet, each with the observation before it."""
         self._next: dict[str, Array] = {}
-        """What is acted on next: observation and "first"."""
+        """The columns "observation" and "first" of the next action."""
         self._in_episode = False
         self._reset: dict[str, Array] = {}
         """The values of a step that only begins an episode; none before the first step."""
+
+    def __repr__(self) -> str:
+        return f"<StepAdder {self._adder!r}>"
 
     def first(self, observation: Any) -> None:
         """Begin an episode.
@@ -88,11 +92,11 @@ class StepAdder:
         """Add a step.
 
         Args:
-            action: that was taken.
-            observation: what it led to; at the end of an episode its last observation.
-            reward: for it.
+            action: the action that was taken.
+            observation: the observation that it led to; at the end of an episode its last one.
+            reward: the reward for the action.
             terminated: whether the episode ended in a state from which no reward follows.
-            truncated: whether it was cut.
+            truncated: whether the episode was cut off, by a time limit for example.
             extras: what else the learner needs, such as "log_prob".
 
         Raises:

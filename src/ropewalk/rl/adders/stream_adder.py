@@ -111,7 +111,7 @@ def check_finite(block: Block, first_step: int = 0) -> None:
     """Refuse a block with rewards or observations that are not finite.
 
     Args:
-        block: to be checked.
+        block: the block to check.
         first_step: number of its first step within its run id, for the message.
 
     Raises:

@@ -26,6 +26,9 @@ class UnrollAdder(StreamAdder):
         super().__init__()
         self._table, self._bundles = table, bundles
 
+    def __repr__(self) -> str:
+        return f"<UnrollAdder table={self._table!r}>"
+
     def _begin(self, block: Block) -> None:
         del block
 

@@ -19,13 +19,13 @@ NetworkFactory: TypeAlias = Callable[[EnvironmentSpec], Any]
 
 
 def require(settings: object, name: str, fulfilled: bool, rule: str) -> None:
-    """Raise unless a setting is as it has to be.
+    """Raise unless a setting fulfils its rule.
 
     Args:
-        settings: what has the setting.
-        name: of the setting.
-        fulfilled: whether it is as it has to be.
-        rule: how it has to be, such as "at least 1".
+        settings: the object that has the setting.
+        name: name of the setting.
+        fulfilled: whether the setting fulfils the rule.
+        rule: the rule, such as "at least 1".
 
     Raises:
         ValueError: it is not.
@@ -86,7 +86,7 @@ class Agent(ABC):
         """Raise before anything starts if the agent cannot be used with this environment.
 
         Raises:
-            ValueError: with what is wrong and what would be right, such as SAC with discrete actions.
+            ValueError: it cannot, as SAC with discrete actions; the message says why, and what to use instead.
         """
         del spec
 

@@ -111,9 +111,9 @@ class BCLearner(Learner):
 
     Args:
         settings: the agent.
-        spec: of the environment.
+        spec: observations and actions of the environment, by shape and type.
         network: makes the torso; None: two hidden layers of 256 with ReLU.
-        seed: of the weights.
+        seed: seed of the weights.
         device: where to train.
     """
 

@@ -96,8 +96,8 @@ def make_actor(network: NetworkFactory | None, spec: EnvironmentSpec, outputs: i
 
     Args:
         network: makes the torso; None: `DEFAULT_NETWORK`.
-        spec: of the environment.
-        outputs: of the linear layer.
+        spec: observations and actions of the environment, by shape and type.
+        outputs: number of outputs of the linear layer.
         agent: is named in errors.
 
     Raises:

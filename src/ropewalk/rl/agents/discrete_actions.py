@@ -15,7 +15,7 @@ def num_discrete_actions(agent: str, spec: EnvironmentSpec) -> int:
 
     Args:
         agent: its name, for the error.
-        spec: of the environment.
+        spec: observations and actions of the environment, by shape and type.
 
     Raises:
         ValueError: actions are not one choice among some.
@@ -44,9 +44,9 @@ def make_action_values(
 
     Args:
         agent: its name, for errors.
-        spec: of the environment.
+        spec: observations and actions of the environment, by shape and type.
         network: makes the torso.
-        seed: of the weights; torch's global generator is neither used nor changed.
+        seed: seed of the weights; torch's global generator is neither used nor changed.
         returns: see `ActionValueNetwork`, as the others.
         dueling: the same.
         noisy: the same.

@@ -35,7 +35,8 @@ from ropewalk.near_names import check_choice
 from ropewalk.rl.adders.n_step import NStepAdder
 from ropewalk.rl.agents.agent import NetworkFactory
 from ropewalk.rl.agents.discrete_actions import make_action_values, num_discrete_actions
-from ropewalk.rl.agents.replay_agent import ReplayAgent, transition_signature
+from ropewalk.rl.agents.replay_agent import transition_signature
+from ropewalk.rl.agents.value_agent import ValueAgent
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.learners.dqn_learner import DQNLearner
 from ropewalk.rl.learners.gradient_step import NotFiniteRule
@@ -56,7 +57,7 @@ Distributional: TypeAlias = Literal["none", "c51", "quantile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DQN(ReplayAgent):
+class DQN(ValueAgent):
     """Settings of DQN. There are `samples_per_insert / batch_size` updates for each step.
 
     Mnih et al., Human-level control through deep reinforcement learning, 2015; its improvements are those of Hessel
@@ -73,7 +74,7 @@ class DQN(ReplayAgent):
         unroll: T, steps of a block.
         envs: N, environments of a group.
         batch_size: transitions of an update.
-        optimizer: of the network.
+        optimizer: optimizer of the network.
         anneal_learning_rate: whether the learning rate falls linearly, to 0 at the end of the experiment.
         max_grad_norm: gradients of a larger norm are scaled down to it; None: no bound.
         not_finite: whether a NaN or infinite loss raises or is skipped.
@@ -193,25 +194,15 @@ class DQN(ReplayAgent):
         return DQNLearner(
             made,
             self.gradient_step(made),
-            target=self.target,
-            beta=self.beta if self.prioritized else None,
-            seed=seed,
-            anneal=self.anneal_learning_rate,
-            staleness_exponent=self.staleness_exponent,
+            self.value_settings(),
+            seed,
             double=self.double,
             huber=self.huber,
         )
 
     def make_tables(self, spec: EnvironmentSpec, *, groups: int, seed: int) -> list[ReplayTable]:
         """Make the table of transitions."""
-        return self.table_of(
-            transition_signature(spec),
-            groups=groups,
-            seed=seed,
-            samples_per_insert=self.samples_per_insert,
-            learning_starts=self.learning_starts,
-            priority_exponent=self.priority_exponent if self.prioritized else None,
-        )
+        return self.table_of_values(transition_signature(spec), groups=groups, seed=seed)
 
     def make_adder(self, spec: EnvironmentSpec) -> NStepAdder:
         """Make what turns blocks into transitions of `n_step` steps."""

@@ -42,7 +42,7 @@ class OnPolicyAgent(Agent):
         optimizer: makes the optimizer, such as `rl.TorchAdam(1e-3)`, or any function of the parameters.
         anneal_learning_rate: whether the learning rate falls linearly to 0 at the end of the experiment.
         discount: gamma.
-        lambda_: of the returns: 1 sums rewards to the end of the unroll, 0 bootstraps after each step.
+        lambda_: lambda of the returns: 1 sums rewards to the end of the unroll, 0 bootstraps after each step.
         entropy_cost: weight of the entropy, which is subtracted from the loss.
         baseline_cost: weight of the loss of the values.
         max_grad_norm: gradients with a larger norm are scaled down to it; None: they are not.

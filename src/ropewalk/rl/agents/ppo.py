@@ -114,8 +114,8 @@ class Targets:
     """What a batch is learned from, computed before its gradient steps; shape (T, M) each, without gradient.
 
     Attributes:
-        values: of the observations.
-        advantages: of the actions.
+        values: values of the observations.
+        advantages: advantages of the actions.
         returns: what values are to become.
     """
 

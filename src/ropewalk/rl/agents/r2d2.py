@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ropewalk.rl.adders.sequence import SequenceAdder
 from ropewalk.rl.agents.agent import NetworkFactory
 from ropewalk.rl.agents.discrete_actions import make_action_values, num_discrete_actions
-from ropewalk.rl.agents.replay_agent import ReplayAgent
+from ropewalk.rl.agents.value_agent import ValueAgent
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.learners.gradient_step import NotFiniteRule
 from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
@@ -34,7 +34,7 @@ from ropewalk.rl.schedules import LinearSchedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class R2D2(ReplayAgent):
+class R2D2(ValueAgent):
     """Settings of R2D2: DQN with a memory. The defaults are the paper's, except for `unroll`, which it does not have.
 
     Kapturowski et al., Recurrent Experience Replay in Distributed Reinforcement Learning, 2019
@@ -44,7 +44,7 @@ class R2D2(ReplayAgent):
         unroll: T, steps of a block; `period` must be a multiple of it.
         envs: N, environments of a group.
         batch_size: sequences of an update.
-        optimizer: of the network.
+        optimizer: optimizer of the network.
         anneal_learning_rate: whether the learning rate falls linearly, to 0 at the end of the experiment.
         max_grad_norm: gradients of a larger norm are scaled down to it; None: no bound. 40 in SEED RL.
         not_finite: whether a NaN or infinite loss raises or is skipped.
@@ -142,11 +142,8 @@ class R2D2(ReplayAgent):
         return R2D2Learner(
             made,
             self.gradient_step(made),
-            target=self.target,
-            beta=self.beta if self.prioritized else None,
-            seed=seed,
-            anneal=self.anneal_learning_rate,
-            staleness_exponent=self.staleness_exponent,
+            self.value_settings(),
+            seed,
             burn_in=self.burn_in,
             n_step=self.n_step,
             discount=self.discount,
@@ -157,15 +154,7 @@ class R2D2(ReplayAgent):
     def make_tables(self, spec: EnvironmentSpec, *, groups: int, seed: int) -> list[ReplayTable]:
         """Make the table of sequences."""
         del spec
-        return self.table_of(
-            None,
-            groups=groups,
-            seed=seed,
-            samples_per_insert=self.samples_per_insert,
-            learning_starts=self.learning_starts,
-            items_per_round=self.envs * groups,
-            priority_exponent=self.priority_exponent if self.prioritized else None,
-        )
+        return self.table_of_values(None, groups=groups, seed=seed, items_per_round=self.envs * groups)
 
     def make_adder(self, spec: EnvironmentSpec) -> SequenceAdder:
         """Make what turns blocks into sequences."""

@@ -73,13 +73,13 @@ class ReplayAgent(Agent):
         """Return the one table of the agent.
 
         Args:
-            signature: of the items; None: it is not checked.
+            signature: signature of the items; None: it is not checked.
             groups: number of groups of environments.
-            seed: of all draws.
+            seed: seed of all draws.
             samples_per_insert: about how often each item is sampled; see `ratio_limiter`.
             learning_starts: items before the first sample.
             items_per_round: items that all groups insert with one block each, at most; None: one for each step.
-            priority_exponent: of prioritized sampling; None: items are sampled uniformly.
+            priority_exponent: exponent of prioritized sampling; None: items are sampled uniformly.
         """
         limiter = ratio_limiter(
             samples_per_insert,

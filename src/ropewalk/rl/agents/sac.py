@@ -94,9 +94,9 @@ class SACLearner(ActorCriticsLearner):
 
     Args:
         settings: the agent.
-        spec: of the environment.
+        spec: observations and actions of the environment, by shape and type.
         network: makes the torsos of policy and critics; None: the paper's.
-        seed: of weights and noise.
+        seed: seed of weights and noise.
         device: where to train.
     """
 

@@ -78,9 +78,9 @@ class TD3Learner(ActorCriticsLearner):
 
     Args:
         settings: the agent.
-        spec: of the environment.
+        spec: observations and actions of the environment, by shape and type.
         network: makes the torsos of policy and critics; None: the default.
-        seed: of weights and noise.
+        seed: seed of weights and noise.
         device: where to train.
     """
 

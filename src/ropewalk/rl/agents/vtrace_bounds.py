@@ -39,8 +39,8 @@ class VTraceBounds:
 
         Args:
             unrolls: the blocks, of T steps in B environments.
-            log_prob: of the actions under the newest weights, shape (T, B), without gradient.
-            values: of all observations, shape (T + 1, B), without gradient.
+            log_prob: log-probabilities of the actions under the newest weights, shape (T, B), without gradient.
+            values: values of all observations, shape (T + 1, B), without gradient.
             discount: gamma.
             lambda_: see `vtrace`.
         """

@@ -73,6 +73,9 @@ class VectorEnvironment(ABC):
     spec: EnvironmentSpec
     num_envs: int
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} num_envs={self.num_envs}>"
+
     @abstractmethod
     def reset(self) -> Observation:
         """Begin the first episode of every environment; called once, before the first step."""

@@ -76,7 +76,7 @@ class IsolatedEnvironment(gymnasium.Env[Any, Any]):
 
     Args:
         factory: makes the environment, in its process.
-        seed: for the factory.
+        seed: seed for the factory.
         step_timeout_s: seconds that a step or a reset may take.
         start_timeout_s: seconds that the start of the process and the factory may take.
 

@@ -30,7 +30,7 @@ class EnvironmentRequest:
     Attributes:
         method: its name.
         arguments: by place, as Gymnasium passes an action: environments call it what they like.
-        named: by keyword.
+        named: keyword arguments.
     """
 
     method: str

@@ -42,7 +42,7 @@ class SerialVectorEnvironment(VectorEnvironment):
     Args:
         factory: makes one environment from a seed.
         num_envs: how many to make.
-        seed: of the run.
+        seed: seed of the run.
         group: which group of the run's environments this is.
         life: how many actors have had this group before; their episodes are not repeated.
         on_error: what happens if an environment raises. "raise": the error is raised, with a note that tells the

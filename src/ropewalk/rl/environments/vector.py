@@ -33,7 +33,7 @@ def make_vector(
         factory: makes a `gymnasium.Env`, of which num_envs are made and stepped in sequence, or a
             `gymnasium.vector.VectorEnv` or a `VectorEnvironment` with num_envs environments.
         num_envs: how many environments there are to be.
-        seed: of the run.
+        seed: seed of the run.
         group: which group of the run's environments this is.
         life: how many actors have had this group before; their episodes are not repeated.
         on_error: see `SerialVectorEnvironment`; None takes the factory's attribute `on_error`, or "raise" without one.

@@ -1,4 +1,4 @@
-"""`CallerRows`: who asks for actions, and with which random numbers. One row of an array for each environment.
+"""`CallerRows`: which callers ask for actions, and with which random numbers. One row of an array for each environment.
 
 Calls that are merged have their rows joined, so everything that belongs to a call travels in rows:
 
@@ -11,6 +11,7 @@ step: number of the call within its run, from 0. A repeated call has the number 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
@@ -29,7 +30,7 @@ class CallerRows(NamedTuple):
     """The rows of one call.
 
     Attributes:
-        group: of environments.
+        group: number of the group of environments.
         run: number of the caller's run id.
         step: number of the call within its run.
         start: first row within the array of all calls.
@@ -55,17 +56,42 @@ class CallerRows(NamedTuple):
         return slice(self.start, self.stop)
 
 
-def packed(group: int, run: int, step: int, num_envs: int, rng: np.random.Generator) -> Rows:
-    """Return the rows of one call, int64, shape (num_envs, 10).
+class GroupRequest(NamedTuple):
+    """Who asks for actions.
+
+    Attributes:
+        group: of environments.
+        run: number of the run id.
+        step: number of the call within its run.
+        num_envs: number of environments of the group.
+        rng: the caller's generator.
+    """
+
+    group: int
+    run: int
+    step: int
+    num_envs: int
+    rng: np.random.Generator
+
+
+def packed(*callers: GroupRequest) -> Rows:
+    """Return the rows of several callers, one after the other, int64, shape (rows, 10).
 
     Raises:
-        TypeError: the generator is none of numpy's PCG64.
+        TypeError: a generator is none of numpy's PCG64.
     """
-    rows = np.empty((num_envs, _FACTS + _WORDS), np.int64)
-    rows[:, 0] = np.arange(num_envs)
-    rows[:, 1:_FACTS] = group, run, step
-    rows[:, _FACTS:] = np.array(words_of(rng), np.uint64).view(np.int64)
+    sizes = tuple(caller.num_envs for caller in callers)
+    facts = [(group & _MASK, run & _MASK, step, *words_of(rng)) for group, run, step, _, rng in callers]
+    rows = np.empty((sum(sizes), _FACTS + _WORDS), np.int64)
+    rows[:, 0] = _numbers(sizes)
+    rows[:, 1:] = np.array(facts, np.uint64).view(np.int64).repeat(sizes, axis=0)
     return rows
+
+
+@functools.lru_cache(64)
+def _numbers(sizes: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the number of each row within its call."""
+    return np.concatenate([np.arange(size) for size in sizes])
 
 
 def unpacked(rows: Rows) -> list[CallerRows]:
@@ -117,4 +143,4 @@ def set_words(rng: np.random.Generator, words: Sequence[int]) -> None:
     }
 
 
-__all__ = ["CallerRows", "Rows", "packed", "run_number", "set_words", "unpacked", "words_of"]
+__all__ = ["CallerRows", "GroupRequest", "Rows", "packed", "run_number", "set_words", "unpacked", "words_of"]

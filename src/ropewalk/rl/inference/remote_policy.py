@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array, Observation
-from ropewalk.rl.inference.caller_rows import Rows, packed, run_number, set_words
+from ropewalk.rl.inference.caller_rows import GroupRequest, Rows, packed, run_number, set_words
 from ropewalk.rl.inference.recurrent_memory import StateArrays
 from ropewalk.rl.inference.server import InferenceAnswer, InferenceServer
 from ropewalk.rl.policies.policy import ActionChoice, ActionRequest, Policy
@@ -26,7 +26,7 @@ class RemoteState(Mapping[str, Array]):
     Args:
         policy: whose state it is.
         step: the state before this step.
-        names: of the arrays.
+        names: names of the arrays.
         num_envs: rows of the arrays.
     """
 
@@ -57,7 +57,7 @@ class RemotePolicy(Policy):
     Args:
         server: an `InferenceServer`, or the client of one. With several replicas, a policy with memory keeps to one of
             them, and one without memory takes the least busy one.
-        group: of environments.
+        group: number of the group of environments.
         run_id: which life of which group this is; by default a new one.
         keeps_to: number by which one of several servers is taken, the same for groups that act together; by default
             the group.
@@ -78,6 +78,9 @@ class RemotePolicy(Policy):
         self._kept_to: tuple[int, InferenceServer] | None = None
         self._oldest: int | None = None
         self.num_forgotten: int = 0
+
+    def __repr__(self) -> str:
+        return f"<RemotePolicy of group {self._group}>"
 
     def initial_state(self, num_envs: int) -> dict[str, Array]:
         """See `Policy`."""
@@ -103,19 +106,19 @@ class RemotePolicy(Policy):
         """Return the choices of several remote policies, by one call; each gets what it would get by one of its own.
 
         Args:
-            requests: of remote policies with the same server, which keep to the same one of its replicas.
+            requests: requests of remote policies with the same server, which keep to the same one of its replicas.
             greedy: act without exploration.
         """
         policies = [cast(RemotePolicy, request.policy) for request in requests]
         server, *_ = [policy._server_of(request) for policy, request in zip(policies, requests, strict=True)]
-        rows = [policy._rows_of(request) for policy, request in zip(policies, requests, strict=True)]
+        rows = packed(*[policy._caller(request) for policy, request in zip(policies, requests, strict=True)])
         if len(requests) == 1:
             (request,) = requests
-            answer = policies[0]._asked(server, rows[0], request.observation, request.first, greedy=greedy)
+            answer = policies[0]._asked(server, rows, request.observation, request.first, greedy=greedy)
             return [policies[0]._choice(answer, request)]
         observation = _joined([request.observation for request in requests])
         first = np.concatenate([request.first for request in requests])
-        answer = policies[0]._asked(server, np.concatenate(rows), observation, first, greedy=greedy)
+        answer = policies[0]._asked(server, rows, observation, first, greedy=greedy)
         choices, end = list[ActionChoice](), 0
         for policy, request in zip(policies, requests, strict=True):
             begin, end = end, end + len(request.first)
@@ -159,8 +162,8 @@ class RemotePolicy(Policy):
             server.set_state(self._group, self._run, self._step, arrays)
         return server
 
-    def _rows_of(self, request: ActionRequest) -> Rows:
-        return packed(self._group, self._run, self._step, len(request.first), request.rng)
+    def _caller(self, request: ActionRequest) -> GroupRequest:
+        return GroupRequest(self._group, self._run, self._step, len(request.first), request.rng)
 
     def _choice(self, answer: InferenceAnswer, request: ActionRequest) -> ActionChoice:
         """Return what the server chose, and bring the caller's generator to where the server left it."""

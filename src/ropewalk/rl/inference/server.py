@@ -99,8 +99,8 @@ class InferenceServer:
 
     Args:
         make_policy: makes the policy of a group.
-        learner: where weights come from; the constructor waits for the first ones.
-        refresh_s: seconds between questions for newer weights.
+        learner: gives the weights; the constructor waits for the first ones.
+        refresh_s: seconds between requests for newer weights.
         exact: whether the rows of each call are evaluated apart, so that actions are those of local policies bit for
             bit; calls still travel, wait and return together.
     """
@@ -114,7 +114,7 @@ class InferenceServer:
         exact: bool = False,
     ) -> None:
         if refresh_s <= 0:
-            raise ValueError(f"refresh_s is the time between requests for newer weights, not {refresh_s}")
+            raise ValueError(f"refresh_s must be a number of seconds above 0, not {refresh_s}")
         self._make_policy, self._learner = make_policy, learner
         self._refresh_s, self._exact = refresh_s, exact
         self._policy = make_policy(0)
@@ -127,6 +127,9 @@ class InferenceServer:
         self._lock = threading.Lock()
         """Held while the policy acts or gets weights, and while the memory is used."""
         self._refresh()
+
+    def __repr__(self) -> str:
+        return f"<InferenceServer version={self._version}>"
 
     def run(self) -> None:
         """Ask for newer weights until the program stops."""
@@ -141,9 +144,10 @@ class InferenceServer:
         """Choose an action for each row.
 
         Args:
-            rows: who asks, see `ropewalk.rl.inference.caller_rows`.
-            observation: shape (rows, ...).
-            first: shape (rows,); where True, the recurrent state is reset before it is used.
+            rows: the callers and their generators, shape (rows, 10); see `ropewalk.rl.inference.caller_rows`.
+            observation: observations, shape (rows, ...).
+            first: whether a row begins an episode, shape (rows,); where True, the recurrent state is reset before
+                it is used.
             greedy: act as an evaluator does, without exploration.
 
         Returns:

@@ -34,7 +34,7 @@ class ActorCriticsLearner(Learner):
     Args:
         actor: the network that policies act with.
         critics: estimates of Q(x, a).
-        scaling: of the environment's actions.
+        scaling: scaling of the environment's actions.
         noise_seed: seeds the noise that updates draw.
         device: where the weights are.
         staleness_exponent: see `staleness_weights`; 0: items of any age weigh the same.
@@ -45,7 +45,7 @@ class ActorCriticsLearner(Learner):
         fixed_critics: the same weights as `critics`, at all times, with no gradient to them: what the actor is trained
             by, so that its gradient costs no gradient of the critics' weights.
         target_critics: a slow copy of the critics.
-        generator: of the noise.
+        generator: generator of the noise.
         num_updates: updates that were done.
     """
 

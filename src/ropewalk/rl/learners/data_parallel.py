@@ -25,12 +25,12 @@ class RankReport:
 
     Attributes:
         steps: environment steps that reached its replay.
-        episodes: that ended in them.
+        episodes: the episodes that ended in them.
         stale_steps: environment steps that were too old to be learned from.
-        updates: that it has done.
-        epoch: of its lives; the versions of its weights begin with it.
+        updates: number of updates that it has done.
+        epoch: epoch of its lives; the versions of its weights begin with it.
         stopping: whether it has to stop, so that the others do not wait for its next gradient.
-        scores: of the episodes since its last report.
+        scores: scores of the episodes since its last report.
     """
 
     steps: int

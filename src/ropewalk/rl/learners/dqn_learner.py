@@ -9,13 +9,11 @@ from torch import Tensor
 
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learners.gradient_step import GradientStep
-from ropewalk.rl.learners.targets import TargetRule
-from ropewalk.rl.learners.value_learner import BatchLoss, ValueLearner
+from ropewalk.rl.learners.value_learner import BatchLoss, ValueLearner, ValueSettings
 from ropewalk.rl.losses.distributional import categorical_losses, categorical_projection, quantile_losses
 from ropewalk.rl.losses.td import action_values, q_targets, td_loss, weighted_mean
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.value_distributions import CategoricalReturn, ScalarReturn
-from ropewalk.rl.schedules import LinearSchedule
 
 
 class DQNLearner(ValueLearner):
@@ -34,12 +32,9 @@ class DQNLearner(ValueLearner):
 
     Args:
         network: without memory.
-        step: see `ValueLearner`, as the next five.
-        target: the same.
-        beta: the same.
-        seed: the same.
-        anneal: the same.
-        staleness_exponent: the same.
+        step: steps of the network's parameters.
+        settings: settings of the agent that `ValueLearner` needs.
+        seed: seed of the noise of noisy layers.
         double: whether the online network chooses the next action.
         huber: errors up to this size count squared; None: all.
     """
@@ -48,18 +43,13 @@ class DQNLearner(ValueLearner):
         self,
         network: ActionValueNetwork,
         step: GradientStep,
-        *,
-        target: TargetRule,
-        beta: LinearSchedule | None,
+        settings: ValueSettings,
         seed: int,
-        anneal: bool,
-        staleness_exponent: float = 0.0,
+        *,
         double: bool,
         huber: float | None,
     ) -> None:
-        super().__init__(
-            network, step, target=target, beta=beta, seed=seed, anneal=anneal, staleness_exponent=staleness_exponent
-        )
+        super().__init__(network, step, settings, seed)
         self._double, self._huber = double, huber
 
     def evaluate(self, columns: Mapping[str, Array], weights: Tensor | None) -> BatchLoss:

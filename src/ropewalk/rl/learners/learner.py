@@ -34,11 +34,14 @@ class Learner(ABC):
     """Owns the weights that are trained. Deterministic: equal states and equal batches give equal bits.
 
     Attributes:
-        version: of the newest weights that were published, by which the age of a sample is measured; set by the code
-            that publishes them.
+        version: version of the newest weights that were published, by which the age of a sample is measured; set by the
+            code that publishes them.
     """
 
     version: int = 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} version={self.version}>"
 
     @abstractmethod
     def update(self, batch: Batch, progress: float) -> Update:

@@ -58,7 +58,7 @@ class OnPolicyLearner(Learner):
     Args:
         model: what is trained, on the device on which it is to be trained.
         distribution: what the parameters that the model gives mean.
-        settings: of the agent.
+        settings: settings of the agent.
 
     Attributes:
         num_updates: batches that were learned from.
@@ -86,7 +86,7 @@ class OnPolicyLearner(Learner):
 
         Args:
             unrolls: the blocks.
-            info: of the blocks, for messages.
+            info: facts of the blocks, for messages.
         """
 
     def actor_critic_step(
@@ -95,11 +95,11 @@ class OnPolicyLearner(Learner):
         """Take one gradient step of A2C or IMPALA, and return its metrics.
 
         Args:
-            loss: of the batch.
+            loss: loss of the batch.
             values: V of the steps' observations, shape (T, B).
-            targets: of the values, shape (T, B).
+            targets: targets of the values, shape (T, B).
             mask: which steps count, shape (T, B).
-            info: of the blocks, for messages.
+            info: facts of the blocks, for messages.
         """
         norm = self.gradient_step.take(loss.loss, info)
         return {

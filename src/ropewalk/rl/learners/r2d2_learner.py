@@ -19,13 +19,11 @@ from torch import Tensor
 from ropewalk.pipeline.tracing.trees import map_tensors
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learners.gradient_step import GradientStep
-from ropewalk.rl.learners.targets import TargetRule
-from ropewalk.rl.learners.value_learner import BatchLoss, ValueLearner
+from ropewalk.rl.learners.value_learner import BatchLoss, ValueLearner, ValueSettings
 from ropewalk.rl.losses.priorities import sequence_priorities
 from ropewalk.rl.losses.td import action_values, sequence_td_loss
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.torso import ObservationTensor, State
-from ropewalk.rl.schedules import LinearSchedule
 
 _STATE = "state."
 
@@ -42,12 +40,9 @@ class R2D2Learner(ValueLearner):
 
     Args:
         network: with memory or without.
-        step: see `ValueLearner`, as the next five.
-        target: the same.
-        beta: the same.
-        seed: the same.
-        anneal: the same.
-        staleness_exponent: the same.
+        step: steps of the network's parameters.
+        settings: settings of the agent that `ValueLearner` needs.
+        seed: seed of the noise of noisy layers.
         burn_in: rows that only bring the recurrent state up to date.
         n_step: n, steps before the bootstrap.
         discount: gamma, per step.
@@ -59,21 +54,16 @@ class R2D2Learner(ValueLearner):
         self,
         network: ActionValueNetwork,
         step: GradientStep,
-        *,
-        target: TargetRule,
-        beta: LinearSchedule | None,
+        settings: ValueSettings,
         seed: int,
-        anneal: bool,
-        staleness_exponent: float = 0.0,
+        *,
         burn_in: int,
         n_step: int,
         discount: float,
         rescaling: float | None,
         eta: float,
     ) -> None:
-        super().__init__(
-            network, step, target=target, beta=beta, seed=seed, anneal=anneal, staleness_exponent=staleness_exponent
-        )
+        super().__init__(network, step, settings, seed)
         self._burn_in, self._n_step = burn_in, n_step
         self._discount, self._rescaling, self._eta = discount, rescaling, eta
 

@@ -27,7 +27,7 @@ class RewardScaling:
     group to the next.
 
     Args:
-        discount: of the return.
+        discount: discount of the return.
         clip: scaled rewards are clipped to -clip and clip (detail 9).
     """
 
@@ -45,7 +45,7 @@ class RewardScaling:
             reward: shape (B, T, N); blocks of one group in the order in which they were made.
             done: whether the step ended its episode, same shape.
             mask: False for steps that do not count, same shape.
-            run_ids: of the B blocks.
+            run_ids: run id of each of the B blocks.
         """
         returns = [self._returns_of(*block) for block in zip(reward, done, run_ids, strict=True)]
         self._moments.update(torch.as_tensor(np.array(returns)), torch.as_tensor(mask))

@@ -45,7 +45,7 @@ class BatchLoss:
 
     Attributes:
         loss: scalar, with gradient.
-        priorities: of the items, shape (B,), at least 0, without gradient.
+        priorities: priorities of the items, shape (B,), at least 0, without gradient.
         metrics: scalars for the log, without gradient.
     """
 
@@ -54,17 +54,31 @@ class BatchLoss:
     metrics: Mapping[str, Tensor]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueSettings:
+    """Settings of `ValueLearner`; see the agents for what they mean.
+
+    Attributes:
+        target: how the target network follows.
+        beta: the exponent of importance weights; None: all items weigh 1.
+        anneal: whether the learning rate falls linearly, to 0 at the end of the experiment.
+        staleness_exponent: see `staleness_weights`; 0: items of any age weigh the same.
+    """
+
+    target: TargetRule
+    beta: LinearSchedule | None
+    anneal: bool
+    staleness_exponent: float
+
+
 class ValueLearner(Learner):
     """Trains a network of action values against a target network.
 
     Args:
         network: is trained in place.
         step: steps of its parameters.
-        target: how the target network follows.
-        beta: the exponent of importance weights; None: all items weigh 1.
-        seed: for the noise of noisy layers.
-        anneal: whether the learning rate falls linearly, to 0 at the end of the experiment.
-        staleness_exponent: see `staleness_weights`; 0: items of any age weigh the same.
+        settings: settings of the agent.
+        seed: seed of the noise of noisy layers.
 
     Attributes:
         num_updates: updates that were done, those that were skipped included.
@@ -74,19 +88,14 @@ class ValueLearner(Learner):
         self,
         network: ActionValueNetwork,
         step: GradientStep,
-        *,
-        target: TargetRule,
-        beta: LinearSchedule | None,
+        settings: ValueSettings,
         seed: int,
-        anneal: bool = False,
-        staleness_exponent: float = 0.0,
     ) -> None:
         self.network: ActionValueNetwork = network
         self._published = ModuleArrays(self.network)
         self.target_network: ActionValueNetwork = target_of(network)
         self.num_updates: int = 0
-        self._step, self._target, self._beta, self._seed = step, target, beta, seed
-        self._anneal, self._staleness_exponent = anneal, staleness_exponent
+        self._step, self._settings, self._seed = step, settings, seed
         self._noisy = any(isinstance(layer, NoisyLinear) for layer in network.modules())
         self._device = next(network.parameters()).device
 
@@ -95,8 +104,8 @@ class ValueLearner(Learner):
         """Return what a batch costs.
 
         Args:
-            columns: of the batch.
-            weights: of the items, shape (B,); None: all are 1.
+            columns: columns of the batch.
+            weights: weights of the items, shape (B,); None: all are 1.
         """
 
     def update(self, batch: Batch, progress: float) -> Update:
@@ -109,15 +118,15 @@ class ValueLearner(Learner):
             draw_noise(self.network, noise)
             draw_noise(self.target_network, noise)
         metrics: dict[str, float] = {}
-        if self._beta is not None:
-            metrics["beta"] = self._beta.at(progress)
+        if self._settings.beta is not None:
+            metrics["beta"] = self._settings.beta.at(progress)
         evaluated = self.evaluate(batch.columns, self._weights(batch.info, metrics.get("beta")))
-        if self._anneal:
+        if self._settings.anneal:
             self._step.scale_learning_rate(1 - progress)
         skipped = self._step.num_skipped
         metrics["gradient_norm"] = self._step.take(evaluated.loss, batch.info)
         self.num_updates += 1
-        self._target.follow(self.target_network, self.network, self.num_updates)
+        self._settings.target.follow(self.target_network, self.network, self.num_updates)
         metrics["loss"] = evaluated.loss.item()
         metrics.update({name: scalar.item() for name, scalar in evaluated.metrics.items()})
         if self._step.num_skipped > skipped:
@@ -129,8 +138,8 @@ class ValueLearner(Learner):
         weights: NDArray[np.float32] | None = None
         if beta is not None:
             weights = importance_weights(info.probability, info.table_size, beta)
-        if self._staleness_exponent:
-            stale = staleness_weights(version_lags(self.version, info.version), self._staleness_exponent)
+        if self._settings.staleness_exponent:
+            stale = staleness_weights(version_lags(self.version, info.version), self._settings.staleness_exponent)
             weights = stale if weights is None else weights * stale
         return None if weights is None else self.tensor(weights)
 

@@ -25,6 +25,9 @@ class CSVLogger:
         self._folder = Path(folder)
         self._columns: dict[str, list[str]] = {}
 
+    def __repr__(self) -> str:
+        return f"CSVLogger({str(self._folder)!r})"
+
     def __call__(self, label: str, row: Mapping[str, float | int | str | None]) -> None:
         """See `Logger`.
 

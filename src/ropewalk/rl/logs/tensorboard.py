@@ -24,6 +24,9 @@ class TensorBoardLogger:
     def __init__(self, folder: Path | str) -> None:
         self._files, self._folder, self._is_begun = TensorBoardFiles(folder), Path(folder), False
 
+    def __repr__(self) -> str:
+        return f"TensorBoardLogger({str(self._folder)!r})"
+
     def __call__(self, label: str, row: Mapping[str, float | int | str | None]) -> None:
         """See `Logger`.
 

@@ -20,7 +20,7 @@ class TerminalLogger:
     Args:
         every_s: seconds between lines; evaluations and the end are always printed.
         file: where lines go.
-        clock: for tests.
+        clock: returns the time in seconds; tests give their own.
     """
 
     def __init__(
@@ -30,6 +30,9 @@ class TerminalLogger:
         self._printed = -float("inf")
         self._before: tuple[float, float] | None = None
         """Steps and seconds of the last line of progress, from which the rate of the next one is taken."""
+
+    def __repr__(self) -> str:
+        return f"TerminalLogger(every_s={self._every_s})"
 
     def __call__(self, label: str, row: Mapping[str, float | int | str | None]) -> None:
         """See `Logger`."""

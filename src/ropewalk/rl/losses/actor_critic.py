@@ -45,11 +45,11 @@ def actor_critic_loss(
     """Return the loss; no gradient flows to advantages and targets.
 
     Args:
-        log_prob: of the actions, shape (T, B).
-        entropy: of the policy, shape (T, B).
+        log_prob: log-probabilities of the actions, shape (T, B).
+        entropy: entropy of the policy, shape (T, B).
         values: V of the steps' observations, shape (T, B).
         advantages: shape (T, B).
-        targets: of the values, shape (T, B).
+        targets: targets of the values, shape (T, B).
         mask: bool, shape (T, B).
         value_cost: factor of the values' loss.
         entropy_cost: factor of the entropy.

@@ -12,7 +12,7 @@ def action_loss(action: Tensor, recorded: Tensor) -> Tensor:
     """Return the mean squared error of continuous actions.
 
     Args:
-        action: of the policy, canonical, shape (B, A).
+        action: action of the policy, canonical, shape (B, A).
         recorded: canonical, shape (B, A).
     """
     return (action - recorded).square().mean()
@@ -22,7 +22,7 @@ def likelihood_loss(log_prob: Tensor) -> Tensor:
     """Return the mean of -log pi(a|x).
 
     Args:
-        log_prob: of the recorded actions, shape (B,).
+        log_prob: log-probabilities of the recorded actions, shape (B,).
     """
     return -log_prob.mean()
 

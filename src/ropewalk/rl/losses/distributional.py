@@ -19,7 +19,7 @@ def categorical_projection(next_probs: Tensor, reward: Tensor, discount: Tensor,
     """Return the probabilities of reward + discount z on the atoms, shape (B, Z); each row sums to 1.
 
     Args:
-        next_probs: of the atoms at the next observation, shape (B, Z).
+        next_probs: probabilities of the atoms at the next observation, shape (B, Z).
         reward: shape (B,).
         discount: the whole factor of the bootstrap value, shape (B,), 0 after a termination.
         support: the atoms, ascending at equal distances, shape (Z,).
@@ -36,8 +36,8 @@ def categorical_losses(logits: Tensor, target_probs: Tensor) -> Tensor:
     """Return the cross-entropy of each item, shape (B,); no gradient flows to the targets.
 
     Args:
-        logits: of the atoms, for the actions taken, shape (B, Z).
-        target_probs: of `categorical_projection`, shape (B, Z).
+        logits: logits of the atoms, for the actions taken, shape (B, Z).
+        target_probs: probabilities of `categorical_projection`, shape (B, Z).
     """
     return -(target_probs.detach() * functional.log_softmax(logits, dim=-1)).sum(-1)
 
@@ -46,7 +46,7 @@ def quantile_losses(quantiles: Tensor, targets: Tensor, kappa: float = 1.0) -> T
     """Return the quantile Huber loss of each item, shape (B,): sum over quantiles, mean over targets.
 
     Args:
-        quantiles: of the actions taken, at (2 i + 1) / (2 Z), shape (B, Z).
+        quantiles: quantiles of the actions taken, at (2 i + 1) / (2 Z), shape (B, Z).
         targets: reward + discount times the next quantiles, shape (B, Z'); no gradient flows to them.
         kappa: where the loss becomes linear; 0: it is linear everywhere.
     """

@@ -22,7 +22,7 @@ class AdvantageEstimate:
     """Advantages and the returns that go with them, without gradient, shape (T, B) each.
 
     Attributes:
-        advantages: of the actions; 0 at masked steps.
+        advantages: advantages of the actions; 0 at masked steps.
         returns: advantages + values, what the values of observations are to become.
     """
 

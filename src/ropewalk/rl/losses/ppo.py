@@ -35,8 +35,8 @@ def clipped_policy_loss(
     """Return the mean of -min(ratio A, clip(ratio, 1 - clip, 1 + clip) A).
 
     Args:
-        log_prob: of the actions under the policy that learns, any shape S.
-        behaviour_log_prob: of the actions under the policy that chose them, shape S.
+        log_prob: log-probabilities of the actions under the policy that learns, any shape S.
+        behaviour_log_prob: log-probabilities of the actions under the policy that chose them, shape S.
         advantages: shape S; no gradient flows to them.
         mask: bool, shape S; None counts all.
         clip: range of the ratio around 1.

@@ -17,7 +17,7 @@ def importance_weights(probability: NDArray[np.float64], table_size: int, beta: 
     """Return (N P)^-beta, divided by the largest of the batch.
 
     Args:
-        probability: of drawing each item of the batch, shape (B,).
+        probability: probability of drawing each item of the batch, shape (B,).
         table_size: N, number of items in the table.
         beta: 0 corrects nothing, 1 all.
     """

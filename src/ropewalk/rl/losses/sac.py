@@ -27,9 +27,9 @@ def soft_targets(
     Args:
         reward: shape (B,).
         discount: the whole factor of the bootstrap value, shape (B,), 0 after a termination.
-        next_q1: of the first target network, for actions that the policy draws now, shape (B,).
-        next_q2: of the second one, for the same actions, shape (B,).
-        next_log_prob: of these actions, shape (B,).
+        next_q1: values of the first target network, for actions that the policy draws now, shape (B,).
+        next_q2: values of the second one, for the same actions, shape (B,).
+        next_log_prob: log-probabilities of these actions, shape (B,).
         temperature: factor of the entropy; 0 is TD3's target.
     """
     return reward + discount * (torch.minimum(next_q1, next_q2) - temperature * next_log_prob)
@@ -39,8 +39,8 @@ def twin_q_loss(q1: Tensor, q2: Tensor, targets: Tensor, weights: Tensor | None 
     """Return the sum of half the mean squared errors of both networks; its errors are the mean of theirs.
 
     Args:
-        q1: of the first network, for the actions taken, shape (B,).
-        q2: of the second network, shape (B,).
+        q1: values of the first network, for the actions taken, shape (B,).
+        q2: values of the second network, shape (B,).
         targets: shape (B,); no gradient flows to them.
         weights: see `weighted_mean`.
     """
@@ -68,7 +68,7 @@ def temperature_loss(
 
     Args:
         log_temperature: scalar, the logarithm, which is what is learned.
-        log_prob: of actions drawn by the policy, shape (B,); no gradient flows to it.
+        log_prob: log-probabilities of actions drawn by the policy, shape (B,); no gradient flows to it.
         target_entropy: in nats; the usual one is -(number of components).
         weights: see `weighted_mean`.
     """

@@ -38,11 +38,11 @@ def q_targets(reward: Tensor, discount: Tensor, next_q: Tensor, next_online_q: T
     """Return reward + discount Q'(x', a'), shape (B,).
 
     Args:
-        reward: of the n steps of each transition, shape (B,).
+        reward: reward of the n steps of each transition, shape (B,).
         discount: the whole factor of the bootstrap value, shape (B,), 0 after a termination.
-        next_q: of the target network, shape (B, A).
-        next_online_q: of the network that learns, shape (B, A), which chooses a' (double Q-learning); None: the
-            target network chooses.
+        next_q: action values of the target network, shape (B, A).
+        next_online_q: action values of the network that learns, shape (B, A), which chooses a' (double Q-learning);
+            None: the target network chooses.
     """
     chooser = next_q if next_online_q is None else next_online_q
     return reward + discount * action_values(next_q, chooser.argmax(-1))
@@ -67,7 +67,7 @@ def td_loss(values: Tensor, targets: Tensor, weights: Tensor | None = None, *, d
     Args:
         values: Q of the actions taken, shape (B,).
         targets: shape (B,); no gradient flows to them.
-        weights: of the items (`importance_weights`), shape (B,).
+        weights: weights of the items (`importance_weights`), shape (B,).
         delta: where Huber's loss becomes linear; None: it never does.
     """
     errors = targets.detach() - values
@@ -94,16 +94,16 @@ def sequence_td_loss(
     steps, and its last step has none, since what follows it is not known.
 
     Args:
-        q: of the network that learns, after burn-in, shape (L, B, A).
-        target_q: of the target network, shape (L, B, A).
+        q: action values of the network that learns, after burn-in, shape (L, B, A).
+        target_q: action values of the target network, shape (L, B, A).
         action: shape (L, B).
         reward: shape (L, B).
         terminated: bool, shape (L, B).
         mask: bool, shape (L, B).
         discount: gamma.
         n: steps of reward before the value is used.
-        weights: of the sequences (`importance_weights`), shape (B,).
-        eps: of h; None: values are not rescaled.
+        weights: weights of the sequences (`importance_weights`), shape (B,).
+        eps: epsilon of h; None: values are not rescaled.
     """
     with torch.no_grad():
         bootstrap = action_values(target_q, q.argmax(-1))

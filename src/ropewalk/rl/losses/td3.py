@@ -14,7 +14,7 @@ def smoothed_action(action: Tensor, noise: Tensor, clip: float) -> Tensor:
     """Return the target policy's action with clipped noise, within the canonical bounds (equation 14).
 
     Args:
-        action: of the target policy, canonical, shape (B, A).
+        action: action of the target policy, canonical, shape (B, A).
         noise: Gaussian, shape (B, A).
         clip: the noise is clipped to -clip to clip.
     """
@@ -27,7 +27,7 @@ def clipped_double_target(reward: Tensor, discount: Tensor, next_values: Tensor)
     Args:
         reward: shape (B,); an n-step sum where items have several steps.
         discount: D, the complete factor of the bootstrap value, 0 where the episode terminated; shape (B,).
-        next_values: of the target critics at the smoothed action, shape (C, B).
+        next_values: values of the target critics at the smoothed action, shape (C, B).
     """
     return reward + discount * next_values.amin(dim=0)
 

@@ -26,7 +26,7 @@ class VTraceReturns:
 
     Attributes:
         targets: v_t, what the values of observations are to become; V(x_t) at masked steps.
-        advantages: of the actions; 0 at masked steps.
+        advantages: advantages of the actions; 0 at masked steps.
         ratios: pi / mu, not clipped; 1 at masked steps.
     """
 
@@ -53,8 +53,8 @@ def vtrace(
     """Return V-trace's targets and advantages.
 
     Args:
-        log_prob: of the actions under the policy that learns, shape (T, B).
-        behaviour_log_prob: of the actions under the policy that chose them, shape (T, B).
+        log_prob: log-probabilities of the actions under the policy that learns, shape (T, B).
+        behaviour_log_prob: log-probabilities of the actions under the policy that chose them, shape (T, B).
         reward: shape (T, B).
         terminated: bool, shape (T, B).
         mask: bool, shape (T, B).

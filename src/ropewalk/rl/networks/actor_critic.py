@@ -16,9 +16,9 @@ class ActorCritic(nn.Module):
     """The network of PPO, A2C, IMPALA and APPO.
 
     Args:
-        spec: of the environment.
+        spec: observations and actions of the environment, by shape and type.
         network: makes the torso.
-        distribution: of the actions.
+        distribution: distribution of the actions.
         separate: whether values have a torso of their own, made by a second call of `network`; its recurrent state has
             "value." before its names, as policies need only their own torso. None: unless the torso has memory, which
             the values would lack, since only the policy's state is stored with the experience.

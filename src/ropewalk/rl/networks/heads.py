@@ -16,7 +16,7 @@ class PolicyHead(nn.Module):
     Args:
         features: size of its input.
         distribution: says how many parameters there are.
-        gain: of the orthogonal initialisation.
+        gain: gain of the orthogonal initialisation.
     """
 
     def __init__(self, features: int, distribution: ActionDistribution, gain: float = POLICY_GAIN) -> None:
@@ -35,7 +35,7 @@ class GaussianHead(nn.Module):
         features: size of its input.
         num: A, number of components.
         log_std: initial logarithm of the deviations.
-        gain: of the orthogonal initialisation.
+        gain: gain of the orthogonal initialisation.
     """
 
     def __init__(self, features: int, num: int, log_std: float = 0.0, gain: float = POLICY_GAIN) -> None:

@@ -24,7 +24,7 @@ class RunningMoments(nn.Module):
     """Mean and variance, of each component, of all the arrays that were shown to `update`.
 
     Args:
-        shape: of one array.
+        shape: shape of one array.
         clip: normalised values are clipped to -clip and clip.
     """
 

@@ -34,7 +34,7 @@ def as_vector(observation: ObservationTensor, spec: ArraySpec | Mapping[str, Arr
 
     Args:
         observation: shape (B, ...).
-        spec: of the observations.
+        spec: shapes and types of the observations.
 
     Returns:
         float32, shape (B, vector_size(spec)).

@@ -18,7 +18,7 @@ class StackedLinear(nn.Module):
     """C linear layers: maps (C, B, in) to (C, B, out).
 
     Args:
-        layers: of one shape, all with a bias.
+        layers: layers of one shape, all with a bias.
     """
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.environments.spec import Array, ArraySpec, EnvironmentSpec, Observation, observation_columns
 from ropewalk.rl.replay.batch import Batch, SampleInfo
@@ -178,14 +180,13 @@ class OfflineDataset:
         Args:
             batch_size: transitions of a batch; the last batch of an epoch may have fewer.
             discount: as in `transitions`.
-            seed: of the order.
+            seed: seed of the order.
             epochs: how many times the data set is gone through; None: for ever.
 
         Raises:
             ValueError: batch_size is less than 1.
         """
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+        check_number("batch_size", batch_size, Integral, "a whole number", least=1, required=True)
         return self._batches(batch_size, discount, seed, epochs)
 
     def _batches(self, batch_size: int, discount: float, seed: int, epochs: int | None) -> Iterator[Batch]:

@@ -28,7 +28,7 @@ class OfflineResult:
 
     Attributes:
         agent: what was trained.
-        spec: of the environment.
+        spec: observations and actions of the environment, by shape and type.
         network: what made its networks.
         learner: with all that it has learned; more updates can follow.
         timeline: metrics of every `record_every`-th update, with its number as "updates".
@@ -64,7 +64,7 @@ def offline_tables(agent: Agent, dataset: OfflineDataset, *, seed: int) -> Repla
     Args:
         agent: makes tables and adder.
         dataset: what is inserted.
-        seed: of the draws.
+        seed: seed of the draws.
 
     Raises:
         ValueError: the agent's items are sampled once, so it learns only from experience of its own weights.
@@ -108,7 +108,7 @@ def train_offline(
         dataset: what is learned from.
         network: makes the networks, such as `rl.MLP((64, 64))`; None: the agent's own.
         updates: number of updates.
-        seed: of weights, draws and noise.
+        seed: seed of weights, draws and noise.
         device: where to train.
         record_every: updates between entries of the timeline.
         on_update: called after each update, with its number from 1 and what it told.

@@ -36,7 +36,7 @@ class ActionScaling:
         """Return the scaling for an environment.
 
         Args:
-            spec: of the environment.
+            spec: observations and actions of the environment, by shape and type.
             agent: is named in errors.
 
         Raises:

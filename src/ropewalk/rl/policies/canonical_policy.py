@@ -31,7 +31,7 @@ class CanonicalPolicy(Policy):
 
     Args:
         actor: maps observations (N, ...) to numbers that tell the action; its weights are replaced by `load`.
-        scaling: of the environment's actions.
+        scaling: scaling of the environment's actions.
     """
 
     def __init__(self, actor: nn.Module, scaling: ActionScaling) -> None:

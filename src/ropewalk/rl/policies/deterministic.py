@@ -15,7 +15,7 @@ class DeterministicPolicy(CanonicalPolicy):
 
     Args:
         actor: maps observations (N, ...) to canonical actions (N, A); ends with tanh.
-        scaling: of the environment's actions.
+        scaling: scaling of the environment's actions.
         noise: standard deviation of the noise, in canonical units: 0.1 is a twentieth of the distance of the bounds.
     """
 

@@ -83,7 +83,7 @@ class JoinedExploration(Exploration):
     """The exploration of several groups whose environments are stepped as one.
 
     Args:
-        parts: of each group, with the number of its environments.
+        parts: parts of each group, with the number of its environments.
     """
 
     parts: tuple[tuple[Exploration, int], ...]

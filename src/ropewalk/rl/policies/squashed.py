@@ -18,8 +18,8 @@ class SquashedPolicy(CanonicalPolicy):
 
     Args:
         actor: maps observations (N, ...) to parameters (N, 2 A).
-        scaling: of the environment's actions.
-        distribution: of canonical actions.
+        scaling: scaling of the environment's actions.
+        distribution: distribution of canonical actions.
     """
 
     def __init__(self, actor: nn.Module, scaling: ActionScaling, distribution: SquashedGaussian) -> None:

@@ -16,11 +16,12 @@ class SampleInfo:
     """Facts of each sampled item, at the moment of the draw. All arrays have shape (B,).
 
     Attributes:
-        keys: of the items, int64: for `update_priorities`.
-        probability: of drawing this item, float64.
-        priority: float64.
-        times_sampled: this batch included, int64.
-        version: of the weights that chose the item's actions, int64; staleness is the learner's version less this.
+        keys: keys of the items, int64: for `update_priorities`.
+        probability: probability of drawing this item, float64.
+        priority: priority of the item, float64.
+        times_sampled: how many times the item was sampled, this batch included, int64.
+        version: version of the weights that chose the item's actions, int64; staleness is the learner's version less
+            this.
         inserted: number of the item's insertion in its table, int64.
         table_size: number of items in the table.
         run_ids: which life of which actor made each item.

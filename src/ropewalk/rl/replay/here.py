@@ -21,7 +21,7 @@ class TablesHere:
     Where a limiter says that a call has to wait, it raises: no other thread changes the tables meanwhile.
 
     Args:
-        tables: of this process.
+        tables: tables of this process.
     """
 
     def __init__(self, tables: ReplayTables) -> None:

@@ -11,8 +11,10 @@ import logging
 import time
 from collections import deque
 from concurrent.futures import CancelledError, Future
+from numbers import Integral
 from typing import Any
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.errors import CallError, DeadlineExceeded, ServiceLost, StreamLost
 from ropewalk.rl.replay.checking import check_signature
 from ropewalk.rl.replay.here import TablesHere, callable_replay
@@ -42,8 +44,7 @@ class Inserter:
     """
 
     def __init__(self, replay: Any, ahead: int = 4) -> None:
-        if ahead < 1:
-            raise ValueError(f"ahead must be at least 1, not {ahead}")
+        check_number("ahead", ahead, Integral, "a whole number", least=1, required=True)
         self._replay = callable_replay(replay)
         self._ahead = ahead
         self._stream: SentStream | None = None
@@ -52,6 +53,9 @@ class Inserter:
         self._calls: deque[tuple[Future[list[bool]], int]] = deque()
         """Calls under way, with the number of insertions in each."""
         self._tables: tuple[ReplayTable, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Inserter ahead={self._ahead}, {self.num_waiting} waiting>"
 
     @property
     def num_waiting(self) -> int:

@@ -69,7 +69,7 @@ class Insertion:
         items: new items by table.
         keep: for each column, the first row that later insertions of the stream may name; a column that is missing
             keeps none.
-        version: of the weights that chose the actions.
+        version: version of the weights that chose the actions.
         steps: environment steps in it, for the counters.
     """
 

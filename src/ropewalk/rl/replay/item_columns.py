@@ -39,9 +39,9 @@ class ItemColumn:
         """Set the slots of items.
 
         Args:
-            positions: of the items.
+            positions: positions of the items.
             slots: shape (items,) or (items, L), with another L than before where lengths differ; -1 for no row.
-            capacity: of the table.
+            capacity: capacity of the table.
         """
         self._slots = grown(self._slots, capacity, -1)
         if slots.ndim == 1:
@@ -79,7 +79,7 @@ class ItemColumn:
 
         Args:
             store: has the rows.
-            positions: of the items.
+            positions: positions of the items.
             allocate: makes the array, from its shape and dtype.
         """
         column = store.columns[self.stored]

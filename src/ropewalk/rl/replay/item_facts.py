@@ -25,9 +25,9 @@ class ItemFacts:
 
     Attributes:
         keys: -1 where there is no item.
-        priorities: of the items.
+        priorities: priorities of the items.
         times_sampled: how many times each was sampled.
-        versions: of the weights that chose the actions.
+        versions: versions of the weights that chose the actions.
         inserted: numbers of their insertion in the table.
     """
 
@@ -78,9 +78,9 @@ class ItemFacts:
 
         Args:
             first: number of the first one's insertion.
-            priorities: of the items.
-            version: of the weights.
-            run_id: of the stream.
+            priorities: priorities of the items.
+            version: version of the weights.
+            run_id: run id of the stream.
         """
         num, run = len(priorities), self._run_number(run_id)
         again = min(num, self._num_free)

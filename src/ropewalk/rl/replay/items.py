@@ -30,9 +30,9 @@ class FoundItems:
 
     Attributes:
         slots: by column of the table's samples: the stored column, and slots of shape (items,) or (items, L).
-        priorities: of each item; None: the largest so far.
-        run_id: of the stream.
-        version: of the weights.
+        priorities: priorities of each item; None: the largest so far.
+        run_id: run id of the stream.
+        version: version of the weights.
         num_items: how many.
     """
 
@@ -48,8 +48,8 @@ class FrozenItems:
     """Copies of what a table has, to be saved. Made in little time; what takes more is left to `state_dict`.
 
     Attributes:
-        facts: of the items.
-        columns: of the table's samples.
+        facts: facts of the items.
+        columns: columns of the table's samples.
         selectors: what they save.
         largest_priority: so far.
     """
@@ -77,13 +77,13 @@ class ItemTable:
     """Items of one table. Not thread-safe.
 
     Attributes:
-        settings: of the table.
+        settings: settings of the table.
         limiter: as it is now.
-        formula: of the limiter.
-        counts: of items.
+        formula: formula of the limiter.
+        counts: counts of items.
 
     Args:
-        settings: of the table.
+        settings: settings of the table.
         store: has the rows.
     """
 

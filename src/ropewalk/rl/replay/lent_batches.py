@@ -25,8 +25,8 @@ class ArrayPlace:
 
     Attributes:
         at: offset in bytes.
-        shape: of the array.
-        dtype: of the array, as numpy describes it in text.
+        shape: shape of the array.
+        dtype: dtype of the array, as numpy describes it in text.
     """
 
     at: int
@@ -39,7 +39,7 @@ class LentBatch:
     """A batch whose arrays are in lent memory.
 
     Attributes:
-        places: of the columns' arrays.
+        places: places of the columns' arrays.
         info: facts of the items.
         memory: where the memory is.
     """

@@ -57,9 +57,9 @@ class RowColumn:
     """Rows of one column.
 
     Args:
-        name: for messages.
-        shape: of a row.
-        dtype: of a row.
+        name: name of the column, for messages.
+        shape: shape of a row.
+        dtype: dtype of a row.
     """
 
     TRIM_FROM_BYTES = 32 << 20

@@ -60,7 +60,7 @@ class SampleCalls(ABC):
         Raises:
             DeadlineExceeded: no answer came until then; the calls stay under way.
             SamplerClosed: `close` was called.
-            Exception: of the call.
+            Exception: the exception of the call.
         """
 
     @property

@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from numbers import Integral
 from types import TracebackType
 from typing import Any, Self
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.rl.replay.batch import Batch, joined
 from ropewalk.rl.replay.here import callable_replay
 from ropewalk.rl.replay.life import ReplayLife
@@ -57,8 +59,7 @@ class Sampler:
         deadline_s: float | None = None,
     ) -> None:
         for name, value in (("batch_size", batch_size), ("ahead", ahead), ("workers", workers)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+            check_number(name, value, Integral, "a whole number", least=1, required=True)
         self._table, self._batch_size, self._deadline_s = table, batch_size, deadline_s
         if isinstance(replay, ShardedReplay):
             self._sample_calls: SampleCalls = replay.sample_calls(table, batch_size, ahead * workers)
@@ -70,6 +71,9 @@ class Sampler:
         self._pieces: deque[Batch] = deque()
         self._lives: dict[str, str] = {}
         self.losses: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<Sampler table={self._table!r} batch_size={self._batch_size}>"
 
     def __iter__(self) -> Self:
         return self

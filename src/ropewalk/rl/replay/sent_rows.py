@@ -22,7 +22,7 @@ class SentStream:
     """The insertions of one run id, as their maker numbers them, and the stream that they are sent in.
 
     Args:
-        run_id: of the insertions.
+        run_id: run id of the insertions.
     """
 
     def __init__(self, run_id: str) -> None:

@@ -80,6 +80,9 @@ class ReplayServer:
         self._stream_ended_at = time.monotonic()
         self._life = ReplayLife(_server_name(), uuid.uuid4().hex, False, dict.fromkeys(self._names, 0))
 
+    def __repr__(self) -> str:
+        return f"<ReplayServer of {', '.join(self._names)}>"
+
     @property
     def lock(self) -> threading.RLock:
         """Held by every operation: a state is whole for as long as it is held."""

@@ -41,7 +41,7 @@ class ShardedReplay:
 
     Args:
         shards: one client for each; a client of several replicas gives one for each replica when iterated over.
-        seed: of the choice of shards.
+        seed: seed of the choice of shards.
 
     Raises:
         ValueError: there is no shard.
@@ -54,6 +54,9 @@ class ShardedReplay:
         self._seed = seed
         self.lost: dict[int, str] = {}
         """Shards that are gone and will not come back, with what became of them."""
+
+    def __repr__(self) -> str:
+        return f"<ShardedReplay of {len(self.shards)} shards, {len(self.lost)} lost>"
 
     def shard_of(self, run_id: str) -> int:
         """Number of the shard of a run id. When it is lost for good, others take its run ids, and keep their own."""
@@ -159,7 +162,7 @@ class ShardSampleCalls(SampleCalls):
         table: name of the table.
         batch_size: items that each call asks for.
         num_calls: calls under way at each shard.
-        seed: of the choice of shards.
+        seed: seed of the choice of shards.
     """
 
     def __init__(self, replay: ShardedReplay, table: str, batch_size: int, num_calls: int, seed: int) -> None:

@@ -23,9 +23,9 @@ class Slab:
     """Rows by slot. Does not know which slots are in use.
 
     Args:
-        name: of the column, for messages.
-        shape: of a row.
-        dtype: of a row; without Python objects.
+        name: name of the column, for messages.
+        shape: shape of a row.
+        dtype: dtype of a row; without Python objects.
     """
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:

@@ -26,8 +26,8 @@ class ReplaySnapshot:
 
     Args:
         store: has the rows.
-        streams: of the tables.
-        items: by table.
+        streams: streams of the tables.
+        items: the items, by table.
         counts: counts and limiters, as they are saved.
     """
 

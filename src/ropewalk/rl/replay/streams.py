@@ -18,7 +18,7 @@ class RowWindow:
 
     Attributes:
         start: number of its first row within the stream.
-        slots: of rows `start` and on.
+        slots: slots of rows `start` and on.
     """
 
     start: int = 0
@@ -36,7 +36,7 @@ class RowStream:
 
     Attributes:
         sequence: number of its next insertion.
-        windows: by column.
+        windows: the windows, by column.
     """
 
     sequence: int = 0
@@ -124,7 +124,7 @@ def check_rows(insertion: Insertion, table: str, rows: RowsOf, start: int, end: 
 
     Args:
         insertion: what they come with.
-        table: for messages.
+        table: name of the table, for messages.
         rows: the rows; -1 stands for no row.
         start: number of the first row that is there.
         end: number of the row after the last one, those of the insertion included.

@@ -29,7 +29,7 @@ class ReplayTable:
         2
 
     Args:
-        name: of the table, unique on its server.
+        name: name of the table, unique on its server.
         sampler: chooses the items that are sampled.
         remover: chooses the items that are removed while the table has more than `max_size` items or `max_bytes`. Items
             are inserted first, so it may choose new ones.
@@ -39,7 +39,7 @@ class ReplayTable:
         signature: by column of the samples, the shape and dtype of one row; checked where items are made. None: any.
         max_bytes: largest size of the rows of the table's items; rows that several of its items share count once. At
             least one item is kept. None: any size.
-        seed: of all draws.
+        seed: seed of all draws.
 
     Raises:
         ValueError: settings that contradict each other.

@@ -10,7 +10,7 @@ class TableInfo:
     """A table at one moment.
 
     Attributes:
-        name: of the table.
+        name: name of the table.
         size: number of items.
         max_size: largest number of items.
         num_bytes: size of the rows of its items.

@@ -44,6 +44,9 @@ class ReplayTables:
         self._streams = Streams()
         self._tables = {table.name: ItemTable(table, self._store) for table in tables}
 
+    def __repr__(self) -> str:
+        return f"<ReplayTables {', '.join(self._tables)}>"
+
     @property
     def tables(self) -> tuple[ReplayTable, ...]:
         """Settings of the tables, as they were given."""
@@ -119,7 +122,7 @@ class ReplayTables:
 
         Args:
             table: name of the table.
-            keys: of items, shape (B,); where one is repeated, its last priority counts.
+            keys: keys of items, shape (B,); where one is repeated, its last priority counts.
             priorities: finite and not negative, shape (B,).
 
         Returns:
@@ -190,7 +193,7 @@ class ReplayTables:
         """Return everything that decides what comes next, as copies.
 
         Args:
-            with_items: with items and rows, without which only the counts are saved.
+            with_items: whether items and rows are saved, and not only the counts.
         """
         if not with_items:
             return self._counts_and_limiters() | {"with_items": np.array(False)}

@@ -18,6 +18,7 @@ import itertools
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import ropewalk as rw
+from ropewalk.argument_kinds import check_number
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.inserter import Inserter
 from ropewalk.rl.replay.insertion import Insertion, NewItems, RowsOf
@@ -94,8 +96,7 @@ class TrajectoryWriter:
         self, replay: Any, *, keep: int, num_items: int = 16, ahead: int = 4, run_id: str | None = None
     ) -> None:
         for name, value in (("keep", keep), ("num_items", num_items)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+            check_number(name, value, Integral, "a whole number", least=1, required=True)
         self.run_id: str = new_run_id() if run_id is None else run_id
         self.history: dict[str, list[TrajectoryCell]] = {}
         self.version = 0
@@ -111,6 +112,9 @@ class TrajectoryWriter:
         self._forms: dict[str, tuple[tuple[int, ...], str]] = {}
         """Shape and dtype of each column's values."""
         self._items: list[_Item] = []
+
+    def __repr__(self) -> str:
+        return f"<TrajectoryWriter of {self._num_steps} steps>"
 
     def append(self, columns: Mapping[str, ArrayLike], *, partial: bool = False) -> dict[str, TrajectoryCell]:
         """Write cells of the current step.
@@ -150,7 +154,7 @@ class TrajectoryWriter:
             table: name of the table.
             columns: for each column of the table's samples a cell, which becomes one row of shape (...); or several,
                 which become shape (L, ...).
-            priority: of the item; None: the largest in the table.
+            priority: priority of the item; None: the largest in the table.
 
         Raises:
             ValueError: a cell is too old, of another episode, or not there; or the columns do not fit the signature of

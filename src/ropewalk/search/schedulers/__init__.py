@@ -64,13 +64,8 @@ def make_scheduler(wanted: str | Scheduler | PopulationTraining, **options: Any)
         SearchInvalid: no scheduler has this name, the scheduler has no such option, or options come with an object;
             the message lists the valid names or options.
     """
-    if isinstance(wanted, Scheduler | PopulationTraining):
-        if options:
-            raise SearchInvalid(f"{wanted!r} is configured already; it takes no {', '.join(options)}")
-        return wanted
-    if not isinstance(wanted, str):
-        raise SearchInvalid(f"scheduler= is a name, or an object such as ASHA(R=81), not {wanted!r:.80}")
-    return (_POPULATIONS if wanted == _POPULATION else SCHEDULERS).make(wanted, options)
+    family = _POPULATIONS if wanted == _POPULATION else SCHEDULERS
+    return family.of(wanted, options, Scheduler | PopulationTraining)
 
 
 def register_scheduler(name: str, kind: type[Scheduler]) -> None:
@@ -81,7 +76,7 @@ def register_scheduler(name: str, kind: type[Scheduler]) -> None:
         kind: the class.
 
     Raises:
-        SearchInvalid: the name is taken.
+        SearchInvalid: the name is taken, or the class has another one.
     """
     SCHEDULERS.add(name, kind)
 

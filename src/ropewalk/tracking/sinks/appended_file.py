@@ -27,6 +27,9 @@ class AppendedFile(RunSink):
         self._path = Path(path) if path is not None else None
         self._file = -1
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._path)!r})" if self._path else f"{type(self).__name__}()"
+
     @abstractmethod
     def encoded(self, batch: Sequence[RunRecord]) -> bytes:
         """Return the lines of a batch."""

@@ -43,6 +43,9 @@ class MLflowRun(RunSink):
         self._client: Any = None
         self._run_id = ""
 
+    def __repr__(self) -> str:
+        return f"<MLflowRun {self._run_id}>" if self._run_id else "<MLflowRun, not begun>"
+
     def begin(self, run: CopiedRun) -> None:
         self._client = self._module.MlflowClient(tracking_uri=self._uri)
         found = self._client.get_experiment_by_name(run.project)

@@ -32,6 +32,9 @@ class TensorBoardFiles(RunSink):
         self._texts = optional_module("tensorboard.plugins.text.summary_v2", "tensorboard", "tensorboard")
         self._file: Any = None
 
+    def __repr__(self) -> str:
+        return f"TensorBoardFiles({str(self._folder)!r})" if self._folder else "TensorBoardFiles()"
+
     def begin(self, run: CopiedRun) -> None:
         self._file = self._writers.EventFileWriter(str(self._folder or run.folder / "tensorboard"))
         self._text("config", json.dumps(dict(run.config), indent=2, default=str), time.time())

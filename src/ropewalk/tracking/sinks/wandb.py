@@ -28,6 +28,9 @@ class WandbRun(RunSink):
         self._run: Any = None
         self._exit_code = 0
 
+    def __repr__(self) -> str:
+        return f"WandbRun(mode={self._mode!r}, entity={self._entity!r})"
+
     def begin(self, run: CopiedRun) -> None:
         self._run = self._module.init(
             project=run.project,

@@ -157,7 +157,7 @@ def _short_columns(block: bytes) -> tuple[NDArray[np.float64], ...]:
         kinds > _EVEN_STEPS | _COUNTED_TIMES
         or len(block) != _HEAD.size + 8 * (num_steps + num_times + count) + units_bytes
     ):
-        raise ValueError("other bytes than those of a block")
+        raise ValueError("these bytes are not a block of points")
     steps = np.frombuffer(block, "<f8", num_steps, _HEAD.size)
     times = np.frombuffer(block, "<f8", num_times, _HEAD.size + steps.nbytes)
     values = np.frombuffer(block, "<f8", count, len(block) - 8 * count)

@@ -124,6 +124,13 @@ class AttemptRow:
     failure_class: str
     at_step: float | None
 
+    def lasted_s(self, now: float) -> float:
+        """Return how many seconds it has been going on at `now`, or has taken, to a tenth.
+
+        Its begin and its end may be of two hosts, whose clocks differ.
+        """
+        return round(max(0.0, (now if self.ended is None else self.ended) - self.began), 1)
+
     def ended_unseen(self) -> AttemptEnded:
         """Return the end of an attempt that goes on in the store, although its process and its writer are gone."""
         cause = f"process {self.pid} on {self.host} ended without a word"

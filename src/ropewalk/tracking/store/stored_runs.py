@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Engine, Executable, Select, bindparam, case, func, select, text
 
+from ropewalk.argument_kinds import check_texts
 from ropewalk.quantities import counted
 from ropewalk.tracking.records import RUNNING
 from ropewalk.tracking.store import queries
@@ -69,6 +70,9 @@ class StoredRuns:
         self._clock = clock
         self._pid = os.getpid()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.where}>"
+
     @property
     def _engine(self) -> Engine:
         """The database, from this process."""
@@ -110,8 +114,11 @@ class StoredRuns:
 
         Raises:
             ValueError: a state or an order is unknown.
+            TypeError: states or labels are one text.
             StoreError: the store cannot be read.
         """
+        check_texts("states", states)
+        check_texts("labels", labels)
         query = queries.runs_query(
             project=project, states=states, kind=kind, parent=parent, labels=labels, text=text, archived=archived,
             order=order, heard_since=heard_since,

@@ -327,7 +327,11 @@ class TlsStream(Stream):
         """Explain a failed handshake, and which side to change."""
         if isinstance(error, ssl.SSLCertVerificationError):
             if "expired" in error.verify_message or "not yet valid" in error.verify_message:
-                return f"{self._peer} has a certificate out of its time ({error.verify_message}); compare the clocks"
+                here = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+                return (
+                    f"{self._peer} has a certificate out of its time ({error.verify_message}); compare the clocks: "
+                    f"that of this host says {here}"
+                )
             return (
                 f"{self._peer} has a certificate that is not of this run ({error.verify_message}); "
                 "start it with the credentials of this run"

@@ -106,7 +106,7 @@ def candidates(costs: OperatorCosts, graph: BitGraph, sets: Sequence[int]) -> Ca
         weight_bytes=shared(costs.weight_bytes),
         buffer_bytes=between(operator.buffer_bytes for operator in operators),
         saved_bytes=between(costs.own_bytes) + shared(costs.shared_bytes),
-        held_bytes=between(costs.held_bytes),
+        held_bytes=between(costs.held_bytes) + shared(costs.held_shared_bytes),
         earlier_s=(inside * np.array(costs.backward_s)).sum(axis=1)[before],
         computes=between(1.0 - is_input) > 0,
         splits_tie=_split_ties(costs, inside)[before, after],

@@ -86,9 +86,10 @@ def _memory_depends_on_stages(request: PlanRequest) -> bool:
         return False
     num, batches = request.topology.num_devices, request.micro_batches
 
-    def kept(after: int, num_stages: int) -> tuple[int, int]:
+    def kept(after: int, num_stages: int) -> tuple[int, int, int]:
         held = request.schedule.held(after, 1, batches, num_stages)
-        return held, request.schedule.extra_versions(after, 1, num_stages)
+        between = request.schedule.between_halves(after, 1, batches, num_stages)
+        return held, between, request.schedule.extra_versions(after, 1, num_stages)
 
     return any(kept(after, after + 1) != kept(after, num) for after in range(num))
 

@@ -46,20 +46,21 @@ class _OnDevices:
     def _known(self) -> dict[object, Costs]:
         return {}
 
-    def _memory(self, move: Move) -> tuple[int, int, int]:
-        """What the schedule keeps at a stage: micro-batches in flight, and held; versions beside the newest."""
+    def _memory(self, move: Move) -> tuple[int, int, int, int]:
+        """What a stage keeps: micro-batches in flight, held, and between halves; versions beside the newest."""
         schedule, used, replicas = self.request.schedule, move.after.used, len(move.devices)
         in_flight = schedule.in_flight(used, replicas, self.request.micro_batches)
         held = schedule.held(used, replicas, self.request.micro_batches, self.num_stages)
-        return in_flight, held, schedule.extra_versions(used, replicas, self.num_stages)
+        between = schedule.between_halves(used, replicas, self.request.micro_batches, self.num_stages)
+        return in_flight, held, between, schedule.extra_versions(used, replicas, self.num_stages)
 
     def _bytes(self, move: Move, recompute: bool) -> Floats:
-        in_flight, held, extra = self._memory(move)
+        in_flight, held, between, extra = self._memory(move)
         them = self.candidates
         return (
             them.weight_bytes * weight_copies(self.request.optimizer_slots, extra)
             + them.buffer_bytes
-            + activation_bytes(them.saved_bytes, them.kept_bytes, them.held_bytes, in_flight, held, recompute)
+            + activation_bytes(them.saved_bytes, them.kept_bytes, them.held_bytes, in_flight, held, between, recompute)
         )
 
     def _once(self, key: object, make: Callable[[], Costs]) -> Costs:

@@ -14,8 +14,8 @@ class LimitedTable:
     """A table as its limiter sees it.
 
     Attributes:
-        limiter: of the table.
-        counts: of the table.
+        limiter: limiter of the table.
+        counts: counts of the table.
     """
 
     limiter: RateLimiter
@@ -28,7 +28,7 @@ def explain_deadlock(
     """Say why nothing that waits can ever go on, if that is so.
 
     Args:
-        tables: by name.
+        tables: the tables, by name.
         inserting: the insertions that wait: for each one, the number of items by table.
         sampling: for each table that samplers wait for, the smallest number of items that one of them needs at once.
 

@@ -17,7 +17,7 @@ def set_leaves(tree: _Floats, starts: _Indices, leaves: _Indices, values: _Float
         tree: all levels one after the other, leaves first.
         starts: where each level starts, and where the last one ends.
         leaves: numbers of leaves; the last value counts where one is repeated.
-        values: of the leaves.
+        values: values of the leaves.
     """
     tree[leaves] = values
     nodes = leaves
