@@ -120,6 +120,7 @@ def running(
     clock: Clock,
     keeper: SilentKeeper | None = None,
     note: Callable[[str], object] = lambda text: None,
+    budget: float | None = None,
     **limits: Any,
 ) -> SearchRun:
     """A search of one trial."""
@@ -129,7 +130,7 @@ def running(
 
     def task(begin: Begin) -> TrialTask:
         return TrialTask(
-            begin.trial, "r", begin.attempt, begin.attempt, {}, ("score",), None, None, "", "", Path(), 0,
+            begin.trial, "r", begin.attempt, begin.attempt, {}, ("score",), budget, None, "", "", Path(), 0,
             CheckpointPolicy(),
         )  # fmt: skip
 
@@ -215,6 +216,18 @@ def test_where_tracebacks_are_shown_is_said_once(caplog: pytest.LogCaptureFixtur
         f"trial 0, attempt 1: ValueError: no; {pointer}",
         "trial 0, attempt 2: ValueError: no",
     ]
+
+
+def test_a_trial_that_does_not_pause_at_its_budget_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    # A loop without `run.steps` ran to its end under ASHA, which saved nothing, and nobody said so.
+    def reports(places: PlannedPlaces) -> None:
+        for step in range(1, 5):
+            places.report(step, 0.5)
+        places.end("done", 4.0)
+
+    running(PlannedPlaces([reports]), Clock(), budget=1.5).run()
+    (told,) = caplog.messages
+    assert told.startswith("trial 0 reported step 3, and was to pause after step 1.5") and "run.steps(total)" in told
 
 
 def test_a_search_with_a_trial_that_a_user_has_paused_is_not_complete() -> None:

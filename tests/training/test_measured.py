@@ -12,7 +12,7 @@ import pytest
 
 from ropewalk.pipeline import planning
 from ropewalk.pipeline.actions import ActionKind
-from ropewalk.pipeline.plans import PlanWorker
+from ropewalk.pipeline.plans import PlanWorker, Tie
 from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
 from ropewalk.pipeline.simulation.simulator import simulate
 from ropewalk.pipeline.simulation.spans import COMPUTING
@@ -183,6 +183,15 @@ def test_the_ideal_has_no_transfers_and_no_slow_micro_batches() -> None:
     ideal = ideal_timeline(measured.plan, "one_f_one_b", measured)
     # (m + p - 1) (t_F + t_B): transfers aside
     assert ideal.step_s == pytest.approx(8 * 0.03, rel=1e-4) and measured.step_s > ideal.step_s
+
+
+@pytest.mark.parametrize("name", ["gpipe", "zb_h1"])
+def test_weights_that_stages_share_are_drawn_as_sums_that_take_no_time(name: str) -> None:
+    # The page, `ropewalk top`, view() and timeline() of a trainer with a tied embedding raised KeyError.
+    timeline = simulated(name, 2, micro_batches=4, latency_s=0.0, bandwidth=float("inf"))
+    measured = measured_timeline(timeline.plan, name, as_if_real(timeline))
+    tied = replace(timeline.plan, tied=(Tie("embedding.weight", (0, 1)),))
+    assert ideal_timeline(tied, name, measured).step_s == pytest.approx(measured.step_s, rel=1e-3)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

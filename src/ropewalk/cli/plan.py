@@ -64,7 +64,7 @@ _PATH = click.Path(path_type=Path)
     "--partitioner", metavar="NAME", help="exact, balanced, pipedream or fixed (default: exact; with --cut, fixed)."
 )
 @click.option("--num-stages", type=click.IntRange(min=1), metavar="N", help="Number of stages (default: the fastest).")
-@click.option("--cut", multiple=True, metavar="OPERATOR", help="Cut after this operator; may be repeated.")
+@click.option("--cut", multiple=True, metavar="OPERATOR", help="Cut after this operator or module; may be repeated.")
 @click.option(
     "--recompute", type=click.Choice(list(_RECOMPUTE)), default="auto", help="Whether stages compute activations again."
 )

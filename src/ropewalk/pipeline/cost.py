@@ -35,7 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +94,7 @@ def activation_bytes(
     forwards_first = each * in_flight + held_bytes * min(between, held - in_flight)
     between = min(between, held)
     halves_first = each * min(in_flight, held - between) + held_bytes * between
-    most: Amount = np.maximum(forwards_first, halves_first)  # pyright: ignore[reportAssignmentType]
+    most: Any = np.maximum(forwards_first, halves_first)
     return most + saved_bytes if recompute else most
 
 

@@ -85,7 +85,7 @@ def plan(
         num_stages: number of stages; None: the fastest number.
         recompute: whether all stages recompute their forwards; None: the planner decides for each stage.
         optimizer_slots: copies of the weights that the optimizer keeps: Adam 2, SGD with momentum 1, SGD 0.
-        cuts: the last operator of each stage except the last one, or a mapping from operators to stages; the
+        cuts: the last operator, or module, of each stage but the last one, or a mapping from operators to stages; the
             partitioner is then "fixed".
         leaf_modules: for a module: submodules that tracing treats as one operator each (see `trace`).
         repeats: how many times the profiler measures each operator.

@@ -112,6 +112,8 @@ class SearchRun:
         self._best = book.score(None if book.best is None else book.best.best)
         self._has_warned = False
         """Whether it was said that values which are not finite are reported."""
+        self._has_told_budget = False
+        """Whether it was said that trials do not pause at their budgets."""
         self._has_pointed = False
         """Whether it was said where the traceback of a failure is shown."""
         self.why_stopping = ""
@@ -175,9 +177,9 @@ class SearchRun:
         match event:
             case AttemptBegun(_, _, host):
                 attempt.heard, attempt.host = self._clock(), host
-            case AttemptReported(trial, _, step, values):
+            case AttemptReported(_, _, step, values):
                 attempt.heard = self._clock()
-                self._reported(trial, step, values)
+                self._reported(attempt.task, step, values)
             case AttemptSuggested(trial, _, values, distributions):
                 attempt.heard = self._clock()
                 self.book.suggested(trial, values, distributions)
@@ -195,12 +197,17 @@ class SearchRun:
                 finally:
                     self._keeper.changed(self.book.trials[trial])
 
-    def _reported(self, trial: int, step: float, values: Sequence[float], *, ends: bool = False) -> None:
+    def _reported(self, task: TrialTask, step: float, values: Sequence[float], *, ends: bool = False) -> None:
+        trial = task.trial
         self._carry_out(self.book.reported(trial, step, values), ends=ends)
         self._keep_best(self.book.trials[trial])
         if not (self._has_warned or all(map(math.isfinite, values))):
             self._has_warned = True
             logger.warning("%s", _not_finite_in_words(trial, step, dict(zip(self.book.metrics, values, strict=True))))
+        # A budget may be a fraction, at whose next step a trial pauses.
+        if not self._has_told_budget and task.budget is not None and step >= task.budget + 1:
+            self._has_told_budget = True
+            logger.warning("%s", _beyond_budget_in_words(trial, step, task.budget))
 
     def _keep_best(self, facts: TrialFacts) -> None:
         """Keep the best trial so far, if this one has become it."""
@@ -212,7 +219,7 @@ class SearchRun:
         trial = attempt.task.trial
         self.book.suggested(trial, *outcome.suggested)
         for step, values in outcome.reports:
-            self._reported(trial, step, values, ends=True)
+            self._reported(attempt.task, step, values, ends=True)
         facts = self.book.trials[trial]
         match outcome.outcome:
             case "paused" if _is_at_budget(attempt.task, outcome) and facts.values is None:
@@ -429,6 +436,14 @@ def _not_finite_in_words(trial: int, step: float, values: Mapping[str, float]) -
     return (
         f"trial {trial} reported {odd} at step {step:g}. NaN ranks below every number, an infinity counts as it is, "
         f"and the trial goes on; to end such trials, let the function return, or raise. This is said once"
+    )
+
+
+def _beyond_budget_in_words(trial: int, step: float, budget: float) -> str:
+    return (
+        f"trial {trial} reported step {step:g}, and was to pause after step {budget:g}: trials pause in `for step in "
+        f"run.steps(total)`, and run.log without step= takes its step. Without that the scheduler ends no trial early. "
+        f"This is said once"
     )
 
 

@@ -117,7 +117,7 @@ def _simulated(
     measured: MeasuredTimeline,
 ) -> Timeline:
     operators: list[Operator] = []
-    for stage, own in zip(plan.stages, times, strict=True):
+    for number, (stage, own) in enumerate(zip(plan.stages, times, strict=True)):
         first, *others = stage.operators
         whole = Operator(
             first,
@@ -125,6 +125,7 @@ def _simulated(
             backward_s=own.backward_s,
             input_gradient_s=own.input_gradient_s if schedule.splits_backward else None,
             weight_gradient_s=own.weight_gradient_s if schedule.splits_backward else None,
+            parameters={tie.parameter: 0 for tie in plan.tied if number in tie.stages},  # sums take no time
         )
         operators += [whole, *map(Operator, others)]
     chain = [operator.id for operator in operators]

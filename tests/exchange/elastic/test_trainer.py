@@ -185,6 +185,45 @@ def test_who_joins_begins_with_the_weights_of_the_others() -> None:
     check(society, plain_training()[0])
 
 
+class _Schedule:
+    """Counts the steps after which it was called, as a learning-rate schedule does."""
+
+    def __init__(self) -> None:
+        self.num_steps = 0
+
+    def step(self) -> None:
+        self.num_steps += 1
+
+    def state_dict(self) -> dict[str, int]:
+        return vars(self).copy()
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        vars(self).update(state)
+
+
+def test_what_is_done_after_a_step_is_in_the_state_of_who_joins() -> None:
+    """It got the schedule as it was within the step before, and lowered the rate one step later than the others."""
+    seen: dict[str, dict[int, int]] = {}
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        model, schedule = make_model(), _Schedule()
+        trainer = worker.trainer(model, make_optimizer(model), carry=[schedule])
+        for batch in worker.batches(SAMPLES, BATCH, epochs=STEPS * BATCH // SAMPLES, seed=5):
+            if trainer.num_steps in (3, STEPS - 1) and worker.rank == 0:
+                society.start(trainer.num_steps)  # the second one joins when no step is left
+                while not society.coordinator._membership.joining:  # pyright: ignore[reportPrivateUsage]
+                    time.sleep(0.01)
+            trainer.step(batch, lambda part: society.data.loss(model, part))
+            schedule.step()
+            seen.setdefault(worker.name, {})[trainer.num_steps] = schedule.num_steps
+        seen.setdefault(worker.name, {})[trainer.num_steps] = schedule.num_steps
+
+    Society(2, train=train).wait()
+    assert seen["workers.0#0"] == seen["workers.1#0"] == {step: step for step in range(1, STEPS + 1)}
+    assert seen["workers.3#0"] == {step: step for step in range(5, STEPS + 1)}
+    assert seen[f"workers.{STEPS - 1}#0"] == {STEPS: STEPS}
+
+
 def test_with_keep_only_what_the_dead_one_had_is_computed_again() -> None:
     society = Society(3, deaths=(Death(2, "vote", 1),), redo="keep", steps=4).wait()
     of_first_step = [(name[8], samples) for name, step, samples in society.computed if step == 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -42,6 +43,25 @@ def test_stages_end_with_the_operators_given_and_inputs_enter_where_they_are_rea
     assert stages(request_for(("a", "c"))) == ["input.x a", "b mark c", "input.mask d"]
 
 
+def test_a_cut_may_name_a_module() -> None:
+    # The guide says cuts=["encoder.3"], and operators are called "encoder.3.linear:0": no such cut was accepted.
+    names = {
+        "a": "encoder.0.linear:0",
+        "b": "encoder.0.add:0",
+        "mark": "encoder.1:0",
+        "c": "encoder.10:0",
+        "d": "head:0",
+    }
+    operators = tuple(replace(one, id=names.get(one.id, one.id), description="") for one in OPERATORS)
+    edges = tuple((names.get(source, source), names.get(target, target)) for source, target in EDGES)
+    request = replace(request_for(("encoder.0", "encoder.1")), profile=Profile(operators, edges))
+    assert stages(request) == [
+        "input.x encoder.0.linear:0 encoder.0.add:0",
+        "encoder.1:0",
+        "input.mask encoder.10:0 head:0",
+    ]
+
+
 def test_stages_end_at_the_marks_of_the_model() -> None:
     assert stages(request_for(())) == ["input.x a b mark", "input.mask c d"]
 
@@ -71,7 +91,8 @@ def test_replicas_are_chosen_as_exact_does() -> None:
 @pytest.mark.parametrize(
     ("cuts", "words"),
     [
-        (("mork",), "'mork', which is not an operator of the profile; did you mean 'mark'?"),
+        (("mork",), "'mork', which is not an operator of the profile, nor a module; did you mean 'mark'?"),
+        (("encoder",), "'encoder', which is not an operator of the profile, nor a module; its operators are input.x, "),
         ({"a": 0, "b": 0, "c": 1, "d": 1}, "1 operators have no stage, the first is 'mark'"),
         ({"a": 0, "b": 0, "mark": 0, "c": 2, "d": 2}, "numbered 0, 1, ... without a gap, not [0, 2]"),
         ({"a": 1, "b": 0, "mark": 1, "c": 1, "d": 1}, "a stage may only read from earlier ones"),

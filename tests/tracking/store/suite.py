@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,7 +135,8 @@ class Runs:
         with pytest.raises(ValueError, match=r"'runing' is not a state of a run; they are queued, .*, lost"):
             store.runs(states=["runing"])
         # The second found none, since no run had the labels g, o and d.
-        for given in ({"states": "done"}, {"labels": "good"}):
+        wrong: list[dict[str, Any]] = [{"states": "done"}, {"labels": "good"}]
+        for given in wrong:
             with pytest.raises(TypeError, match=r"is the text '.*'; give a list, \['"):
                 store.runs(**given)
 

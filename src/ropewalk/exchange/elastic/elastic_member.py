@@ -167,6 +167,7 @@ class ElasticMember(GroupMember, WatchedWorker):
             self.coordinator.hello(self.name, self._replica)
             node_context.on_stop(self._stop)
             training.train_fn(worker, *training.args, **training.kwargs)
+            worker.settle()
             self.coordinator.finished(self.name)
         except Exception as error:
             if self._is_expelled:

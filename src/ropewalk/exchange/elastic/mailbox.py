@@ -97,20 +97,18 @@ class Mailbox:
                 return Commit(epoch, step, (), self._view.loss, changes=True)
             return None
 
-    def wait_state(self, epoch: int, timeout_s: float) -> bytes:
-        """Return the state that rank 0 sends to the new members of this epoch.
+    def wait_state(self, epoch: int) -> bytes:
+        """Return the state that rank 0 sends to the new members of this epoch, when it begins its next step.
 
         Args:
             epoch: the epoch whose state it is.
-            timeout_s: seconds to wait.
 
         Raises:
             ExchangeAborted: there is a later epoch already.
-            ExchangeStalled: the state did not come within `timeout_s`.
+            Exception: the error that `end` was called with.
         """
-        self._wait(
-            lambda: epoch in self._states or self.epoch > epoch, timeout_s, f"the weights from rank 0 of epoch {epoch}"
-        )
+        what = f"the weights from rank 0 of epoch {epoch}"
+        self._wait(lambda: epoch in self._states or self.epoch > epoch, None, what)
         with self._news:
             if epoch not in self._states:
                 raise ExchangeAborted(f"epoch {epoch} ended before its newcomers had the weights", epoch=epoch)

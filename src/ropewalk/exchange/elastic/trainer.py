@@ -72,6 +72,9 @@ class ElasticTrainer:
         self.left: bool = False
         self.lost: tuple[str, ...] = ()
         self._notes: list[str] = []
+        self._has_next_members = False
+        """Whether the members of the next step are others, whom this one has not joined yet. What its code does before
+        that step, such as a step of the learning-rate schedule, belongs to the state that a newcomer gets."""
         self._wills_taken: set[str] = set()
         for name, parameter in self._parameters.items():
             hook: Callable[[Tensor], None] = partial(self._made, name)
@@ -120,7 +123,7 @@ class ElasticTrainer:
         """
         if self.left:
             raise RuntimeError(f"{self._member.name} has left after step {self.num_steps - 1}, and does no more steps")
-        if self._member.mailbox.epoch > self.epoch:
+        if self._has_next_members or self._member.mailbox.epoch > self.epoch:
             self._enter_next()
         # Parts that are kept are not computed again, and their effects on buffers are kept with them.
         attempt = _Attempt(self._shares(batch), self._buffers() if self._overlaps else {})
@@ -135,8 +138,8 @@ class ElasticTrainer:
         self._before = ()
         if self._member.name in commit.parting:
             self._part()
-        elif commit.changes:
-            self._enter_next()
+        else:
+            self._has_next_members = commit.changes
         return commit.loss
 
     def report(self) -> ExchangeReport:
@@ -273,6 +276,7 @@ class ElasticTrainer:
             view = self._member.mailbox.wait_view(self.epoch, timeout_s)
             try:
                 self._enter(view)
+                self._has_next_members = False
                 return
             except _Interrupted:
                 continue
@@ -283,7 +287,7 @@ class ElasticTrainer:
         self.epoch, self.members, self._before = view.epoch, view.members, view.before
         group = member.make_group(view)
         if member.name in view.newcomers:
-            self._load(member.mailbox.wait_state(view.epoch, member.training.timeouts.stalled_s))
+            self._load(member.mailbox.wait_state(view.epoch))
         elif self.rank == 0 and view.newcomers:
             member.send_state(view.newcomers, view.epoch, self._state())
         self.num_steps = view.step
@@ -316,6 +320,11 @@ class ElasticTrainer:
         errors: Mapping[str, Tensor] = self._exchange.errors()
         will = pack(dict(errors)) if errors else None
         self._member.coordinator.left(self._member.name, will, sorted(self._wills_taken))
+
+    def settle(self) -> None:
+        """Join the members of the step that would be next, for newcomers among them: they get the last weights."""
+        if self._has_next_members:
+            self._enter_next()
 
     def close(self) -> None:
         """End the threads of the exchange; may be called twice."""

@@ -72,7 +72,8 @@ class ElasticWorker:
             model: trained in place; the same model on every worker.
             optimizer: optimizer of the parameters of the model.
             carry: further objects with `state_dict` and `load_state_dict` that are the same on every worker, such as a
-                learning-rate scheduler; a joining worker gets their states.
+                learning-rate scheduler; a joining worker gets their states as they are when the others begin the next
+                step.
 
         Returns:
             The trainer.
@@ -130,6 +131,11 @@ class ElasticWorker:
     def leave(self) -> None:
         """Take part in the current or the next step, and then leave; `trainer.left` says when this has happened."""
         self._member.coordinator.leave(self.name)
+
+    def settle(self) -> None:
+        """Give the last weights to workers that wait for the next step, which this worker does not do any more."""
+        if self._trainer is not None and not self._trainer.left:
+            self._trainer.settle()
 
     def close(self) -> None:
         """End the threads of the trainer; may be called twice."""

@@ -1,6 +1,6 @@
 """`fixed`: the user decides where to cut; replicas, devices and recomputation are chosen as by `exact`.
 
-Cuts are the last operators of all stages except the last one, in program order:
+Cuts are the last operators, or modules, of all stages except the last one, in program order:
 
     program order   input.x  conv1  relu  |  conv2  add  |  head       cuts ("relu", "add")
 
@@ -20,9 +20,12 @@ from ropewalk.pipeline.partitioners.exact import plan_within
 from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 from ropewalk.pipeline.plans import Stage, assemble
 from ropewalk.pipeline.profiles import Profile
+from ropewalk.quantities import listed
 
 MARK = "cut_here"
 """The description of an operator that is a call of `cut_here()`."""
+_SHOWN = 8
+"""Operators that a message lists."""
 
 
 class Fixed:
@@ -67,15 +70,15 @@ def stages_of(profile: Profile, cuts: tuple[str, ...] | Mapping[str, int]) -> di
 
     Args:
         profile: the operators.
-        cuts: the last operator of each stage except the last one, or the stage of each operator.
+        cuts: the last operator, or module, of each stage except the last one, or the stage of each operator.
 
     Raises:
         PlanInvalid: a cut names an unknown operator, an operator has no stage, or the numbers of stages have a gap.
     """
-    for id in cuts:
-        if id not in profile.by_id:
-            hint = did_you_mean(id, profile.by_id)
-            raise PlanInvalid(f"a cut names {id!r}, which is not an operator of the profile{hint}")
+    last = [id if isinstance(cuts, Mapping) else _last_operator(profile, id) for id in cuts]
+    if unknown := next((id for id in last if id not in profile.by_id), None):
+        hint = did_you_mean(unknown, profile.by_id) or f"; its operators are {listed(profile.order, _SHOWN)}"
+        raise PlanInvalid(f"a cut names {unknown!r}, which is not an operator of the profile, nor a module{hint}")
     if isinstance(cuts, Mapping):
         found = dict(cuts)
         if missing := [id for id in profile.order if id not in found and not profile.by_id[id].is_input]:
@@ -84,12 +87,20 @@ def stages_of(profile: Profile, cuts: tuple[str, ...] | Mapping[str, int]) -> di
         if numbers != list(range(len(numbers))):
             raise PlanInvalid(f"stages are numbered 0, 1, ... without a gap, not {numbers}")
     else:
-        found = _by_order(profile, set(cuts) or {id for id in profile.order if profile.by_id[id].description == MARK})
+        found = _by_order(profile, set(last) or {id for id in profile.order if profile.by_id[id].description == MARK})
     for id in reversed(profile.order):
         operator = profile.by_id[id]
         if operator.is_input and (id not in found or not isinstance(cuts, Mapping)):
             found[id] = min((found[target] for target in profile.targets[id]), default=0)
     return found
+
+
+def _last_operator(profile: Profile, name: str) -> str:
+    """Return the operator with a name, or the last one of the module with that name; the name itself for neither."""
+    if name in profile.by_id:
+        return name
+    of_module = [id for id in profile.order if id.startswith((f"{name}:", f"{name}."))]
+    return of_module[-1] if of_module else name
 
 
 def _by_order(profile: Profile, last: set[str]) -> dict[str, int]:
