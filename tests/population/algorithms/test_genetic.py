@@ -283,7 +283,7 @@ def test_before_anything_is_told_it_has_found_nothing() -> None:
 
 
 @pytest.mark.parametrize(("changed", "message"), [
-    ({"parents": 13}, r"elites <= validated <= parents <= population.*1, 2, 13, 12"),
+    ({"parents": 13}, r"elites <= validated <= parents <= population.*1, 2, 13, 12; .* smaller parents="),
     ({"elites": 3}, r"they are 3, 2, 4, 12"),
     ({"sigma": 0.0}, r"sigma and initial_sigma must be more than 0, not 0.0"),
     ({"sigma_decay": 1.5}, r"sigma_decay must be more than 0 and at most 1, not 1.5"),

@@ -88,7 +88,7 @@ class Genetic(Algorithm[int]):
         if not 0 <= elites <= validated <= parents <= population or parents < 1:
             raise ValueError(
                 "it must be that 0 <= elites <= validated <= parents <= population, and parents at least 1; "
-                f"they are {elites}, {validated}, {parents}, {population}"
+                f"they are {elites}, {validated}, {parents}, {population}; a small population needs a smaller parents="
             )
         if sigma <= 0 or (initial_sigma is not None and initial_sigma <= 0):
             raise ValueError(f"sigma and initial_sigma must be more than 0, not {sigma} and {initial_sigma}")
