@@ -136,6 +136,7 @@ ALL_OF_THEM = """
 import collections, json, sys, traceback
 import msgspec
 from ropewalk.processes.host_services import HostServices
+from ropewalk.processes.open_sessions import all_sessions
 from ropewalk.processes.process_manager import ProcessManager
 
 start = ProcessManager.start
@@ -157,6 +158,8 @@ for name, space, program in json.load(open("programs.json")):
     except BaseException as error:
         sys.stdout.flush()
         traceback.print_exception(error.with_traceback(error.__traceback__.tb_next))
+    for session in all_sessions():  # the last lines of nodes belong to their program, and not to the next one
+        session.output.wait_until_shown(60.0)
     sys.stdout.flush()
 """
 

@@ -10,9 +10,11 @@ import pytest
 from ropewalk.pipeline.cost import boundary, objective_s, plan_cost
 from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.partitioners.partitioner import PlanRequest
-from ropewalk.pipeline.plans import Stage
+from ropewalk.pipeline.plans import Stage, assemble
 from ropewalk.pipeline.profiles import Operator, Profile, SavedValue
 from ropewalk.pipeline.schedules import make_schedule
+from ropewalk.pipeline.simulation.simulator import simulate
+from ropewalk.pipeline.simulation.steady import steady_actions
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
 
 #: a -> b -> c, and a -> c: the value of a crosses both cuts.
@@ -41,6 +43,19 @@ def test_a_stage_reads_each_value_once_and_counts_shared_ones_once() -> None:
     assert costs.stage(("a", "c")).weight_bytes == 48
     bc = costs.stage(("b", "c"))
     assert (bc.in_bytes, bc.in_gradient_bytes, bc.saved_bytes) == (100, 100, 60 + 5 + 100)
+
+
+@pytest.mark.parametrize("micro_batches", [4, 5, 8, 9])
+@pytest.mark.parametrize("name", ["pipedream", "pipedream_2bw"])
+def test_replicas_without_a_flush_sum_their_gradients_once_for_each_update(name: str, micro_batches: int) -> None:
+    # 2BW was charged a sum for each micro-batch of a replica: 8 micro-batches on 2 replicas, 4 sums instead of 1.
+    profile = Profile((Operator("a", forward_s=1.0, backward_s=2.0, parameters={"w": 10}),), ())
+    topology, schedule = Topology((Level(2, 1.0),)), make_schedule(name)
+    request = PlanRequest(profile, topology, schedule, micro_batches=micro_batches)
+    stages = [Stage(0, ("a",), (0, 1))]
+    plan = assemble(profile, stages, schedule=name, micro_batches=micro_batches)
+    long_run = simulate(plan, profile, topology, steady_actions(plan, schedule), schedule=schedule)
+    assert plan_cost(request, stages).objective_s == pytest.approx(long_run.step_s)
 
 
 def test_a_step_with_a_flush_is_the_sum_the_further_rounds_and_the_links() -> None:

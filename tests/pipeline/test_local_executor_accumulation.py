@@ -126,5 +126,5 @@ def test_schedules_that_update_at_moments_of_their_own_refuse_it() -> None:
             TrainingOptions(accumulate=2).schedule(name)
     with pytest.raises(ScheduleInvalid, match="needs a schedule with accumulate=2"):
         TrainingOptions(accumulate=2).schedule(make_schedule("gpipe"))
-    with pytest.raises(ValueError, match="at least 1, not 0"):
+    with pytest.raises(ValueError, match="1 or more, not 0"):
         TrainingOptions(accumulate=0)

@@ -94,3 +94,16 @@ def test_statistics_that_were_saved_go_on_where_they_were() -> None:
     assert (again.mean.tolist(), again.deviation.tolist()) == (statistics.mean.tolist(), statistics.deviation.tolist())
     given = ObservationStatistics((2,), 0.01, statistics.count, statistics.total, statistics.squares)
     assert given.mean.tolist() == statistics.mean.tolist(), "as a worker gets them"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_an_observation_that_is_not_finite_is_not_counted(value: float) -> None:
+    # One made the mean NaN or infinite, and with it every observation of every later evaluation NaN.
+    statistics = ObservationStatistics((2,), share=1.0)
+    collector = statistics.collector(1, is_test=False)
+    for observation in ([1.0, 2.0], [value, 2.0], [3.0, 4.0]):
+        collector.normalise(np.array(observation))
+    assert collector.collected is not None
+    statistics.add(collector.collected)
+    assert statistics.mean == pytest.approx([2.0, 3.0], rel=0.01)
+    assert np.isfinite(statistics.collector(2, is_test=True).normalise(np.ones(2))).all()

@@ -52,3 +52,8 @@ def test_there_are_always_enough_and_never_more_than_lately_needed(asks: list[in
 def test_bounds_that_make_no_sense_are_refused(bounds: tuple[int, int], arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         WorkerAutoscaler(*bounds, **arguments)
+
+
+def test_it_is_shown_with_its_settings() -> None:
+    shown = repr(WorkerAutoscaler(1, 4, evaluations_per_worker=2, patience=5))
+    assert shown == "WorkerAutoscaler(1, 4, evaluations_per_worker=2, patience=5)"

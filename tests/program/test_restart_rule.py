@@ -28,6 +28,8 @@ def test_nothing_means_never_and_a_word_means_its_policy() -> None:
         ({"max_restarts": -1}, "max_restarts must be 0 or more, not -1"),
         ({"max_restarts": 1.5}, "max_restarts is of type float; give a whole number"),
         ({"max_restarts": True}, "max_restarts is of type bool; give a whole number"),
+        ({"max_restarts": None}, "max_restarts is of type NoneType; give a whole number"),
+        ({"jitter": None}, "jitter is of type NoneType; give a number"),
         ({"window_s": 0}, "window_s must be a number of seconds above 0, not 0"),
         ({"window_s": "60"}, "window_s is of type str; give a number"),
         ({"backoff_s": 5, "backoff_max_s": 1}, "in this order, not 5 and 1"),

@@ -558,7 +558,7 @@ def test_a_misspelt_name_and_a_wrong_number_are_refused() -> None:
         Supervisor([NodeRule(name="a"), NodeRule(name="a")])
 
 
-@pytest.mark.parametrize("number", [-1, True, 1.5, "2"])
+@pytest.mark.parametrize("number", [-1, True, 1.5, "2", None])
 def test_a_number_of_replicas_is_a_whole_number(number: Any) -> None:
     with pytest.raises((TypeError, ValueError), match=r"^replicas .* a whole number, 0 or more"):
         Supervisor([NodeRule(name="a", replicas=number)])

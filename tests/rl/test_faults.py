@@ -442,7 +442,7 @@ def test_what_cannot_work_is_refused_before_anything_starts(
         (lambda: rl.R2D2(learning_starts=100, replay_size=50), "updates would never begin"),
         (lambda: rl.IMPALA(batch_size=0), "batch_size"),
         (lambda: dataclasses.replace(SMALL, max_lag=-1), "max_lag"),
-        (lambda: dataclasses.replace(SMALL, steps=0), "at least one step"),
+        (lambda: dataclasses.replace(SMALL, steps=0), "steps must be a whole number, 1 or more, not 0"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_where_they_are_made(

@@ -93,7 +93,10 @@ def restarts_of(running: rw.RunningProgram) -> dict[str, int]:
 def stored_digests(running: rw.RunningProgram) -> list[str]:
     """The digests in the newest stored state of a learner, from which all of them would go on."""
     folder = running._conductor.checkpoints
-    states = [checkpoints.load(folder, "learner", rank) for rank in range(2)]
+    try:
+        states = [checkpoints.load(folder, "learner", rank) for rank in range(2)]
+    except FileNotFoundError:  # a learner that lives replaced it meanwhile
+        return stored_digests(running)
     return max((state.state["digests"] for state in states if state), key=len, default=[])
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import random
 import signal
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -23,8 +21,18 @@ import pytest
 import ropewalk
 from ropewalk.errors import TaskPoisoned
 from ropewalk.testing import faults
-from ropewalk.transport.link import Link
 from tests.patience import wait_until
+from tests.scenarios.dying_tasks import (
+    die_while_sending,
+    fork_away,
+    gated_pid,
+    leave_a_program_behind,
+    print_and,
+    segfault,
+    sleep_in_a_session_of_its_own,
+    slow_square,
+    weigh,
+)
 from tests.scenarios.launchers import (
     agent_of,
     fork_server_of,
@@ -34,45 +42,20 @@ from tests.scenarios.launchers import (
     pids_of,
     wait_until_gone,
 )
-from tests.scenarios.tasks import note, noted, pid, square, wait_for_file
+from tests.scenarios.tasks import noted, pid, square
+from tests.shared_session import one_session
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
+
+@pytest.fixture(scope="module")
+def shared_session() -> Iterator[None]:
+    """Many tests end its agent, and each new one would import all that this module needs."""
+    yield from one_session("tests.scenarios.dying_tasks")
+
+
 #: Large enough to travel as a blob of the host.
 WEIGHTS = bytes(range(256)) * 8192
-
-
-def slow_square(number: int) -> int:
-    time.sleep(0.0004)
-    return number * number
-
-
-def weigh(weights: bytes, number: int) -> int:
-    time.sleep(0.01)
-    return weights[number % 256] + len(weights)
-
-
-def sleep_in_a_session_of_its_own(_: object = None) -> tuple[int, int]:
-    """Start a program that leaves the worker's session, through one that ends, and return (worker, program)."""
-    command = "import os, sys, time; os.setsid(); print(os.getpid(), flush=True); time.sleep(1000)"
-    child = subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE, text=True)
-    assert child.stdout
-    return os.getpid(), int(child.stdout.readline())
-
-
-def fork_away(_: object = None) -> tuple[int, int]:
-    """Fork a child that leaves the worker's session and says nothing, and return (worker, child)."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        os.write(writer, b"x")
-        time.sleep(1000)
-        os._exit(0)
-    os.read(reader, 1)
-    os.close(reader)
-    os.close(writer)
-    return os.getpid(), child
 
 
 @contextlib.contextmanager
@@ -157,12 +140,6 @@ def test_the_death_of_an_idle_worker_is_noticed_in_less_time_than_its_successor_
         assert statistics.median(noticed) < statistics.median(replaced), (noticed, replaced)
 
 
-def gated_pid(folder: str, number: int) -> int:
-    note(f"{folder}/started", f"{number}:{os.getpid()}")
-    wait_for_file(f"{folder}/gate")
-    return os.getpid()
-
-
 def test_a_worker_killed_in_a_task_is_replaced_and_the_task_runs_again(tmp_path: Path) -> None:
     with ropewalk.Pool(2) as pool:
         result = pool.map_async(functools.partial(gated_pid, str(tmp_path)), range(2), chunksize=1)
@@ -178,31 +155,6 @@ def test_a_worker_killed_in_a_task_is_replaced_and_the_task_runs_again(tmp_path:
         status = pool.status()
         assert (status.retried, status.num_deaths, status.deaths[0].task_index) == (1, 1, 1)
         assert status.deaths[0].pid == pids[1] and status.deaths[0].signal == signal.SIGKILL
-
-
-def die_while_sending(flag: str, moment: str, size_bytes: int) -> bytes:
-    """The first time, the worker is killed while its result is on the way."""
-    if not os.path.exists(flag):
-        note(flag, "died")
-        send = Link.send
-
-        def send_and_die(self: Link, message: Any, parts: Any = (), fds: Any = ()) -> None:
-            if moment == "before":
-                os.kill(os.getpid(), signal.SIGKILL)
-            if moment == "half":
-                whole = self.stream.send
-
-                def send_half(buffers: Any, fds: Any = ()) -> int:
-                    whole([buffers[0][:20]] if fds else [buffers[-1][: len(buffers[-1]) // 2]], fds)
-                    os.kill(os.getpid(), signal.SIGKILL)
-                    return 0
-
-                self.stream.send = send_half  # type: ignore[method-assign]
-            send(self, message, parts, fds)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        Link.send = send_and_die  # type: ignore[method-assign]
-    return os.urandom(1) * size_bytes
 
 
 @pytest.mark.parametrize("size_bytes", [1, 400_000, 4_000_000], ids=["page", "frame", "memory file"])
@@ -252,12 +204,6 @@ def test_an_agent_looks_once_for_what_many_dead_workers_left(monkeypatch: pytest
             assert pool.map(square, range(12)) == [number * number for number in range(12)]
 
 
-def leave_a_program_behind(_: object = None) -> tuple[int, int]:
-    """Start a program through a shell that ends at once, as daemons do, and return (worker, program)."""
-    shell = subprocess.run("sleep 1000 > /dev/null 2>&1 & echo $!", shell=True, capture_output=True, text=True)
-    return os.getpid(), int(shell.stdout)
-
-
 def test_programs_of_living_workers_are_left_alone_when_another_worker_dies() -> None:
     with ropewalk.Pool(2) as pool:
         pids = pids_of(pool)
@@ -273,18 +219,6 @@ def test_programs_of_living_workers_are_left_alone_when_another_worker_dies() ->
 
 
 # --- causes ---
-
-
-def print_and(action: Callable[[], object], number: int) -> int:
-    if number == 3:
-        print("first words", flush=True)
-        print("last words", file=sys.stderr, flush=True)
-        action()
-    return number
-
-
-def segfault() -> None:
-    ctypes.string_at(0)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from ropewalk.tracking.store.opening import open_store
 from tests.lab import Lab, Machine
 from tests.patience import wait_until
 from tests.scenarios.hosts import Cluster, cluster_of, processes_on, wait_until_empty
-from tests.scenarios.launchers import Launcher
+from tests.scenarios.launchers import Launcher, is_alive
 
 #: A pool and a program on both hosts that never end by themselves.
 ENDLESS = """
@@ -138,7 +138,7 @@ def test_a_host_that_is_taken_away_finishes_what_runs_there(lab: Lab, tmp_path: 
         (agent,) = agents_on(n1)
         taken = time.time()
         os.kill(agent.pid, number)
-        wait_until(lambda: not agent.is_running() or agent.status() == psutil.STATUS_ZOMBIE)
+        wait_until(lambda: not is_alive(agent.pid))
         assert script.numbers() == [4, 0, 0, 0]
         assert f"n1 is being taken away (the engine sent {number.name})" in script.line()
         code, _, errors = script.end()

@@ -94,8 +94,9 @@ class Hasty(OneFOneB):
 
     name = "hasty"
 
-    def actions(self, plan: Plan) -> dict[PlanWorker, list[Action]]:
-        return {worker: [own[1], own[0], *own[2:]] for worker, own in super().actions(plan).items()}
+    def actions(self, plan: Plan, *, num_micro_batches: int | None = None) -> dict[PlanWorker, list[Action]]:
+        whole = super().actions(plan, num_micro_batches=num_micro_batches)
+        return {worker: [own[1], own[0], *own[2:]] for worker, own in whole.items()}
 
 
 def test_a_schedule_that_breaks_a_law_is_not_taken_as_the_measure() -> None:

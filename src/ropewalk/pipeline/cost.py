@@ -6,12 +6,13 @@ Why these formulas: docs/theory.md, "Objective of the planner", "Cost model" and
 function, and a plan reports it. For stage s with r_s replicas, c_s = seconds of forward and
 backward of one micro-batch (with a second forward if the stage recomputes), M micro-batches:
 
-    no flush:  M max_s max((c_s + Reduce_s) / r_s, link_s)
+    no flush:  M max_s max((ceil(U_s / r_s) c_s + Reduce_s) / U_s, link_s)
     flush:     sum_s c_s + max_s max((ceil(M / r_s) - 1) c_s, (M - 1) link_s) + links + exposed
 
 - With a flush, the literature has (M - 1) c_s / r_s. The formula here rounds up and excludes
   each replica's first micro-batch, which the sum has already, so that it equals the elapsed
   time: M micro-batches on r devices take exactly ceil(M / r) c.
+- U_s: micro-batches of one update of the stage: r_s with `pipedream`, M with `pipedream_2bw`.
 - link_s: seconds of the stage's busiest port for one micro-batch. Each device has one port out
   and one port in at each level; values pass one way and gradients the other, and a tensor is
   counted once, whatever the number of stages that read it.
@@ -25,8 +26,8 @@ backward of one micro-batch (with a second forward if the stage recomputes), M m
 
 The objective does not count sums over tied parameters; the update itself; the wait of a stage
 with few micro-batches in flight until one returns over slow links; and, without a flush, the
-wait of an update for all pieces of its round. `plan()` therefore lets the simulator choose
-among the best plans by this objective.
+wait of an update for all pieces of its round to come. `plan()` therefore lets the simulator
+choose among the best plans by this objective.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,13 +94,19 @@ def activation_bytes(
     forwards_first = each * in_flight + held_bytes * min(between, held - in_flight)
     between = min(between, held)
     halves_first = each * min(in_flight, held - between) + held_bytes * between
-    most = np.maximum(forwards_first, halves_first)
+    most: Any = np.maximum(forwards_first, halves_first)
     return most + saved_bytes if recompute else most
 
 
 def further_rounds(micro_batches: int, replicas: int) -> int:
     """Return the micro-batches that each replica runs after its first: `ceil(micro_batches / replicas) - 1`."""
     return -(-micro_batches // replicas) - 1
+
+
+def update_pieces(request: PlanRequest, replicas: int) -> tuple[int, int]:
+    """Return the micro-batches of one update of a stage without a flush: most of one replica, and all."""
+    size = request.schedule.update_size(replicas, request.micro_batches)
+    return -(-size // replicas), size
 
 
 def weight_copies(optimizer_slots: int, extra_versions: int) -> int:
@@ -171,10 +178,14 @@ def plan_cost(request: PlanRequest, stages: Sequence[Stage]) -> PlanCost:
         groups.setdefault(stage.devices, []).append(number)
     bottleneck_s, bottleneck, steady_s = 0.0, 0, 0.0
     for devices, group in groups.items():
-        work_s = math.fsum(shares[number].compute_s + (0 if flushes else shares[number].reduce_s) for number in group)
+        work_s = math.fsum(shares[number].compute_s for number in group)
+        rate_s = work_s / len(devices)
+        if not flushes:
+            most, size = update_pieces(request, len(devices))
+            rate_s = math.fsum(most * shares[number].compute_s + shares[number].reduce_s for number in group) / size
         link_s = math.fsum(shares[number].link_s for number in group)
-        if max(work_s / len(devices), link_s) > bottleneck_s:
-            bottleneck_s, bottleneck = max(work_s / len(devices), link_s), group[0]
+        if max(rate_s, link_s) > bottleneck_s:
+            bottleneck_s, bottleneck = max(rate_s, link_s), group[0]
         steady_s = max(steady_s, further_rounds(request.micro_batches, len(devices)) * work_s)
         steady_s = max(steady_s, (request.micro_batches - 1) * link_s)
     total_s = request.micro_batches * bottleneck_s

@@ -82,8 +82,11 @@ class ObservationCollector:
         self._count, self._total, self._squares = 0, np.zeros(mean.shape), np.zeros(mean.shape)
 
     def normalise(self, observation: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return the observation in standard deviations from the mean, clipped to ±10."""
-        if self._counts:
+        """Return the observation in standard deviations from the mean, clipped to ±10.
+
+        One with a NaN or an infinite number is not counted: it would make all later observations NaN.
+        """
+        if self._counts and np.isfinite(observation).all():
             self._count += 1
             self._total += observation
             self._squares += np.square(observation, dtype=np.float64)

@@ -60,13 +60,15 @@ class ScheduleConformance(ConformanceSuite):
                 assert answers[0] != "", "a refusal must say why"
 
     def test_its_bounds_are_reached(self) -> None:
-        """`in_flight_at`, `held_at` and `held_by` are reached exactly; `between_halves` and others are not less."""
+        """`in_flight_at`, `held_at` and `held_by` are reached exactly; others are not less, and updates as large."""
         for schedule, plan in self._plans():
             lists = _long_run(schedule, plan)
             in_flight, held, together = peaks(plan, lists)
             between = most_between_halves(plan, lists)
             for stage in plan.stages:
                 after, replicas = plan.workers_after(stage.id), stage.replicas
+                sizes = schedule.round_size(plan, stage.id), schedule.update_size(replicas, plan.micro_batches)
+                assert sizes[0] == sizes[1], f"stage {stage.id}: round_size {sizes[0]}, but update_size {sizes[1]}"
                 bound, held_bound = schedule.in_flight_at(plan, stage.id), schedule.held_at(plan, stage.id)
                 assert in_flight[stage.id] == bound, _said(schedule, plan, stage.id, in_flight[stage.id], bound)
                 assert held[stage.id] == held_bound, _said(schedule, plan, stage.id, held[stage.id], held_bound)

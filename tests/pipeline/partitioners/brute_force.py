@@ -29,6 +29,8 @@ class PretendSchedule:
     splits_backward: bool = False
     #: Whether each stage keeps as many versions as there are stages.
     in_step: bool = False
+    #: Without a flush, whether an update has all micro-batches of a step.
+    whole_updates: bool = False
     name: str = "pretend"
 
     def in_flight(self, workers_after: int, replicas: int, micro_batches: int) -> int:
@@ -43,6 +45,10 @@ class PretendSchedule:
     def between_halves(self, workers_after: int, replicas: int, micro_batches: int, num_stages: int) -> int:
         """One more than are held beyond those in flight."""
         return num_stages + 1 if self.splits_backward else 0
+
+    def update_size(self, replicas: int, micro_batches: int) -> int:
+        """As PipeDream, or as PipeDream-2BW."""
+        return micro_batches if self.flushes or self.whole_updates else replicas
 
     def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
         """As PipeDream, with and without vertical sync."""
@@ -119,6 +125,7 @@ def requests(draw: st.DrawFn, counts: tuple[int, ...], *, num_kinds: int = 1, mo
         uniform_replicas=draw(st.integers(0, 4)) == 0,
         splits_backward=draw(st.integers(0, 4)) == 0,
         in_step=draw(st.integers(0, 3)) == 0,
+        whole_updates=draw(st.booleans()),
     )
     profile = draw(profiles(most))
     request = PlanRequest(

@@ -4,9 +4,10 @@ The objective, and why the search is right: docs/theory.md, "Objective of the pl
 
 Cuts are down-closed sets I ⊂ J ⊂ ... of the graph. Devices are assigned from the last stage
 backwards, so that the number of workers after a stage is known, and with it the micro-batches
-and versions that the stage holds. With d the number of devices that are left:
+and versions that the stage holds. With d the number of devices that are left, and rate the
+seconds per micro-batch of computing and summing gradients (`cost`):
 
-    without a flush   A[I, d] = min over J ⊃ I, kind, r of  max(cost(J - I, r) / r, link, A[J, d + r])
+    without a flush   A[I, d] = min over J ⊃ I, kind, r of  max(rate(J - I, r), link, A[J, d + r])
     with a flush      the least of  sum + T  over T: for each T the same program with sums, over stages whose further
                       rounds take at most T, from the largest T to the least; a plan that beats the best so far has
                       T < best - sum, since sums only grow as T falls

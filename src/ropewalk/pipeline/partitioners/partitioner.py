@@ -73,6 +73,15 @@ class CostedSchedule(Protocol):
         """
         ...
 
+    def update_size(self, replicas: int, micro_batches: int) -> int:
+        """Return the number of micro-batches in one update of a stage.
+
+        Args:
+            replicas: replicas of this stage.
+            micro_batches: micro-batches of one step.
+        """
+        ...
+
     def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
         """Return the most versions of its weights that a stage keeps in addition to the newest.
 

@@ -65,8 +65,8 @@ class PipeDream(Schedule):
             return synchronised(micro_batch, num_stages=len(plan.stages), replicas=replicas)
         return stashed(micro_batch, workers_after=plan.workers_after(stage), replicas=replicas)
 
-    def round_size(self, plan: Plan, stage: int) -> int:
-        return plan.stages[stage].replicas
+    def update_size(self, replicas: int, micro_batches: int) -> int:
+        return replicas
 
     def check(self, plan: Plan) -> None:
         super().check(plan)

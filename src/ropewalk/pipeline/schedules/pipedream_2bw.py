@@ -34,8 +34,8 @@ class PipeDream2BW(PipeDream):
     def version(self, plan: Plan, stage: int, micro_batch: int) -> int:
         return double_buffered(micro_batch, micro_batches=plan.micro_batches)
 
-    def round_size(self, plan: Plan, stage: int) -> int:
-        return plan.micro_batches
+    def update_size(self, replicas: int, micro_batches: int) -> int:
+        return micro_batches
 
     def check(self, plan: Plan) -> None:
         super().check(plan)

@@ -136,6 +136,15 @@ class Schedule(ABC):
         """
         return self.held(workers_after, replicas, micro_batches, num_stages) if self.splits_backward else 0
 
+    def update_size(self, replicas: int, micro_batches: int) -> int:
+        """Return the number of micro-batches in one update of a stage: by default those of a step.
+
+        Args:
+            replicas: replicas of the stage.
+            micro_batches: micro-batches of a step.
+        """
+        return micro_batches
+
     def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
         """Return the most versions of its weights that a stage keeps in addition to the newest.
 
@@ -178,7 +187,7 @@ class Schedule(ABC):
             plan: the plan to run.
             stage: the stage.
         """
-        return plan.micro_batches
+        return self.update_size(plan.stages[stage].replicas, plan.micro_batches)
 
     def check(self, plan: Plan) -> None:
         """Check that the schedule can run a plan.

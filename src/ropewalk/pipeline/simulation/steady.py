@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import lcm
+
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.plans import Plan, PlanWorker
+from ropewalk.pipeline.resuming import round_of
 from ropewalk.pipeline.schedules import Schedule
 
 _ROUNDS = 12
@@ -28,4 +31,7 @@ def steady_actions(plan: Plan, schedule: Schedule) -> dict[PlanWorker, list[Acti
         return schedule.actions(plan)
     largest = max(schedule.round_size(plan, stage.id) for stage in plan.stages)
     num = max(plan.micro_batches, _ROUNDS * len(plan.workers), _UPDATES * largest)
+    period = lcm(round_of(plan, schedule), *(stage.replicas for stage in plan.stages))
+    if period < num:
+        num = max(num, 2 * period + 1)  # the second half has a whole period
     return schedule.actions(plan, num_micro_batches=num)

@@ -130,7 +130,8 @@ class Timeline:
 
         If the pipeline flushes, this is the whole length. Without a flush it follows from the rate at which
         micro-batches leave the last stage in the second half of the time, when the pipeline is full: over whole rounds
-        of all stages, as far as that half has any. With more micro-batches it is closer to the steady rate.
+        of all stages and turns of all replicas, if that half has any. With more micro-batches it is closer to the
+        steady rate.
         """
         if self.flushes:
             return self.length_s
@@ -139,7 +140,7 @@ class Timeline:
         if half < 1:
             return self.length_s * self.plan.micro_batches / max(1, len(left))
         rounds = math.lcm(self.round_size, *(stage.replicas for stage in self.plan.stages))
-        num = half // rounds * rounds or half
+        num = half // rounds * rounds or half // self.round_size * self.round_size or half
         return (left[-1] - left[-1 - num]) / num * self.plan.micro_batches
 
     @cached_property

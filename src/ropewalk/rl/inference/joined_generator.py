@@ -52,11 +52,12 @@ class JoinedGenerator(np.random.Generator):
                 f"a policy at an inference server drew an array of shape {shape} for {self._num_rows} rows; the first "
                 "axis of what it draws has to be the rows, or groups cannot have their own random numbers"
             )
-        drawn: list[Any] = []
-        for generator, num in self._parts:
-            own = (num, *shape[1:])
-            given = (*args[:at], own, *args[at + 1 :]) if len(args) > at else args
-            drawn.append(getattr(generator, name)(*given, **(kwargs | {"size": own} if given is args else kwargs)))
+        rest = shape[1:]
+        if len(args) > at:
+            before, after = args[:at], args[at + 1 :]
+            drawn = [getattr(rng, name)(*before, (num, *rest), *after, **kwargs) for rng, num in self._parts]
+        else:
+            drawn = [getattr(rng, name)(*args, **(kwargs | {"size": (num, *rest)})) for rng, num in self._parts]
         return np.concatenate(drawn)
 
 

@@ -12,6 +12,7 @@ torch nowhere. Both agree within rounding.
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -295,12 +296,20 @@ def for_spec(action: ActionSpec) -> ActionDistribution:
 
 
 def _draw_choice(logits: Floats, uniform: NDArray[np.float64]) -> tuple[NDArray[np.int64], Floats]:
-    """Choices by the inverse of the distribution function. A choice of probability 0 is never drawn, for any number."""
-    shifted = logits - logits.max(-1, keepdims=True)
-    sums = np.exp(shifted, dtype=np.float64).cumsum(-1)
-    action = (sums <= uniform * sums[:, -1:]).sum(-1)
-    log_prob = shifted[np.arange(len(action)), action] - np.log(sums[:, -1])
+    """Choices by the inverse of the distribution function. A choice of probability 0 is never drawn, for any number.
+
+    By numpy's operations themselves, which methods of arrays call from Python: each step of an actor does this.
+    """
+    shifted = logits - np.maximum.reduce(logits, -1, keepdims=True)
+    sums = np.add.accumulate(np.exp(shifted, dtype=np.float64), -1)
+    action = np.add.reduce(sums <= uniform * sums[:, -1:], -1, dtype=np.int64)
+    log_prob = shifted[_numbers_to(len(action)), action] - np.log(sums[:, -1])
     return action, log_prob.astype(np.float32)
+
+
+@functools.lru_cache(64)
+def _numbers_to(num: int) -> NDArray[np.int64]:
+    return np.arange(num)
 
 
 def _normal_log_prob(noise: Any, log_std: Any) -> Any:  # of tensors, or of arrays

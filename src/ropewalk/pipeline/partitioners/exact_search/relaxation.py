@@ -20,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ropewalk.pipeline.cost import further_rounds, reduce_s
+from ropewalk.pipeline.cost import further_rounds, reduce_s, update_pieces
 from ropewalk.pipeline.down_sets import BitGraph, members
 from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.partitioners.exact_search.blocks import blocks
@@ -119,18 +119,20 @@ class Relaxation:
         return low
 
     def _reduce_s(self, move: Move) -> tuple[float, float]:
-        """Seconds of Reduce that hold up a round: for each byte, and besides."""
+        """Seconds of Reduce that hold up a replica, for each micro-batch it runs: for each byte, and besides."""
         if self.request.schedule.flushes:
             return 0.0, 0.0
         level, replicas = self.request.topology.level_of(move.devices), len(move.devices)
+        most, _ = update_pieces(self.request, replicas)
         besides = reduce_s(0.0, replicas, level)
-        return reduce_s(1.0, replicas, level) - besides, besides
+        return (reduce_s(1.0, replicas, level) - besides) / most, besides / most
 
     def _share(self, move: Move) -> float:
         """What the plan's maximum takes of the seconds of a stage."""
         if self.request.schedule.flushes:
             return float(further_rounds(self.request.micro_batches, len(move.devices)))
-        return 1 / len(move.devices)
+        most, size = update_pieces(self.request, len(move.devices))
+        return most / size
 
     def _heaviest_operator(self, moves: Moves) -> float:
         """Some stage runs each operator."""

@@ -9,7 +9,14 @@ from typing import Protocol
 
 import numpy as np
 
-from ropewalk.pipeline.cost import activation_bytes, fastest_speed, further_rounds, reduce_s, weight_copies
+from ropewalk.pipeline.cost import (
+    activation_bytes,
+    fastest_speed,
+    further_rounds,
+    reduce_s,
+    update_pieces,
+    weight_copies,
+)
 from ropewalk.pipeline.partitioners.cost_model import CostModel, StageColumns
 from ropewalk.pipeline.partitioners.exact_search.candidates import Candidates, Flags, Floats
 from ropewalk.pipeline.partitioners.exact_search.placement import Move
@@ -109,7 +116,8 @@ class ObjectiveCosts(_OnDevices):
         sum_s = reduce_s(them.weight_bytes, replicas, request.topology.level_of(move.devices))
         link_s = self._busiest_port_s(move.before.level, move.after.level) / replicas
         if not request.schedule.flushes:
-            slowest = np.maximum((compute_s + sum_s) / replicas, link_s) * each
+            most, size = update_pieces(request, replicas)
+            slowest = np.maximum((most * compute_s + sum_s) / size, link_s) * each
             return _where(fits, np.maximum(slowest, self.least_slowest), sum_s + self._transit_s(move), recompute)
         rounds, batches = further_rounds(request.micro_batches, replicas) * each, request.micro_batches
         slowest = np.maximum(np.maximum(compute_s * rounds, link_s * (batches - 1) * each), self.least_slowest)
