@@ -143,7 +143,7 @@ def trained_with(
 ) -> list[dict[str, Tensor]]:
     """The weights after all steps; `disturb(step)` is called before rank 0 takes a step, and may do what it likes."""
     members = groups(WORKERS)
-    # The pushes of a member that has left are gone: a shard that forgets them first could not repeat the others' step.
+    # The pushes of a member that has ended are gone: a shard that forgets them first could not repeat the others' step.
     all_done = threading.Barrier(WORKERS)
 
     def body(rank: int) -> dict[str, Tensor]:
@@ -153,8 +153,8 @@ def trained_with(
                 if rank == 0:
                     disturb(step)
                 take_step(exchange, weights, rank, step)
+            all_done.wait(PATIENCE_S)
             if leave:
-                all_done.wait(PATIENCE_S)
                 exchange.leave()
         return weights
 
@@ -165,16 +165,60 @@ def trained_with(
 def test_shards_that_come_back_from_any_state_or_from_none_are_sent_what_they_lack(seed: int) -> None:
     chance = random.Random(seed)
     with LocalServers(2) as servers:
+        kills: list[threading.Timer] = []
 
         def disturb(step: int) -> None:
+            if step == STEPS - 1:  # a member that has done all its steps does not hear that a shard lacks the last
+                for kill in kills:
+                    kill.join()
+                return
             for shard in servers:
                 if chance.random() < 0.3:
                     shard.save()
                 if chance.random() < 0.3:
-                    threading.Timer(chance.random() * 0.01, shard.kill).start()
+                    kills.append(threading.Timer(chance.random() * 0.01, shard.kill))
+                    kills[-1].start()
 
         for weights in trained_with(servers, disturb, optimizer=OPTIMIZER):
             assert_same(weights, undisturbed())
+
+
+def test_members_that_have_what_the_others_lack_after_two_restarts_send_it_again() -> None:
+    """Each shard is lost when one member has its answers, and the other has not: nobody asks for the former."""
+    members, exchanges, lost, all_done = groups(2), [], threading.Event(), threading.Barrier(2)
+
+    def holding(worker: str) -> Callable[[str, tuple[Any, ...]], tuple[Any, ...]]:
+        def change(word: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            assert not (word == "pull" and args[0] == worker) or lost.wait(PATIENCE_S)
+            return args
+
+        return change
+
+    def body(rank: int) -> None:
+        weights = model()
+        with member(servers, members[rank], weights, timeout_s=PATIENCE_S, optimizer=OPTIMIZER) as exchange:
+            exchanges.append((rank, exchange))
+            take_step(exchange, weights, rank, 0)
+            all_done.wait(PATIENCE_S)
+
+    def have_all_they_can() -> bool:
+        # Rank 0 gets no answer of server 0, and rank 1 none of server 1.
+        return len(exchanges) == 2 and all(
+            exchange._done == set(exchange._model.keys[1 - rank]) for rank, exchange in exchanges
+        )
+
+    def forget() -> None:
+        wait_until(have_all_they_can, what="the answers of one server for each member")
+        for shard in servers:
+            shard.forget()
+        lost.set()
+
+    with LocalServers(2) as servers:
+        for at, shard in enumerate(servers):
+            shard.change = holding(members[at].members[at])
+        by_members(lambda part: forget() if part == 2 else body(part), 3)
+    (_, first), (_, second) = exchanges
+    assert_same(first._model._parameters, second._model._parameters)
 
 
 #: What workers say to shards, and how many times this test has a shard forget everything just before.

@@ -107,6 +107,17 @@ def test_a_shard_that_lacks_a_step_asks_for_it() -> None:
     assert shard.push("w0", 0, 5, 0, b"", 1.0) == Behind(1)
 
 
+def test_a_member_is_told_which_of_its_pushes_of_a_step_are_not_here() -> None:
+    shard, workers = formed(OWNER, 2)
+    play(shard, list(workers), 1)
+    before = restored(shard)
+    workers[0].push(shard, 0)
+    assert shard.behind("w0", 0, 1, [0, 1]) == {1: 1} and shard.behind("w0", 0, 1, [0]) == {}
+    assert before.behind("w0", 0, 2, [0, 1]) == {0: 1, 1: 1}, "the step from which they are needed"
+    assert before.behind("w1", 0, 0, [0, 1]) == {}
+    assert before.behind("w7", 0, 1, [0]) == Outdated(0) and Shard().behind("w0", 0, 1, [0]) == Outdated(-1)
+
+
 def test_who_is_no_member_or_of_an_older_epoch_is_told_so_and_changes_nothing() -> None:
     shard, workers = formed(DENSE, 2)
     assert shard.push("w7", 0, 0, 0, b"", 1.0) == Outdated(0)

@@ -43,6 +43,8 @@ from ropewalk.exchange.parameter_server.shard_client import WAIT_S, Attempt, Let
 from ropewalk.exchange.parameter_server.weighting import Weighting
 from ropewalk.exchange.reporting import Ledger
 
+_LOOK_S = 1.0
+"""Seconds without news after which a waiting worker asks whether servers still have what it pushed."""
 HEADER_BYTES = 157
 """Bytes that a worker sends for a piece in addition to the message: the calls that push and pull, frames and names.
 Measured at the socket; it differs by a few bytes with the length of the worker's name."""
@@ -324,6 +326,7 @@ class ParameterServer(Exchange):
     def _wait_for(self, attempt: Attempt, keys: frozenset[int]) -> None:
         """Wait until these pieces have come back."""
         since, num_done = time.monotonic(), -1
+        look_at = since + _LOOK_S
         with self._progress:
             while not (attempt is self._attempt and keys <= self._done):
                 if attempt.failure is not None:
@@ -335,7 +338,11 @@ class ParameterServer(Exchange):
                 waited_s = time.monotonic() - since
                 if waited_s > self._timeout_s:
                     raise self._stalled(waited_s)
-                self._progress.wait(min(1.0, self._timeout_s))
+                if since + waited_s >= look_at:
+                    look_at = since + waited_s + _LOOK_S
+                    for courier, owned in zip(self._couriers, self._model.keys, strict=True):
+                        courier.look(attempt, self._done.intersection(owned))
+                self._progress.wait(min(_LOOK_S, self._timeout_s))
                 self._told.waiting(time.monotonic() - since)
 
     def _stalled(self, waited_s: float) -> ExchangeStalled:

@@ -108,6 +108,11 @@ class ParameterShard:
                     return pulled
                 self._changed.wait(left_s)
 
+    @idempotent
+    def behind(self, worker: str, epoch: int, step: int, keys: Sequence[int]) -> dict[int, int] | Outdated:
+        with self._changed:
+            return self._shard.behind(worker, epoch, step, keys)
+
     @concurrent(MAX_PULLS)
     @idempotent
     def standing(

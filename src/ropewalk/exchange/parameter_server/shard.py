@@ -197,6 +197,13 @@ class Shard:
                 size += len(answer.data)
         return Pulled(tuple(answers), () if answers else tuple(missing), behind, corrupt)
 
+    def behind(self, worker: str, epoch: int, step: int, keys: Sequence[int]) -> dict[int, int] | Outdated:
+        """Return those of these pieces whose push for this step is not here, with the step from which it is needed."""
+        if refused := self._refused(worker, epoch):
+            return refused
+        clocks = {key: self._pieces[key].clocks[worker] for key in keys}
+        return {key: clock for key, clock in clocks.items() if clock <= step}
+
     @property
     def num_changes(self) -> int:
         """Counts the changes that pulls may wait for."""

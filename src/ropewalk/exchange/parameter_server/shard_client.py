@@ -15,7 +15,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -177,6 +177,15 @@ class ShardClient:
         attempt = self._attempt
         self._put(priority, lambda: self._push_new(key, attempt))
 
+    def look(self, attempt: Attempt, keys: Set[int]) -> None:
+        """Ask soon whether the shard still has the pushes of pieces that were answered; those that it lacks go again.
+
+        Nothing else asks for these pieces, while other members may wait for pushes that the shard has lost: if two
+        shards are restored, each of two members may wait for what the other one pushed.
+        """
+        if keys:
+            self._put(_AT_ONCE, lambda: self._look(attempt, sorted(keys)))
+
     def close(self) -> None:
         """End both threads, at once if they do not wait for the shard; may be called twice."""
         with self._news:
@@ -300,6 +309,24 @@ class ShardClient:
         for key, letter in pushed:  # the shard will ask for what it lacks from earlier steps
             if letter.step == attempt.step:
                 self._send(key, letter, attempt)
+
+    def _look(self, attempt: Attempt, keys: list[int]) -> None:
+        future: Future[Any] = self._shard.behind.future(self._worker, attempt.epoch, attempt.step, keys)
+        future.add_done_callback(lambda done: self._looked(attempt, done))
+
+    def _looked(self, attempt: Attempt, done: Future[Any]) -> None:
+        try:
+            found: dict[int, int] | Outdated = done.result()
+        except BaseException as error:
+            self._lost(attempt, error)
+            return
+        if attempt.over:
+            return
+        if isinstance(found, Outdated):
+            self._outdated(found.epoch, attempt)
+            return
+        for key, step in found.items():
+            self._replay(key, step, attempt)
 
     # Kept pushes
 
