@@ -139,7 +139,7 @@ def test_seconds_are_a_number(text: str, seconds: float) -> None:
         (["runs", "lst"], "No such command 'lst'. Did you mean 'list'?"),
         (["ps", "--jsn"], "Did you mean --json?"),
         (["stop"], "Missing argument 'PROGRAM'."),
-        (["search", "a.py:f"], "Missing option '--space'."),
+        (["search", "a.py:f"], "Missing option '--metric'."),
         (["plan", "--recompute", "alwys"], "'alwys' is not one of 'auto', 'always', 'never'"),
         (["logs", "--lines", "-1"], "Invalid value for '--lines' / '-n': -1 is not in the range x>=0."),
         (["report", "x", "--record", "nan"], "Invalid value for '--record': nan is not a number of seconds."),

@@ -499,6 +499,12 @@ def steps_in(folder: Path) -> int:
     return sum(len(file.read_text().splitlines()) for file in folder.glob("counts_attempts-*"))
 
 
+def num_attempts_in(folder: Path) -> int:
+    with open_store(folder / "runs.db") as store:
+        trials = [trial for search in store.runs(kind="search") for trial in store.children(search.id)]
+        return sum(len(store.attempts(trial.id)) for trial in trials)
+
+
 def test_the_same_command_goes_on_after_sigkill_and_after_ctrl_c(
     script: Callable[[], subprocess.Popen[str]], tmp_path: Path
 ) -> None:
@@ -506,9 +512,10 @@ def test_the_same_command_goes_on_after_sigkill_and_after_ctrl_c(
     wait_until(lambda: steps_in(tmp_path) >= 5)
     first.kill()
     first.wait()
-    second = script()
-    wait_until(lambda: steps_in(tmp_path) >= 10)
+    begun = num_attempts_in(tmp_path)
     (tmp_path / "slowly").touch()  # no trial is done before it hears of the interrupt
+    second = script()
+    wait_until(lambda: num_attempts_in(tmp_path) > begun)  # the workers of the first write steps until they end, too
     second.send_signal(signal.SIGINT)
     _, told = second.communicate()
     (tmp_path / "slowly").unlink()

@@ -58,6 +58,7 @@ class FolderClaim:
 def mark_folder(folder: Path) -> None:
     """Note where a folder is made that is not claimed, for `made_elsewhere`."""
     with contextlib.suppress(OSError):  # a full disk: then it is listed if all processes are killed, and not removed
+        (folder / _MARK).touch(0o600)
         (folder / _MARK).write_bytes(_here())
 
 
