@@ -61,6 +61,9 @@ class ParameterServer(Exchange):
     Compressors that keep residuals or memories do so in units of the mean where a step's record has `total_samples`,
     and then the number of samples may vary; otherwise it must be the same in every step of a member.
 
+    A shard that is restored gets what it lacks from the members, in or before their next step. So let all members end
+    together: one that is closed can send nothing again, and the others would wait for it until their timeout.
+
     Args:
         servers: a client of the shards, which are a `Service(ParameterShard)` with any number of replicas; None until
             `connect`.
