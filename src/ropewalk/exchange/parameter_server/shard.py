@@ -179,16 +179,11 @@ class Shard:
             return refused
         answers: list[PullAnswer] = []
         missing: dict[str, None] = {}
-        behind: dict[int, int] = {}
-        corrupt: dict[int, str] = {}
+        behind = self._lacking_of(worker, step, keys)
+        corrupt = {key: self._pieces[key].corrupt[worker] for key in behind if worker in self._pieces[key].corrupt}
         size = 0
-        for key in sorted(keys):
+        for key in sorted(set(keys) - behind.keys()):
             piece = self._pieces[key]
-            if piece.clocks[worker] <= step:
-                behind[key] = piece.clocks[worker]
-                if worker in piece.corrupt:
-                    corrupt[key] = piece.corrupt[worker]
-                continue
             answer = piece.pull(step)
             if answer is None:
                 missing.update(dict.fromkeys(piece.missing(step)))
@@ -201,8 +196,7 @@ class Shard:
         """Return those of these pieces whose push for this step is not here, with the step from which it is needed."""
         if refused := self._refused(worker, epoch):
             return refused
-        clocks = {key: self._pieces[key].clocks[worker] for key in keys}
-        return {key: clock for key, clock in clocks.items() if clock <= step}
+        return self._lacking_of(worker, step, keys)
 
     @property
     def num_changes(self) -> int:
@@ -233,6 +227,11 @@ class Shard:
             assert self._settings
             self._pieces[key] = PieceRounds(key, layout, self._settings)
             self._pieces[key].load_state_dict(saved)
+
+    def _lacking_of(self, worker: str, step: int, keys: Iterable[int]) -> dict[int, int]:
+        """Those of these pieces that lack the push of a worker for a step, with the step from which they lack it."""
+        clocks = {key: self._pieces[key].clocks[worker] for key in keys}
+        return {key: clock for key, clock in clocks.items() if clock <= step}
 
     def _durable(self, key: int) -> int:
         """Return the step before which pushes need no replay: two later states were taken, so one of them is stored."""
