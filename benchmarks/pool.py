@@ -3,6 +3,7 @@
     python benchmarks/pool.py                          the whole table, about ten minutes
     python benchmarks/pool.py --only noop round-trip   some rows
     python benchmarks/pool.py --quick                  smaller and fewer rounds: shows that all rows run, proves nothing
+    python benchmarks/pool.py --against futures loky   without Ray, whose 20,000 no-op tasks alone take minutes
     python benchmarks/pool.py --floor                  with a bare fork + socketpair pool, the physical floor
     python benchmarks/pool.py --json FILE --markdown FILE
 
@@ -21,12 +22,12 @@ import pathlib
 import sys
 from collections.abc import Iterator
 
-from pool_rows import ALL, ROWS, Bench, Line
+from pool_rows import OTHERS, ROWS, Bench, Line
 from table import machine, measured_alone, tell
 
 LIMIT_S = 300
 #: The columns of contenders, ours first.
-CONTENDERS = ("ropewalk", *(name for name in ALL if name != "ropewalk"), "bare", "ideal")
+CONTENDERS = ("ropewalk", *OTHERS, "bare", "ideal")
 
 
 def main() -> int:
@@ -34,6 +35,13 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="ROW", choices=ROWS, default=list(ROWS), help=", ".join(ROWS))
     parser.add_argument("--quick", action="store_true", help="smaller and fewer rounds")
     parser.add_argument("--floor", action="store_true", help="also measure the bare pool")
+    parser.add_argument(
+        "--against",
+        nargs="+",
+        choices=OTHERS,
+        default=list(OTHERS),
+        help="libraries that take part, beside multiprocessing",
+    )
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the lines as JSON")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for pool.md")
     parser.add_argument("--pool", default="ropewalk", metavar="MODULE", help="module whose Pool is the subject")
@@ -42,7 +50,8 @@ def main() -> int:
     os.environ["BENCHMARK_POOL"] = options.pool
     # An installed package has its byte code; a checkout gets it on the first import, unless this forbids it.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    bench = Bench(quick=options.quick, floor=options.floor)
+    against = tuple(name for name in OTHERS if name in {"multiprocessing", *options.against})
+    bench = Bench(quick=options.quick, floor=options.floor, against=against)
     if options.here:
         with options.here.open("w") as file:
             for line in ROWS[options.only[0]](bench):
@@ -56,7 +65,7 @@ def main() -> int:
 def run_alone(name: str, options: argparse.Namespace) -> Iterator[Line]:
     """The lines of one row, measured by another interpreter."""
     flags = [flag for flag in ("--quick", "--floor") if getattr(options, flag[2:])]
-    command = [sys.executable, __file__, "--only", name, "--pool", options.pool, *flags]
+    command = [sys.executable, __file__, "--only", name, "--pool", options.pool, "--against", *options.against, *flags]
     return measured_alone(name, command, LIMIT_S)
 
 
