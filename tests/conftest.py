@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
 import os
 import shutil
 import signal
@@ -27,6 +26,7 @@ from tests.shared_session import kept
 
 pytest_plugins = [
     "tests.watchdog",
+    "tests.log_handlers",
     "tests.workers",
     "tests.record",
     "tests.other_users",
@@ -96,18 +96,6 @@ def _begin_elsewhere(config: pytest.Config) -> None:
     share = int(workers["workerid"].removeprefix("gw")) % workers["workercount"] / workers["workercount"]
     first = next(index for index in range(len(parts)) if sum(sizes[: index + 1]) > share * sum(sizes))
     config.args[:] = [str(path) for path in (*parts[first:], *parts[:first])]
-
-
-@pytest.hookimpl(trylast=True)  # after pytest's own plugin for logging
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Give the handler of `log_file`, which is /dev/null here, a formatter of the standard library.
-
-    Workers and nodes log with the handlers of their launcher, and each would import pytest for that formatter: 0.09 of
-    the 0.2 s of CPU time that a process takes.
-    """
-    handler = getattr(session.config.pluginmanager.get_plugin("logging-plugin"), "log_file_handler", None)
-    if isinstance(handler, logging.FileHandler) and handler.baseFilename == os.devnull:
-        handler.setFormatter(logging.Formatter())
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
