@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from ropewalk.errors import NotFinite
 from ropewalk.rl.adders.n_step import NStepAdder
 from ropewalk.rl.adders.step_adder import StepAdder
+from ropewalk.rl.adders.unroll import UnrollAdder
 from ropewalk.rl.replay.limiters import MinSize
 from ropewalk.rl.replay.selectors.ordered import Fifo
 from ropewalk.rl.replay.table import ReplayTable
@@ -95,6 +97,32 @@ def test_a_reward_that_is_not_finite_is_refused() -> None:
     adder.first(np.zeros(2))
     with pytest.raises(NotFinite, match="reward of environment 0 is nan at step 0"):
         adder.step(0, np.zeros(2), np.nan, terminated=False)
+
+
+def test_steps_that_find_no_room_are_inserted_later_in_order() -> None:
+    replay = ReplayTables([ReplayTable.queue("replay", 1)])
+    adder = StepAdder(UnrollAdder(), replay, num_steps=2, ahead=1)
+    taken: list[int] = []
+
+    def take() -> None:
+        actions = replay.sample("replay", 1).columns["action"]
+        assert actions.shape == (1, 2, 1)
+        taken.extend(actions.ravel().tolist())
+
+    adder.first(np.zeros(1))
+    refusals = 0
+    for number in range(10):
+        try:
+            adder.step(number, np.full(1, float(number)), 0.0, terminated=False)
+        except RuntimeError:
+            refusals += 1
+            take()
+    while len(taken) < 10:
+        with contextlib.suppress(RuntimeError):
+            adder.flush()
+        take()
+    assert taken == list(range(10))
+    assert refusals > 0
 
 
 def test_less_than_one_step_is_refused() -> None:

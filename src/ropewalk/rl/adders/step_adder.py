@@ -22,6 +22,7 @@ from ropewalk.rl.adders.adder import Adder
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.environments.spec import Array, observation_columns
 from ropewalk.rl.replay.inserter import Inserter
+from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.writer import new_run_id
 
 
@@ -52,6 +53,8 @@ class StepAdder:
         self._most, self._number = num_steps, 0
         self._steps: list[dict[str, Array]] = []
         """Steps that were not sent yet, each with the observation before it."""
+        self._not_taken: Insertion | None = None
+        """Made of steps, and refused by the inserter, because earlier ones could not be inserted."""
         self._next: dict[str, Array] = {}
         """The columns "observation" and "first" of the next action."""
         self._in_episode = False
@@ -100,7 +103,8 @@ class StepAdder:
             extras: what else the learner needs, such as "log_prob".
 
         Raises:
-            RuntimeError: `first` was not called for this episode.
+            RuntimeError: `first` was not called for this episode; or replay is in this process, and nothing can be
+                inserted before something is sampled. Then the step was taken, and is sent by a later call.
             NotFinite: a reward or an observation is NaN or infinite.
         """
         if not self._in_episode:
@@ -113,7 +117,7 @@ class StepAdder:
         self._next = _columns(observation) | {"first": np.array(False)}
         self._in_episode = not (terminated or truncated)
         if len(self._steps) >= self._most:
-            self._send()
+            self._send(self._most)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Send all steps, and wait until they were inserted; steps whose items are not complete are kept.
@@ -124,24 +128,32 @@ class StepAdder:
         Raises:
             DeadlineExceeded: after `timeout_s`; the steps stay under way.
         """
-        if self._steps:
-            self._send()
+        self._send(1)
         self._inserter.flush(timeout_s)
 
     def close(self) -> None:
         """Give up what was not inserted yet; may be called twice."""
         self._inserter.close()
 
-    def _send(self) -> None:
-        steps, self._steps = self._steps, []
-        rows = {name: [step[name] for step in steps] for name in steps[0]}
-        for name, value in self._next.items():
-            rows[name].append(value)
-        columns = {name: np.stack(values)[:, None] for name, values in rows.items()}
-        num = sum(bool(step["mask"]) for step in steps)
-        block = Block(columns, self._run_id, self._number, self.version, num)
-        self._number += 1
-        self._inserter.insert(self._adder.add(block))
+    def _send(self, least: int) -> None:
+        """Send the insertion that was not taken, then steps as blocks, while there are at least `least`."""
+        while True:
+            if self._not_taken is not None:
+                self._inserter.insert(self._not_taken)  # if it raises, the next call sends it again
+                self._not_taken = None
+            if len(self._steps) < least:
+                return
+            steps, rest = self._steps[: self._most], self._steps[self._most :]
+            after = rest[0] if rest else self._next
+            rows = {name: [step[name] for step in steps] for name in steps[0]}
+            for name in self._next:
+                rows[name].append(after[name])
+            columns = {name: np.stack(values)[:, None] for name, values in rows.items()}
+            num = sum(bool(step["mask"]) for step in steps)
+            block = Block(columns, self._run_id, self._number, self.version, num)
+            self._not_taken = self._adder.add(block)
+            self._steps = rest
+            self._number += 1
 
 
 def _columns(observation: Any) -> dict[str, Array]:
