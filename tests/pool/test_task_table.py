@@ -727,6 +727,18 @@ def test_cancelling_drops_what_waits_and_names_who_holds_the_rest() -> None:
     assert table.cancel("unheard of") == []
 
 
+def test_cancelling_all_drops_what_waits_of_every_job() -> None:
+    held, *waiting = [unit(2, job=str(number)) for number in range(50)]
+    table = table_with(held, *waiting)
+    assign(table)
+    table.cancel_all()
+    assert held.cancelled and table.holds_only_cancelled("a")
+    assert counts(table) == (0, 2, 0, 0)
+    assert table.dropped() == [ItemSpan(each, 0, 2) for each in waiting]
+    assert table.cancelled_behind() == ["a"]
+    assert table.died("a", 0, "killed") == [] and counts(table) == (0, 0, 0, 0)
+
+
 def test_a_worker_holds_only_cancelled_tasks_if_no_other_is_behind_them() -> None:
     table = table_with(unit(1, job="x"), unit(1, job="y"))
     table.pace.observe("f", 1000)

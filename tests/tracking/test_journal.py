@@ -61,6 +61,20 @@ def test_a_write_that_was_cut_off_is_left_out(store: RunStore) -> None:
 
 
 @pytest.mark.parametrize("num_before", [0, 1])
+def test_a_page_of_zeros_is_kept_with_all_that_follows(num_before: int, store: RunStore) -> None:
+    """It was taken for the end of a write that was cut off, and what came after it was deleted."""
+    journal = RecordJournal(store)
+    journal.append([CREATED, metrics(1)][: 2 * num_before])
+    os.write(journal._file, bytes(16))
+    journal.append([CREATED, metrics(2)])
+    size = os.fstat(journal._file).st_size
+    abandon(journal)
+    assert recover(store) == 2 * num_before
+    [name] = journals(store)
+    assert name.startswith("unreadable-") and (store.folder / ".journals" / name).stat().st_size == size
+
+
+@pytest.mark.parametrize("num_before", [0, 1])
 def test_what_cannot_be_read_is_kept_and_told_and_tried_once(
     num_before: int, store: RunStore, caplog: pytest.LogCaptureFixture
 ) -> None:

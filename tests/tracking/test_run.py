@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,6 +64,14 @@ def test_numbers_are_logged_by_mapping_and_by_keyword(tmp_path: Path, sink: Reco
         ("", 4, {"loss": 1.0}),
     ]
     assert type(sink.of(Metrics)[-1].step) is float
+
+
+@pytest.mark.parametrize("values", [5, 0, 0.0, [0.5], "loss"])
+def test_what_has_no_names_is_not_logged(values: Any, tmp_path: Path, sink: Recorded) -> None:
+    """0 was taken for no numbers at all, without a word."""
+    run = make_run(tmp_path, sink)
+    with pytest.raises(TypeError, match=re.escape(f"log(loss=0.5), not {values!r}")):
+        run.log(values)
 
 
 def test_a_tensor_that_changes_later_was_logged_as_it_was(tmp_path: Path, sink: Recorded) -> None:

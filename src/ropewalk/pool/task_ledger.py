@@ -86,8 +86,8 @@ class TaskLedger:
 
     def abandon_all(self, error: BaseException) -> None:
         """Fail all jobs, and forget their tasks."""
+        self._table.cancel_all()
         for job in list(self._jobs):
-            self._table.cancel(job)
             self._jobs.pop(job, None)
             job.abandon(error)
         self.count_off_dropped()

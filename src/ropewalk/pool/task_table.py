@@ -271,6 +271,13 @@ class TaskTable:
                 self._has_cancelled = True
         return holders
 
+    def cancel_all(self) -> None:
+        """Forget the unsent tasks of all jobs, in one pass over them; what workers hold counts as cancelled."""
+        self._drop_pending(lambda _: True)
+        for worker in self._workers.values():
+            for _, span in worker.outstanding:
+                span.unit.cancelled = self._has_cancelled = True
+
     def holds_only_cancelled(self, id: str) -> bool:
         """Return whether all tasks that a worker holds are of cancelled jobs."""
         return self.is_in_cancelled(id) and all(span.unit.cancelled for _, span in self._workers[id].outstanding)

@@ -194,8 +194,10 @@ def _decoded(content: bytes) -> tuple[list[RunRecord], int | None]:
     while at + _LENGTH.size <= len(content):
         (length,) = _LENGTH.unpack_from(content, at)
         begin = at + _LENGTH.size
-        if not 0 < length <= len(content) - begin:
+        if length > len(content) - begin:
             break
+        if length == 0:  # no writer writes that: a page that a crash of the machine left without its content
+            return records, at
         try:
             batch = _decoder.decode(content[begin : begin + length])
         except msgspec.MsgspecError:

@@ -13,6 +13,7 @@ checkpoints, artifacts and images, which are files in the folder of the run.
 from __future__ import annotations
 
 import logging
+import reprlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -155,9 +156,16 @@ class Run:
             **named: further numbers.
 
         Raises:
-            TypeError: a value is not one number.
+            TypeError: a value is not one number, or `values` is not a mapping.
         """
-        given = {**values, **named} if values and named else values or named
+        if values is None:
+            given: Mapping[str, Any] = named
+        elif isinstance(values, Mapping):
+            given = {**values, **named} if named else values
+        else:
+            raise TypeError(
+                f"log takes numbers by name, as log({{'loss': 0.5}}) or log(loss=0.5), not {reprlib.repr(values)}"
+            )
         logged, numbers = numbers_of(given, self._names.get(group, NO_NAMES))
         self._names[group] = logged
         if step is None:
