@@ -171,6 +171,37 @@ def test_a_second_ctrl_c_ends_the_search_at_once() -> None:
     assert places.asked == [Request.PAUSE]
 
 
+def pause_at_budget(places: PlannedPlaces) -> None:
+    places.report(4.0, 0.5)
+    places.end("paused", 4.0)
+
+
+def fail(places: PlannedPlaces) -> None:
+    task = places.begun[-1]
+    places._tell(AttemptReturned(task.trial, task.attempt, TrialOutcome("failed", cause="ValueError: no")))
+
+
+@pytest.mark.parametrize(
+    ("steps", "state", "has_processes"),
+    [
+        ([pause_at_budget], TrialState.STOPPED, True),
+        ([fail, fail], TrialState.FAILED, True),
+        ([interrupt, lambda places: places.end("paused", 1.0)], TrialState.STOPPED, True),
+        ([interrupt], TrialState.STOPPED, False),
+    ],
+    ids=["at its budget", "raises", "the search is interrupted", "the search is interrupted before it begins"],
+)
+def test_a_trial_that_a_user_has_stopped_does_not_go_on(
+    steps: list[Any], state: TrialState, has_processes: bool
+) -> None:
+    clock, keeper = Clock(), SilentKeeper([[SearchRequest(7, 0, "stop")]])
+    places = PlannedPlaces([clock.forward(6.0), *steps], has_processes=has_processes)
+    search = running(places, clock, keeper, budget=4.0)
+    search.run()
+    trial = search.book.trials[0]
+    assert keeper.answers == [(7, True)] and trial.state is state and trial.attempts == 1
+
+
 def test_a_thread_that_had_to_be_stopped_when_the_search_was_interrupted_goes_on_with_it() -> None:
     clock = Clock()
     steps = [interrupt, clock.forward(GRACE_S + 1), lambda places: places.end("stopped", 3.0)]

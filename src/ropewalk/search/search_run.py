@@ -222,6 +222,8 @@ class SearchRun:
             self._reported(attempt.task, step, values, ends=True)
         facts = self.book.trials[trial]
         match outcome.outcome:
+            case "paused" if attempt.stopped_for:  # at its budget, or because the search ends or its host leaves
+                self.book.stopped(trial, attempt.stopped_for)
             case "paused" if _is_at_budget(attempt.task, outcome) and facts.values is None:
                 self._has_no_metric(attempt, outcome)
             case "paused":
@@ -229,7 +231,8 @@ class SearchRun:
             case "stopped" if not facts.is_asked_to_stop:
                 self._was_stopped(attempt, outcome)
             case "failed":
-                self._failed(attempt, outcome.cause, outcome.failure_class, Retries.IF_NEW)
+                retries = Retries.NEVER if attempt.stopped_for else Retries.IF_NEW
+                self._failed(attempt, outcome.cause, outcome.failure_class, retries)
             case "done" if facts.values is None:
                 self._has_no_metric(attempt, outcome)
             case _:
@@ -353,7 +356,10 @@ class SearchRun:
             self._places.request(attempt.task, Request.PAUSE)
             if attempt.heard is None:  # it may wait for a process for hours
                 del self._under_way[trial]
-                self.book.paused(trial, self.book.trials[trial].step)
+                if attempt.stopped_for:
+                    self.book.stopped(trial, attempt.stopped_for)
+                else:
+                    self.book.paused(trial, self.book.trials[trial].step)
                 self._keeper.changed(self.book.trials[trial])
         self._note(_waiting_in_words(why, len(self._under_way)))
 
