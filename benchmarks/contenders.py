@@ -86,6 +86,14 @@ def loky_executor() -> Opener:
     return lambda workers: WithExecutorInterface(executor(workers), workers)
 
 
+class WithRay(WithPoolInterface):
+    """Ray's results are read-only arrays: whoever wants to write copies them."""
+
+    def apply(self, function: Callable[[Any], Any], argument: Any) -> Any:
+        result = super().apply(function, argument)
+        return result.copy() if hasattr(result, "flags") and not result.flags.writeable else result
+
+
 def ray_pool() -> Opener:
     ray = importlib.import_module("ray")
     pool = importlib.import_module("ray.util.multiprocessing").Pool
@@ -93,7 +101,7 @@ def ray_pool() -> Opener:
     def open_pool(workers: int) -> Contender:
         if not ray.is_initialized():
             ray.init(num_cpus=workers, log_to_driver=False)
-        return WithPoolInterface(pool(workers))
+        return WithRay(pool(workers))
 
     return open_pool
 

@@ -41,7 +41,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_configure() -> None:
-    if "attached_loggers" in getattr(
-        _pytest.logging.catching_logs, "__slots__", ()
-    ):  # of older versions, only the root
+    # Older versions attach to the root alone, and have no such slot.
+    if "attached_loggers" in getattr(_pytest.logging.catching_logs, "__slots__", ()):
         _pytest.logging.catching_logs = RootCatching  # type: ignore[misc]

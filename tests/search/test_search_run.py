@@ -176,16 +176,19 @@ def pause_at_budget(places: PlannedPlaces) -> None:
     places.end("paused", 4.0)
 
 
-def fail(places: PlannedPlaces) -> None:
-    task = places.begun[-1]
-    places._tell(AttemptReturned(task.trial, task.attempt, TrialOutcome("failed", cause="ValueError: no")))
+def failing(cause: str) -> Callable[[PlannedPlaces], None]:
+    def step(places: PlannedPlaces) -> None:
+        task = places.begun[-1]
+        places._tell(AttemptReturned(task.trial, task.attempt, TrialOutcome("failed", cause=cause)))
+
+    return step
 
 
 @pytest.mark.parametrize(
     ("steps", "state", "has_processes"),
     [
         ([pause_at_budget], TrialState.STOPPED, True),
-        ([fail, fail], TrialState.FAILED, True),
+        ([failing("ValueError: no")] * 2, TrialState.FAILED, True),
         ([interrupt, lambda places: places.end("paused", 1.0)], TrialState.STOPPED, True),
         ([interrupt], TrialState.STOPPED, False),
     ],
@@ -222,11 +225,7 @@ def test_a_silent_thread_that_had_to_be_stopped_has_failed() -> None:
 
 
 def test_what_a_trial_raises_does_not_control_the_terminal(caplog: pytest.LogCaptureFixture) -> None:
-    def fails(places: PlannedPlaces) -> None:
-        task = places.begun[-1]
-        outcome = TrialOutcome("failed", cause="ValueError: \x1b[2J\x1b]0;mine\x07\u202e")
-        places._tell(AttemptReturned(task.trial, task.attempt, outcome))
-
+    fails = failing("ValueError: \x1b[2J\x1b]0;mine\x07\u202e")
     search = running(PlannedPlaces([fails, fails]), Clock())
     search.run()
     assert search.book.trials[0].state is TrialState.FAILED
@@ -235,11 +234,7 @@ def test_what_a_trial_raises_does_not_control_the_terminal(caplog: pytest.LogCap
 
 def test_where_tracebacks_are_shown_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     # A trial that raises after its first report is given up; nothing led to its traceback.
-    def fails(places: PlannedPlaces) -> None:
-        task = places.begun[-1]
-        outcome = TrialOutcome("failed", cause="Traceback\n  in train\nValueError: no")
-        places._tell(AttemptReturned(task.trial, task.attempt, outcome))
-
+    fails = failing("Traceback\n  in train\nValueError: no")
     search = running(places := PlannedPlaces([fails, fails]), Clock())
     search.run()
     pointer = f"ropewalk runs show {places.begun[0].run} shows its traceback. This is said once"

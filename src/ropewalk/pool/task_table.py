@@ -260,23 +260,23 @@ class TaskTable:
 
     def cancel(self, job: Any) -> list[str]:
         """Forget the unsent tasks of a job; return the workers that hold others of it."""
-        self._drop_pending(lambda of: of is job)
+        return self._cancel(lambda of: of is job)
+
+    def cancel_all(self) -> None:
+        """Forget the unsent tasks of all jobs, in one pass over them; what workers hold counts as cancelled."""
+        self._cancel(lambda _: True)
+
+    def _cancel(self, is_gone: Callable[[Any], bool]) -> list[str]:
+        self._drop_pending(is_gone)
         holders: list[str] = []
         for worker in self._workers.values():
-            held = [span.unit for _, span in worker.outstanding if span.unit.job is job]
+            held = [span.unit for _, span in worker.outstanding if is_gone(span.unit.job)]
             for unit in held:
                 unit.cancelled = True
             if held:
                 holders.append(worker.id)
                 self._has_cancelled = True
         return holders
-
-    def cancel_all(self) -> None:
-        """Forget the unsent tasks of all jobs, in one pass over them; what workers hold counts as cancelled."""
-        self._drop_pending(lambda _: True)
-        for worker in self._workers.values():
-            for _, span in worker.outstanding:
-                span.unit.cancelled = self._has_cancelled = True
 
     def holds_only_cancelled(self, id: str) -> bool:
         """Return whether all tasks that a worker holds are of cancelled jobs."""

@@ -222,12 +222,10 @@ class SearchRun:
             self._reported(attempt.task, step, values, ends=True)
         facts = self.book.trials[trial]
         match outcome.outcome:
-            case "paused" if attempt.stopped_for:  # at its budget, or because the search ends or its host leaves
-                self.book.stopped(trial, attempt.stopped_for)
-            case "paused" if _is_at_budget(attempt.task, outcome) and facts.values is None:
+            case "paused" if not attempt.stopped_for and facts.values is None and _is_at_budget(attempt.task, outcome):
                 self._has_no_metric(attempt, outcome)
             case "paused":
-                self.book.paused(trial, outcome.step)
+                self._stopped_or_paused(attempt, outcome.step)
             case "stopped" if not facts.is_asked_to_stop:
                 self._was_stopped(attempt, outcome)
             case "failed":
@@ -237,6 +235,13 @@ class SearchRun:
                 self._has_no_metric(attempt, outcome)
             case _:
                 self._carry_out(self.book.ended(trial))
+
+    def _stopped_or_paused(self, attempt: _UnderWay, step: float) -> None:
+        """An attempt is over before its trial is, which goes on from its last checkpoint unless a user stopped it."""
+        if attempt.stopped_for:
+            self.book.stopped(attempt.task.trial, attempt.stopped_for)
+        else:
+            self.book.paused(attempt.task.trial, step)
 
     def _was_stopped(self, attempt: _UnderWay, outcome: TrialOutcome) -> None:
         """An attempt has stopped as asked: by a user, or because it is a thread, which cannot be killed."""
@@ -267,10 +272,8 @@ class SearchRun:
         task, facts = attempt.task, self.book.trials[attempt.task.trial]
         cause = f"{attempt.killed_for}: {cause}" if attempt.killed_for else cause
         self._keeper.died(task, cause, failure_class, facts.step)
-        if attempt.stopped_for:
-            self.book.stopped(task.trial, attempt.stopped_for)
-        elif self._kill_at is not None:
-            self.book.paused(task.trial, facts.step)  # it goes on from its last checkpoint when the search does
+        if attempt.stopped_for or self._kill_at is not None:
+            self._stopped_or_paused(attempt, facts.step)
         elif attempt.killed_for:
             self._failed(attempt, cause, "silent", Retries.IF_NEW)
         else:
@@ -356,10 +359,7 @@ class SearchRun:
             self._places.request(attempt.task, Request.PAUSE)
             if attempt.heard is None:  # it may wait for a process for hours
                 del self._under_way[trial]
-                if attempt.stopped_for:
-                    self.book.stopped(trial, attempt.stopped_for)
-                else:
-                    self.book.paused(trial, self.book.trials[trial].step)
+                self._stopped_or_paused(attempt, self.book.trials[trial].step)
                 self._keeper.changed(self.book.trials[trial])
         self._note(_waiting_in_words(why, len(self._under_way)))
 
