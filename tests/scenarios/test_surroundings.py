@@ -13,16 +13,22 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import psutil
 import pytest
 
 import ropewalk
 from ropewalk.errors import PoolClosed, ProcessLimit
+from ropewalk.pool import dispatcher, job_submitter
+from ropewalk.pool import pool as pool_module
+from ropewalk.pool.results import AsyncResult
 from ropewalk.processes.open_sessions import close_all
 from tests.patience import wait_until
 from tests.scenarios.launchers import (
@@ -477,6 +483,52 @@ def test_an_interrupted_endless_task_does_not_keep_its_worker(tmp_path: Path) ->
         status = pool.status()
         assert (status.failed, status.retried, status.num_deaths) == (0, 0, 0), "nobody is to blame"
         assert len(noted(ran)) == 2, "tasks that had not begun did not begin"
+
+
+def note_and_wait(path: str) -> None:
+    note(path, os.getpid())
+    time.sleep(3600)
+
+
+@pytest.mark.parametrize("method", ["map", "apply"])
+def test_an_interrupt_at_any_moment_of_a_call_that_waits_ends_its_tasks(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It left them to run for ever where it came after they were sent, and before the wait had begun."""
+    monkeypatch.setattr(dispatcher, "_UNWANTED_S", 0.0)
+    places = [pool_module.__file__, job_submitter.__file__]
+
+    class Interrupter:
+        """Raises KeyboardInterrupt at the n-th step of this thread in these modules, or as soon as it would wait."""
+
+        def __init__(self, at: int) -> None:
+            self.left = at
+
+        def __call__(self, frame: FrameType, event: str, _arg: object) -> Any:
+            if event == "call" and frame.f_code is AsyncResult.wait.__code__:
+                raise KeyboardInterrupt
+            if frame.f_code.co_filename not in places:
+                return None
+            self.left -= event in ("call", "line")
+            if self.left == 0:
+                raise KeyboardInterrupt
+            return self
+
+    with ropewalk.Pool(1) as pool:
+        pool.apply(pid)
+        for at in range(1, 1000):
+            interrupter, before, ran = Interrupter(at), sys.gettrace(), str(tmp_path / f"ran{at}")
+            sys.settrace(interrupter)
+            try:
+                pool.map(note_and_wait, [ran]) if method == "map" else pool.apply(note_and_wait, (ran,))
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(before)
+            wait_until(lambda: (pool.status().running, pool.status().queued) == (0, 0))
+            if interrupter.left > 0:
+                break
+        assert 20 < at < 200
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -60,9 +60,12 @@ class JobSubmitter:
         error_callback: Callable[[BaseException], Any] | None,
         seed: int | None,
         avoids: Collection[str],
+        begun: Callable[[AsyncResult[Any]], object] | None = None,
     ) -> AsyncResult[T]:
-        """Run one call; see `Pool.apply_async`."""
+        """Run one call; see `Pool.apply_async`. `begun` is told of the job before it is submitted."""
         job: AsyncResult[T] = AsyncResult(callback, error_callback, self._call_back, self._loop)
+        if begun:
+            begun(job)
         job.avoids = frozenset(avoids)
         arguments = tuple(args)
         call = (arguments, dict(kwds)) if kwds else arguments
@@ -79,13 +82,19 @@ class JobSubmitter:
         seed: int | None,
         *,
         star: bool,
+        begun: Callable[[AsyncResult[Any]], object] | None = None,
     ) -> MapResult[T]:
-        """Run a call for each item, or with each item as its arguments; see `Pool.map_async` and `starmap_async`."""
+        """Run a call for each item, or with each item as its arguments; see `Pool.map_async` and `starmap_async`.
+
+        `begun` is told of the job before any of it is submitted.
+        """
         items: Sequence[Any] = iterable if isinstance(iterable, list | tuple | range) else list(iterable)
         if chunksize is None:
             chunksize = default_chunksize(len(items), self._dispatcher.most_workers)
         check_chunksize(chunksize)
         job: MapResult[T] = MapResult(len(items), callback, error_callback, self._call_back)
+        if begun:
+            begun(job)
         if items:
             cut: list[Sequence[Any]] = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
             if not isinstance(items, range):
@@ -119,7 +128,7 @@ class JobSubmitter:
         except BaseException as error:
             if isinstance(error, NotPicklable) and kind in CallKind.SINGLE:
                 error = _named_for_apply(error, has_keywords=kind in CallKind.WITH_KEYWORDS)
-            self._dispatcher.cancel(job, error)
+            self._dispatcher.cancel(job, error, running=True)  # nobody can ask for its results
             for unit in units:  # those that were not submitted, and may have memory files
                 unit.content.close()
             if isinstance(error, NotPicklable):  # its message says enough: the frames of pickling would only hide it

@@ -195,7 +195,7 @@ class Pool:
         Raises:
             Exception: what the call raised, with the remote traceback as its cause.
         """
-        return self._wait(self.apply_async(func, args, kwds))
+        return self._wait(lambda begun: self._open_submitter().call(func, args, kwds, None, None, None, (), begun))
 
     def apply_async(
         self,
@@ -250,7 +250,11 @@ class Pool:
         Raises:
             Exception: what the call with the lowest index raised, once all calls have ended.
         """
-        return self._wait(self._open_submitter().map(func, iterable, chunksize, None, None, seed, star=False))
+        return self._wait(
+            lambda begun: self._open_submitter().map(
+                func, iterable, chunksize, None, None, seed, star=False, begun=begun
+            )
+        )
 
     def map_async(
         self,
@@ -302,7 +306,11 @@ class Pool:
         Raises:
             Exception: what the call with the lowest index raised, once all calls have ended.
         """
-        return self._wait(self._open_submitter().map(func, iterable, chunksize, None, None, seed, star=True))
+        return self._wait(
+            lambda begun: self._open_submitter().map(
+                func, iterable, chunksize, None, None, seed, star=True, begun=begun
+            )
+        )
 
     def starmap_async(
         self,
@@ -587,12 +595,15 @@ class Pool:
         if not self._released and not self._session.loop.is_here:
             self._session.output.wait_until_shown(_OUTPUT_S)
 
-    def _wait(self, job: AsyncResult[T]) -> T:
+    def _wait(self, begin: Callable[[Callable[[AsyncResult[Any]], object]], AsyncResult[T]]) -> T:
+        """Begin a job, which `begin` tells of before any of its tasks can run, and wait for its result."""
+        begun: list[AsyncResult[Any]] = []
         try:
-            return job.get()
+            return begin(begun.append).get()
         except KeyboardInterrupt as error:
-            if not job.ready():  # no caller can ask for the results any more: its tasks need not run
-                self._dispatcher.cancel(job, error, running=True)
+            for job in begun:
+                if not job.ready():  # no caller can ask for the results any more: its tasks need not run
+                    self._dispatcher.cancel(job, error, running=True)
             raise
 
     def _check_open(self) -> None:
