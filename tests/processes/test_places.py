@@ -5,6 +5,7 @@ The engine stands for an allocation of Slurm with three CPUs on one node and one
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -109,6 +110,22 @@ def test_an_elastic_pool_stays_at_what_there_is_room_for(session: rw.Session) ->
 def test_a_worker_that_is_replaced_while_it_leaves_counts_once(session: rw.Session) -> None:
     with rw.Pool(4, maxtasksperchild=1, session=session) as pool:
         assert len(set(pool.map(leaving.pid, range(8), chunksize=1))) == 8
+
+
+def test_a_worker_that_leaves_is_not_counted_from_then_on(session: rw.Session) -> None:
+    """The one in its place was counted beside it until the loop came to it: a busy host refused the fifth of four."""
+    with rw.Pool(4, session=session) as pool:
+        pool.wait_until_ready(120)
+        id = next(iter(session.processes.ids()))
+        held, over = threading.Event(), threading.Event()
+        session.loop.call_soon(lambda: (held.set(), over.wait(PATIENCE_S)))
+        assert held.wait(PATIENCE_S)
+        try:
+            session.processes.leaves(id)
+            known = session.processes.known(id)
+            assert known is not None and known.is_leaving
+        finally:
+            over.set()
 
 
 @pytest.mark.parametrize("chunks", [1, None])

@@ -27,7 +27,7 @@ _GATHERINGS = 25
 
 
 class Placement:
-    """Places processes. Everything is called on the loop's thread, `ask` on any.
+    """Places processes. Everything is called on the loop's thread, `ask` and `leaves` on any.
 
     Args:
         processes: all processes of the session, by id; changed by others.
@@ -80,8 +80,8 @@ class Placement:
         """Note that a process ends when its work is done: another one may be placed where it is."""
         process = self._processes.get(id)
         if process:
-            process.is_leaving = True
-            self._free_place_of(id, process)
+            process.is_leaving = True  # at once: one that is asked for next is counted as soon as it is known
+            self._loop.call_soon(lambda: self._free_place_of(id, process))
 
     def _free_place_of(self, id: str, process: ManagedProcess) -> None:
         if process.is_leaving and process.agent and id in process.agent.processes:

@@ -213,7 +213,7 @@ class ProcessManager:
 
         What is asked for from then on may take its place.
         """
-        self.loop.call_soon(lambda: self._placement.leaves(id))
+        self._placement.leaves(id)
 
     def withdraw(self, id: str) -> None:
         """Withdraw the request for a process that has no host yet; its owner is told of its end.
