@@ -112,7 +112,10 @@ def test_an_exception_that_crosses_several_processes_keeps_one_traceback_in_the_
     assert text.startswith("Traceback (most recent call last):\n") and text.endswith("\nTypeError: no such sum\n")
     assert text.count("Traceback") == text.count("TypeError: ") == 1
     again = rebuild_error(failure_of(caught(act)), "node actor")
-    assert again.__notes__ == ["It was raised in node actor; the remote traceback is above."]
+    assert again.__notes__ == ["It was raised in store, and came by way of node actor; the remote traceback is above."]
+    third = rebuild_error(failure_of(again), "node learner")
+    assert third.__notes__ == ["It was raised in store, and came by way of node learner; the remote traceback is above."]
+    assert "  in node learner:\n" in failure_of(third).traceback
 
 
 def test_an_exception_of_ours_shows_the_frames_of_the_user_and_none_of_those_that_raised_it() -> None:

@@ -136,4 +136,5 @@ def _cause_of(failure: Failure) -> str:
     kind = failure.type_name.removeprefix("builtins.")
     if _is_exit(failure):
         return f"exited with code {failure.message}"
-    return f"raised {kind}: {failure.message}" if failure.message else f"raised {kind}"
+    came = f", which came from {failure.origin}" if failure.origin else ""
+    return f"raised {kind}{came}: {failure.message}" if failure.message else f"raised {kind}{came}"

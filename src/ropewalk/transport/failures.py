@@ -16,7 +16,7 @@ import msgspec
 
 from ropewalk.errors import RemoteError
 from ropewalk.escaping import escaped_lines
-from ropewalk.transport.one_traceback import note_of_place, one_traceback, own_notes, with_known_code
+from ropewalk.transport.one_traceback import note_of_place, one_traceback, origin_of, own_notes, with_known_code
 from ropewalk.transport.serialization import dumps_result, loads
 
 
@@ -28,6 +28,8 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
     traceback: str
     pickle: bytes
     buffers: list[bytes]
+    origin: str = ""
+    """The process that raised it, if it is another one than the sender."""
 
 
 FAILURE_DECODER = msgspec.msgpack.Decoder(Failure)
@@ -57,8 +59,10 @@ def failure_of(error: BaseException, *ours: str, raised_in: str = "") -> Failure
         payload = dumps_result(error, what="exception")
     except Exception as problem:
         stand_in = _in_words(problem, error, f"{type_name.removeprefix('builtins.')}: {message}", raised_in)
-        return Failure(type_name, message, text, stand_in, [])
-    return Failure(type_name, message, text, payload.pickle, [bytes(buffer) for buffer in payload.buffers])
+        return Failure(type_name, message, text, stand_in, [], origin_of(error))
+    return Failure(
+        type_name, message, text, payload.pickle, [bytes(buffer) for buffer in payload.buffers], origin_of(error)
+    )
 
 
 def _sendable(text: str) -> str:
@@ -107,7 +111,7 @@ def rebuild_error(failure: Failure, where: str) -> BaseException:
             type_name=failure.type_name,
         )
     if where:
-        _set(error, "__notes__", [*own_notes(error), note_of_place(where)])
+        _set(error, "__notes__", [*own_notes(error), note_of_place(where, failure.origin)])
     _set(error, "__cause__", remote_traceback(failure.traceback))
     return error
 

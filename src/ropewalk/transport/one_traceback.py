@@ -23,15 +23,27 @@ from typing import cast
 from ropewalk.user_frames import frames_text, remote_text, shows_all, tells_all
 
 _HEADER = "Traceback (most recent call last):\n"
-_NOTE = re.compile(r"It was raised in (.+); the remote traceback is above\.")
+_NOTE = re.compile(r"It was raised in (.+?)(?:, and came by way of (.+))?; the remote traceback is above\.")
 _FRAME = re.compile(r'  File "(.+)", line ([0-9]{1,9}), in .+\n')
 _CAUSED = "\nThe above exception was the direct cause of the following exception:\n\n"
 _MEANWHILE = "\nDuring handling of the above exception, another exception occurred:\n\n"
 
 
-def note_of_place(where: str) -> str:
-    """Return the note that an exception gets in the process where it arrives."""
-    return f"It was raised in {where}; the remote traceback is above."
+def note_of_place(where: str, origin: str = "") -> str:
+    """Return the note that an exception gets in the process where it arrives.
+
+    Args:
+        where: the process that it comes from.
+        origin: the process that raised it, if it is another one.
+    """
+    places = f"{origin}, and came by way of {where}" if origin else where
+    return f"It was raised in {places}; the remote traceback is above."
+
+
+def origin_of(error: BaseException) -> str:
+    """Return the process in which an exception was raised; empty if that is this one."""
+    note = _note_of(error)
+    return note[1] if note else ""
 
 
 def own_notes(error: BaseException) -> list[str]:
@@ -124,8 +136,13 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _place_of(error: BaseException) -> str:
+    note = _note_of(error)
+    return note[2] or note[1] if note else "another process"
+
+
+def _note_of(error: BaseException) -> re.Match[str] | None:
     notes = [_NOTE.fullmatch(str(note)) for note in getattr(error, "__notes__", ())]
-    return next((note[1] for note in reversed(notes) if note), "another process")
+    return next((note for note in reversed(notes) if note), None)
 
 
 def _last_words(error: BaseException) -> str:
@@ -134,4 +151,4 @@ def _last_words(error: BaseException) -> str:
     return "".join(line for line in lines if not _NOTE.fullmatch(line.removesuffix("\n")))
 
 
-__all__ = ["note_of_place", "one_traceback", "own_notes", "with_known_code"]
+__all__ = ["note_of_place", "one_traceback", "origin_of", "own_notes", "with_known_code"]

@@ -162,6 +162,25 @@ def test_a_refused_gradient_is_told_by_the_rank_whose_gradient_it_is() -> None:
     assert "raised in workers.0#0" in " ".join(caught.value.__notes__)
 
 
+@pytest.mark.parametrize(
+    ("batch", "loss_of", "words"),
+    [
+        (len, torch.arange(4), "one-dimensional tensor with the indices.* not <built-in function len>"),
+        (torch.ones(4, 2), len, r"not a tensor of torch.float32 with shape \(4, 2\)"),
+        (torch.arange(4), None, "loss_of is a function.*, not None"),
+    ],
+)
+def test_arguments_of_a_step_that_are_mixed_up_are_told(batch: Any, loss_of: Any, words: str) -> None:
+    """The first ones gave `tensor_split() received an invalid combination of arguments`."""
+
+    def train(_society: Society, worker: ElasticWorker) -> None:
+        model = make_model()
+        worker.trainer(model, make_optimizer(model)).step(batch, loss_of)
+
+    with pytest.raises(TypeError, match=words):
+        Society(1, train=train).wait()
+
+
 def test_rank_0_may_die_as_well() -> None:
     society = Society(3, deaths=(Death(0, "packet", 9),)).wait()
     assert sorted(society.models) == ["workers.1#0", "workers.2#0"]

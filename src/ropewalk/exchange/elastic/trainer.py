@@ -115,12 +115,14 @@ class ElasticTrainer:
             The mean loss over the whole batch, the same on every member.
 
         Raises:
+            TypeError: `batch` holds no indices, or `loss_of` cannot be called.
             RuntimeError: this worker has left.
             ExchangeStalled: a member that is alive does not come to the exchange.
             GradientNotFinite: the exchange refuses a gradient. The step does not count: on every member that got the
                 error, do it again with the same batch and another loss, or go on with the next of `worker.batches`. The
                 exchange leaves such batches out by itself with nan="skip", which counts them as steps.
         """
+        _check_step(batch, loss_of)
         if self.left:
             raise RuntimeError(f"{self._member.name} has left after step {self.num_steps - 1}, and does no more steps")
         if self._has_next_members or self._member.mailbox.epoch > self.epoch:
@@ -360,6 +362,19 @@ class ElasticTrainer:
             for name, buffer in self._model.named_buffers():
                 if name in buffers:
                     buffer.copy_(buffers[name])
+
+
+def _check_step(batch: object, loss_of: object) -> None:
+    """Check the arguments of a step, which are easily mixed up."""
+    is_tensor = isinstance(batch, Tensor)
+    if not is_tensor or batch.ndim != 1 or batch.is_floating_point() or batch.is_complex() or batch.dtype == torch.bool:
+        shown = f"a tensor of {batch.dtype} with shape {tuple(batch.shape)}" if is_tensor else repr(batch)
+        raise TypeError(
+            f"batch is a one-dimensional tensor with the indices of the step's samples, as worker.batches gives it, "
+            f"not {shown}; loss_of gets this worker's part of it"
+        )
+    if not callable(loss_of):
+        raise TypeError(f"loss_of is a function that returns the mean loss over samples, not {loss_of!r}")
 
 
 class _Attempt:
