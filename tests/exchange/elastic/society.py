@@ -21,9 +21,10 @@ from ropewalk.exchange.elastic.elastic_member import ElasticConfig, ElasticMembe
 from ropewalk.exchange.elastic.worker import ElasticWorker
 from ropewalk.exchange.groups.inbox import NOTE
 from ropewalk.program import node_context
+from tests.patience import PATIENCE_S
 
 SAMPLES, BATCH, STEPS = 48, 12, 8
-PATIENCE = ExchangeTimeouts(start_s=10.0, quiet_s=5.0, silent_s=5.0, stalled_s=10.0)
+PATIENCE = ExchangeTimeouts(start_s=PATIENCE_S, quiet_s=5.0, silent_s=30.0, stalled_s=PATIENCE_S)
 
 Place = Literal["loss", "packet", "vote", "voted", "commit"]
 
@@ -141,7 +142,7 @@ class Society:
 
     def wait(self) -> Society:
         """Until all is over."""
-        self._threads[0].join(120)
+        self._threads[0].join(PATIENCE_S)
         for error in self.errors:
             raise error
         self.wait_for_ends()
@@ -152,7 +153,7 @@ class Society:
     def wait_for_ends(self) -> None:
         """Until every member has ended, in whatever way."""
         for thread in self._threads:
-            thread.join(120)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive(), f"{thread.name} hangs"
 
     def at(self, replica: int, place: Place) -> None:
