@@ -81,6 +81,25 @@ def test_what_is_not_shown_is_said(store: RunStore) -> None:
     assert result.stderr == "1 more: --limit 2; 1 trial not shown: --all, --kind trial or --parent SEARCH\n"
 
 
+def test_a_program_gets_all_runs_and_is_told_of_those_that_it_does_not_get(store: RunStore) -> None:
+    """JSON ended after 50 runs without a word."""
+    for number in range(60):
+        begin(store, f"dd{number:02}", name=f"n{number}", time=NOW + 10 + number)
+    result = CliRunner().invoke(app, ["runs", "list", "--json"])
+    assert len(json.loads(result.stdout)) == 62
+    assert result.stderr == "1 trial not shown: --all, --kind trial or --parent SEARCH\n"
+    result = CliRunner().invoke(app, ["runs", "list", "--json", "--all", "-n", "2"])
+    assert (len(json.loads(result.stdout)), result.stderr) == (2, "61 more: --limit 63\n")
+
+
+def test_runs_are_listed_in_the_order_of_a_metric(store: RunStore) -> None:
+    begin(store, "dd44", *logged("loss", [math.nan]), name="lost", time=NOW + 9)
+    for order, ids in (("loss", ["aa11", "cc33", "bb22", "dd44"]), ("-loss", ["cc33", "aa11", "bb22", "dd44"])):
+        found = [row["id"] for row in run("list", "--all", "-m", "loss", "--order", order, "--json")]
+        assert found[:2] == ids[:2] and set(found[2:]) == set(ids[2:]), "those without a number come last"
+    assert "not 'loss'; by a metric: --metric NAME --order NAME" in run("list", "--order", "loss", wrong=2)
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

@@ -114,7 +114,9 @@ def test_an_exception_that_crosses_several_processes_keeps_one_traceback_in_the_
     again = rebuild_error(failure_of(caught(act)), "node actor")
     assert again.__notes__ == ["It was raised in store, and came by way of node actor; the remote traceback is above."]
     third = rebuild_error(failure_of(again), "node learner")
-    assert third.__notes__ == ["It was raised in store, and came by way of node learner; the remote traceback is above."]
+    assert third.__notes__ == [
+        "It was raised in store, and came by way of node learner; the remote traceback is above."
+    ]
     assert "  in node learner:\n" in failure_of(third).traceback
 
 

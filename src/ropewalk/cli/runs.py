@@ -7,9 +7,10 @@ ropewalk runs export brisk-otter --format csv --output curves.csv
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,10 +73,13 @@ _FORMATS = ("csv", "jsonl", "json")
     "--metric", "-m", multiple=True, metavar="NAME", help="Add a column with its last value; with a group: GROUP/NAME."
 )
 @click.option(
-    "--order", default="-created", metavar="ORDER", help="created, changed, name, project or state; - reverses."
+    "--order",
+    default="-created",
+    metavar="ORDER",
+    help="created, changed, name, project, state, or a metric that --metric names; - reverses.",
 )
 @click.option(
-    "--limit", "-n", type=click.IntRange(min=1), default=50, metavar="N", help="Maximum number of runs to show."
+    "--limit", "-n", type=click.IntRange(min=1), metavar="N", help="Maximum number of runs: 50, and with --json all."
 )
 @click.option("--archived", is_flag=True, help="Only archived runs.")
 @click.option("--all", "everything", is_flag=True, help="All runs, including trials of searches and archived ones.")
@@ -90,13 +94,16 @@ def list_runs(
     text: str | None,
     metric: tuple[str, ...],
     order: str,
-    limit: int,
+    limit: int | None,
     archived: bool,
     everything: bool,
     as_json: bool,
     store: str | None,
 ) -> None:
     """List runs, the newest first; trials of a search only on request."""
+    by_metric = order.removeprefix("-") if order.removeprefix("-") in metric else ""
+    if limit is None and not as_json:
+        limit = 50
     try:
         with opened(store) as runs:
             found = runs.runs(
@@ -107,25 +114,28 @@ def list_runs(
                 labels=labels,
                 text=text,
                 archived=None if everything else archived,
-                order=order,
+                order="-created" if by_metric else order,
             )
             trials = 0
             if not everything and kind is None and parent is None:
                 trials = sum(run.kind == "trial" for run in found)
                 found = [run for run in found if run.kind != "trial"]
+            if by_metric:
+                values = runs.last_values([run.id for run in found], None)
+                found = _by_value(found, {run: of.get(by_metric) for run, of in values.items()}, order.startswith("-"))
             num, found = len(found), found[:limit]
             metrics = _last_values(runs, found, metric)
     except ValueError as error:  # an unknown state or order
-        raise failure(str(error)) from None
+        hint = "; by a metric: --metric NAME --order NAME" if "ordered by" in str(error) else ""
+        raise failure(f"{error}{hint}") from None
     if as_json:
         click.echo(to_json([run_json(run, metrics[run.id]) for run in found]))
-        return
-    rows = list_rows(found, metrics, metric, time.time())
-    if found:
+    elif found:
+        rows = list_rows(found, metrics, metric, time.time())
         _print(as_text(rows), as_table(rows))
     more = [f"{num - len(found)} more: --limit {num}"] if num > len(found) else []
     more += [f"{counted(trials, 'trial')} not shown: --all, --kind trial or --parent SEARCH"] if trials else []
-    if more or not found:
+    if more or not (found or as_json):
         click.echo("; ".join(more) or "no run is like that", err=True)
 
 
@@ -240,6 +250,18 @@ def delete(refs: tuple[str, ...], yes: bool, as_json: bool, store: str | None) -
 def _found(store: RunStore, refs: Sequence[str]) -> list[RunRow]:
     """Return the runs that the arguments name, each one once; nothing is done if one of them is unknown."""
     return list({run.id: run for run in map(store.run, refs)}.values())
+
+
+def _by_value(runs: Sequence[RunRow], values: Mapping[str, float | None], is_falling: bool) -> list[RunRow]:
+    """Return runs in the order of a metric's last values; those that have no number come last."""
+
+    def place(run: RunRow) -> tuple[bool, float]:
+        value = values.get(run.id)
+        if value is None or math.isnan(value):
+            return True, 0.0
+        return False, -value if is_falling else value
+
+    return sorted(runs, key=place)
 
 
 def _last_values(store: RunStore, runs: Sequence[RunRow], names: Collection[str] = ()) -> dict[str, dict[str, float]]:

@@ -88,7 +88,9 @@ def test_links_to_servers_are_as_slow_as_those_between_workers(tmp_path: Path, e
 
 def test_a_mistake_of_the_user_ends_the_program_with_its_traceback() -> None:
     running = data_parallel(training.fail, 2).launch("threads")
-    with pytest.raises(ProgramFailed, match=r"raised .*, which came from workers\.\d#0: 'a mistake of workers") as caught:
+    with pytest.raises(
+        ProgramFailed, match=r"raised .*, which came from workers\.\d#0: 'a mistake of workers"
+    ) as caught:
         running.wait(PATIENCE_S)
     assert "in loss_of" in str(caught.value) or "in loss_of" in str(caught.value.__cause__.__cause__)  # type: ignore[union-attr]
 
