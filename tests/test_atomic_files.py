@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -421,3 +422,46 @@ def test_nothing_is_written_through_what_another_user_plants(everybodys: Path) -
     with pytest.raises(PermissionError):
         as_user(MALLORY, lambda: replace_file(secret, [b"forged"]))
     assert secret.read_bytes() == b"root"
+
+
+def test_a_folder_takes_the_place_of_another_one_which_is_removed_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old checkpoint of a step was removed first: a kill meanwhile left none."""
+    path, old = tmp_path / "step-5", tmp_path / ".step-5.old"
+    path.mkdir()
+    (path / "content").write_text("old")
+    seen: list[str] = []
+    remove = shutil.rmtree
+
+    def watched(folder: Path, **options: Any) -> None:
+        seen.append((path / "content").read_text())
+        remove(folder, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", watched)
+    with StagedFolder(tmp_path / ".step-5.tmp", path) as staged:
+        (staged.staged / "content").write_text("new")
+        staged.commit_in_place_of(old)
+    assert seen == ["new"] and (path / "content").read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_take_the_place_of_another_one_leaves_it_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "step-5"
+    path.mkdir()
+    (path / "content").write_text("old")
+    with StagedFolder(tmp_path / ".step-5.tmp", path) as staged:
+        rename = os.rename
+
+        def refusing(source: Path, target: Path) -> None:
+            if source == staged.staged:
+                raise OSError("no")
+            rename(source, target)
+
+        monkeypatch.setattr(os, "rename", refusing)
+        with pytest.raises(OSError, match="no"):
+            staged.commit_in_place_of(tmp_path / ".step-5.old")
+    assert (path / "content").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -355,6 +355,28 @@ class StagedFolder:
         if self._durable:
             sync_folder(self.path.parent)
 
+    def commit_in_place_of(self, old: Path) -> None:
+        """Rename the folder to its final name, which a committed one has; that one is removed afterwards.
+
+        A process that is killed at any other moment than between two renames leaves one of them, whole.
+
+        Args:
+            old: the staged name that the other folder gets, in the same parent folder; as that of `remove_folder`.
+
+        Raises:
+            OSError: a folder cannot be renamed, and all is as it was; or the other one cannot be removed.
+        """
+        if self._durable:
+            sync_folder(self.staged)
+        os.rename(self.path, old)
+        try:
+            self.commit()
+        except BaseException:
+            if self._is_staged:
+                os.rename(old, self.path)
+            raise
+        shutil.rmtree(old)
+
     def close(self) -> None:
         """Close it, and remove it if it was not committed; may be called twice."""
         if self._is_staged:

@@ -178,8 +178,9 @@ class CheckpointFolder:
             manifest = _Manifest(step, time.time(), score, size_bytes, digest.hexdigest(), specs, tree)
             write_new_file(staged.staged / _MANIFEST, [sealed(manifest)])
             if path.exists():  # written before, by this run: after a restore from an older one
-                remove_folder(path, _staged_name(path, "old"))
-            staged.commit()
+                staged.commit_in_place_of(_staged_name(path, "old"))
+            else:
+                staged.commit()
         return _facts(path, manifest)
 
     def prune(self, policy: CheckpointPolicy, step: float) -> list[float]:
