@@ -92,11 +92,34 @@ def test_observations_that_the_environment_writes_to_again_are_copied() -> None:
     assert items_of(replay)["observation"].tolist() == [[0, 0], [1, 1], [2, 2]]
 
 
-def test_a_reward_that_is_not_finite_is_refused() -> None:
-    adder = StepAdder(NStepAdder(1, 0.9), tables(), num_steps=1)
+def test_a_step_that_is_not_finite_is_refused_and_the_others_go_on() -> None:
+    """It was kept, so that each later call raised the error again, and the steps around it were lost."""
+    adder = StepAdder(NStepAdder(1, 0.9), replay := tables(), num_steps=2)
+    with pytest.raises(NotFinite, match="observation is inf at step 0 of run"):
+        adder.first(np.array([1.0, np.inf]))
     adder.first(np.zeros(2))
-    with pytest.raises(NotFinite, match="reward of environment 0 is nan at step 0"):
-        adder.step(0, np.zeros(2), np.nan, terminated=False)
+    adder.step(0, np.ones(2), 1.0, terminated=False)
+    with pytest.raises(NotFinite, match=r"reward is nan at step 1 of run .*, which was not taken") as caught:
+        adder.step(1, np.ones(2), np.nan, terminated=False)
+    assert (caught.value.column, caught.value.step) == ("reward", 1)
+    with pytest.raises(NotFinite, match="observation is nan at step 1"):
+        adder.step(1, np.full(2, np.nan), 1.0, terminated=False)
+    adder.step(2, np.ones(2), 2.0, terminated=True)
+    adder.flush()
+    assert items_of(replay)["action"].tolist() == [0, 2]
+
+
+def test_a_step_of_another_shape_is_refused() -> None:
+    """`np.stack` raised up to 32 steps later, without a name."""
+    adder = StepAdder(NStepAdder(1, 0.9), tables(), num_steps=8)
+    adder.first(np.zeros(2))
+    adder.step(0, np.ones(2), 1.0, terminated=False)
+    with pytest.raises(ValueError, match=r"'observation': \(3,\).* and those before have .*'observation': \(2,\)"):
+        adder.step(0, np.ones(3), 1.0, terminated=False)
+    with pytest.raises(ValueError, match=r"'action': \(2,\)"):
+        adder.step(np.zeros(2), np.ones(2), 1.0, terminated=True)
+    adder.step(0, np.ones(2), 1.0, terminated=True)
+    adder.flush()
 
 
 def test_steps_that_find_no_room_are_inserted_later_in_order() -> None:

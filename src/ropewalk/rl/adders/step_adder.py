@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ropewalk.argument_kinds import check_number
+from ropewalk.errors import NotFinite
 from ropewalk.rl.adders.adder import Adder
+from ropewalk.rl.adders.stream_adder import is_checked
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.environments.spec import Array, observation_columns
 from ropewalk.rl.replay.inserter import Inserter
@@ -72,14 +74,18 @@ class StepAdder:
 
         Raises:
             RuntimeError: the episode before has not ended.
+            NotFinite: the observation holds NaN or an infinite value; nothing was added.
+            ValueError: it has other names or shapes than those before; nothing was added.
         """
         if self._in_episode:
             raise RuntimeError(
                 "first was called in the middle of an episode; give its last step terminated=True or truncated=True"
             )
+        after = _columns(observation) | {"first": np.array(True)}
+        self._check(after, self._next)
         if self._reset:
             self._steps.append(self._next | self._reset)
-        self._next = _columns(observation) | {"first": np.array(True)}
+        self._next = after
         self._in_episode = True
 
     def step(
@@ -105,16 +111,20 @@ class StepAdder:
         Raises:
             RuntimeError: `first` was not called for this episode; or replay is in this process, and nothing can be
                 inserted before something is sampled. Then the step was taken, and is sent by a later call.
-            NotFinite: a reward or an observation is NaN or infinite.
+            NotFinite: the reward or the observation is NaN or infinite; the step was not taken.
+            ValueError: a value has another shape than those before, or others were given; the step was not taken.
         """
         if not self._in_episode:
             raise RuntimeError("step was called before first, or after the end of an episode; call first(observation)")
         step = {name: np.array(value) for name, value in (extras or {}).items()}
         step |= {"action": np.array(action), "reward": np.array(reward, np.float32), "mask": np.array(True)}
         step |= {"terminated": np.array(terminated), "truncated": np.array(truncated)}
+        after = _columns(observation) | {"first": np.array(False)}
+        self._check(after, self._next)
+        self._check(step, self._reset)
         self._steps.append(self._next | step)
         self._reset = {name: np.zeros_like(value) for name, value in step.items()}
-        self._next = _columns(observation) | {"first": np.array(False)}
+        self._next = after
         self._in_episode = not (terminated or truncated)
         if len(self._steps) >= self._most:
             self._send(self._most)
@@ -134,6 +144,23 @@ class StepAdder:
     def close(self) -> None:
         """Give up what was not inserted yet; may be called twice."""
         self._inserter.close()
+
+    def _check(self, values: Mapping[str, Array], before: Mapping[str, Array]) -> None:
+        """Refuse values that a block of steps would be refused for, or could not be made of."""
+        for name, value in values.items():
+            if is_checked(name, value) and not np.isfinite(value).all():
+                step = self._number * self._most + len(self._steps)
+                raise NotFinite(
+                    f"{name} is {value[~np.isfinite(value)].flat[0]} at step {step} of run {self._run_id}, which was "
+                    f"not taken. Look at this environment or clip what it gives",
+                    column=name,
+                    run_id=self._run_id,
+                    env=0,
+                    step=step,
+                )
+        shapes = {name: value.shape for name, value in values.items()}
+        if before and shapes != (shapes_before := {name: value.shape for name, value in before.items()}):
+            raise ValueError(f"a step has values of shapes {shapes}, and those before have {shapes_before}")
 
     def _send(self, least: int) -> None:
         """Send the insertion that was not taken, then steps as blocks, while there are at least `least`."""

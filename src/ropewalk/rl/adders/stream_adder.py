@@ -135,8 +135,13 @@ def check_finite(block: Block, first_step: int = 0) -> None:
 
 def _checked(block: Block) -> Iterable[tuple[str, Array]]:
     for name, array in block.columns.items():
-        if array.dtype.kind in "fc" and (name == "reward" or name.partition(".")[0] == "observation"):
+        if is_checked(name, array):
             yield name, array
+
+
+def is_checked(name: str, array: Array) -> bool:
+    """Return whether a column must hold finite values only."""
+    return array.dtype.kind in "fc" and (name == "reward" or name.partition(".")[0] == "observation")
 
 
 __all__ = [
@@ -146,6 +151,7 @@ __all__ = [
     "check_finite",
     "extra_names",
     "flat_rows",
+    "is_checked",
     "observation_names",
     "state_names",
     "window_rows",
