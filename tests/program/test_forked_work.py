@@ -50,6 +50,30 @@ def test_what_goes_wrong_in_a_child_is_told(work: Any, words: str) -> None:
         ForkedWork(work).wait(PATIENCE_S)
 
 
+@pytest.mark.parametrize("is_done", [True, False])
+def test_the_end_of_a_child_is_seen_while_another_process_has_its_pipe(is_done: bool, monkeypatch: Any) -> None:
+    """A process that another thread forked in the same moment kept it open: the result was there, and not taken."""
+    kept: list[int] = []
+    pipe = os.pipe
+
+    def leaking() -> tuple[int, int]:
+        ends = pipe()
+        kept.append(os.dup(ends[1]))
+        return ends
+
+    monkeypatch.setattr(os, "pipe", leaking)
+    child = ForkedWork(lambda _: b"done" if is_done else os._exit(1))
+    try:
+        if is_done:
+            assert child.wait(PATIENCE_S) == b"done"
+        else:
+            with pytest.raises(ForkedWorkFailed, match="ended with status 256"):
+                child.wait(PATIENCE_S)
+    finally:
+        for fd in kept:
+            os.close(fd)
+
+
 def test_a_child_that_does_not_go_on_is_killed() -> None:
     # As one does that waits for a lock which another thread held when it was made.
     lock = threading.Lock()

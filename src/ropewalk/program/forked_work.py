@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ropewalk.errors import RopewalkError
+from ropewalk.transport.kernel import open_process
 
 _NICE = 10
 """Niceness of the child, which gives way to processes that serve waiting callers."""
@@ -74,8 +75,17 @@ class ForkedWork:
         said = bytearray()
         poll = select.poll()
         poll.register(self._report, select.POLLIN)
+        # A process that another thread has forked meanwhile may have the other end of the pipe, too, for as long as it
+        # lives. So the end of the pipe is not waited for, but that of the child.
+        end = None
+        with contextlib.suppress(ProcessLookupError):  # user code has waited for it
+            end = open_process(self.pid)
+        if end is not None:
+            poll.register(end, select.POLLIN)
         try:
-            while poll.poll(1000 * silent_s):
+            while ready := poll.poll(1000 * silent_s):
+                if all(fd == end for fd, _ in ready):
+                    break
                 data = os.read(self._report, _MOST_BYTES)
                 if not data:
                     break
@@ -83,6 +93,8 @@ class ForkedWork:
             else:
                 raise ForkedWorkFailed(f"the child that was to do it did not go on for {silent_s:g} s, and was killed")
         finally:
+            if end is not None:
+                os.close(end)
             status = self.kill()
         if said.startswith(b"+"):
             return bytes(said[1:])
