@@ -103,6 +103,8 @@ def test_a_search_prints_a_table_and_takes_options_of_scheduler_and_sampler(fold
         (("train_cli.py:tran", "--metric", "score", "--trials", "1"), "did you mean train?"),
         (("train_cli.py", "--metric", "score", "--trials", "1"), "is named as FILE.py:FUNCTION"),
         (("train_cli.py:train", "--metric", "score"), "say how many"),
+        (("train_cli.py:train", "--metric", "score", "--trials", "1", "--plot", "a.xyz"), "ends in .png, .pdf, .svg"),
+        (("train_cli.py:train", "--metric", "score", "--trials", "1", "--plot", "no/a.png"), "a folder that is there"),
         (
             ("train_cli.py:train", "--metric", "a", "--metric", "b", "--trials", "1", "--scheduler", "asha R=3"),
             "2: a, b",
@@ -121,6 +123,14 @@ def test_a_search_that_fails_says_why_with_exit_code_1(folder: Path) -> None:
     code, _, errors = run("train_cli.py:other", "--metric", "score", "--trials", "2")
     assert code == 1 and "without a value of 'score': it logged 'loss'" in errors
     assert errors.count("it logged") == errors.count("Log the metric of the search") == 1
+
+
+def test_a_picture_that_cannot_be_written_does_not_lose_the_results(folder: Path) -> None:
+    """The search was complete, and printed a traceback in place of its table."""
+    (folder / "picture.png").mkdir()
+    code, output, errors = run("train_cli.py:train", "--metric", "score", "--trials", "1", "--plot", "picture.png")
+    assert code == 1 and len(output.splitlines()) == 2
+    assert "the search is complete, but cannot be drawn to picture.png" in errors and "Traceback" not in errors
 
 
 def test_options_of_a_part_are_values_of_python_or_words() -> None:

@@ -24,6 +24,9 @@ from ropewalk.processes.fleet import default_resources
 from ropewalk.program.script_code import NotAProgram
 from ropewalk.user_frames import remote_text
 
+_PICTURES = (".png", ".pdf", ".svg")
+"""The files that `SearchResults.plot` writes."""
+
 
 @click.command(cls=PanelCommand)
 @argument("function", metavar="FILE.py:FUNCTION", help="train(run, **hyperparameters).")
@@ -94,6 +97,8 @@ def search(
     Ctrl-C pauses all trials. The same command resumes the search, even after this process was killed, and with more
     --trials also a complete search. Exit code 1 if the search fails, 2 for wrong usage, 130 after Ctrl-C.
     """
+    if plot is not None and (plot.suffix not in _PICTURES or not plot.parent.is_dir()):
+        raise failure(f"--plot {plot}: a file that ends in {', '.join(_PICTURES)}, in a folder that is there")
     placed = placing.place_or_refuse(**where)
     os.environ.update(placed.variables)
     try:
@@ -110,9 +115,12 @@ def search(
         if above := remote_text(error.__cause__):  # escaped already
             click.echo(above.strip("\n"), err=True)
         raise failure(str(error), 1) from None
-    if plot is not None:
-        results.plot(plot)
     click.echo(to_json(results.to_records(), indent=None) if as_json else str(results))
+    if plot is not None:
+        try:
+            results.plot(plot)
+        except (OSError, ValueError, ImportError) as error:  # the results are there, and can be drawn again
+            raise failure(f"the search is complete, but cannot be drawn to {plot}: {error}", 1) from None
 
 
 def _made(
