@@ -35,3 +35,19 @@ def test_on_a_terminal_too() -> None:
     starts = [line[: len(line) - len(line.lstrip())] for line in shown.getvalue().splitlines()]
     assert starts[0] == "" and starts[3].startswith("  ")
     assert shown.getvalue().index("outer.0") < shown.getvalue().index("inner.0")
+
+
+def test_a_narrow_terminal_cuts_no_number_and_shows_what_each_process_does() -> None:
+    """At 80 columns the last column had a width of one letter, or none, and at 60 the pid read `25…`."""
+    worker = ProcessView(
+        name="worker.0", kind="worker", pid=25216, state="running", uptime_s=4.75, memory_bytes=26 << 20, cpu_s=0.03,
+        is_counted=True, done=1234, waiting=17, host="node17", doing="scores.report", doing_s=0.129,
+    )  # fmt: skip
+    remark = "in scores.report for 129 ms"
+    for width, num_lines in ((140, 3), (80, 4), (50, 4)):
+        shown = io.StringIO()
+        console = Console(file=shown, width=width)
+        console.print(render([reply("pool", 11, worker)], width=console.width))
+        words = " ".join(shown.getvalue().split())
+        assert all(word in words for word in ("25216", "26 MiB", "1234", "node17", remark)), words
+        assert len(shown.getvalue().splitlines()) == num_lines, shown.getvalue()

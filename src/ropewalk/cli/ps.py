@@ -12,6 +12,7 @@ from typing import Any
 import click
 from click.exceptions import Exit
 from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -24,7 +25,7 @@ from ropewalk.control.launchers import Launcher, LauncherGone, LauncherSilent, R
 from ropewalk.control.parts import below_wholes
 from ropewalk.control.server import Look, ViewIs
 from ropewalk.control.view import ProcessView, View
-from ropewalk.control.view_text import described, fact_lines, foremost, headline, remarks, shown_events
+from ropewalk.control.view_text import described, fact_lines, foremost, headline, process_lines, remarks, shown_events
 from ropewalk.errors import TransportRefused
 from ropewalk.escaping import escaped
 from ropewalk.quantities import counted, shown_duration, shown_size
@@ -35,6 +36,10 @@ _INDENT = "  "
 _NOTHING = "this user runs nothing on this machine: no program, pool or other"
 _MOST_PROCESSES = 40
 """Processes of one thing that are listed if it was not named."""
+_REMARKS_WIDTH = 32
+"""Columns of a terminal from which on a remark stands beside its process."""
+_WIDE = Console(width=10_000)
+"""Measures tables; nothing is printed to it."""
 _STYLES = {
     "running": "green", "completed": "green", "idle": "green", "failed": "bold red",
     "restarting": "yellow", "starting": "cyan", "stopping": "yellow",
@@ -78,7 +83,7 @@ def ps(program: str | None, as_json: bool, everything: bool, watch: bool) -> Non
         if as_json:
             click.echo(json.dumps(to_json(findings, submitted), indent=None if watch else 2))
         elif console.is_terminal:
-            console.print(render(findings, submitted, None if program else _MOST_PROCESSES))
+            console.print(render(findings, submitted, None if program else _MOST_PROCESSES, console.width))
         else:
             click.echo(describe(findings, submitted, None if program else _MOST_PROCESSES))
         if ended and not as_json:
@@ -147,14 +152,17 @@ def describe(
 
 
 def render(
-    findings: Sequence[LauncherReply], submitted: Sequence[RunState] = (), most: int | None = _MOST_PROCESSES
+    findings: Sequence[LauncherReply],
+    submitted: Sequence[RunState] = (),
+    most: int | None = _MOST_PROCESSES,
+    width: int = 200,
 ) -> RenderableType:
-    """Return the report for a terminal: a table for each target; `most` is as for `foremost`."""
+    """Return the report for a terminal of `width` columns: a table for each target; `most` is as for `foremost`."""
     blocks: list[RenderableType] = []
     for view, depth in _ordered(findings):
         processes, more = foremost(view, most)
         lines: list[RenderableType] = [Text(escaped(headline(view)), style="bold")]
-        lines += [_table(view, processes)] if processes else []
+        lines += _rows(view, processes, width - len(_INDENT) * depth) if processes else []
         lines += [Text(f"  {escaped(line)}") for line in more]
         lines += [Text(f"  {escaped(line)}") for line in fact_lines(view)]
         lines += [Text(f"  {escaped(event)}", style="dim") for event in shown_events(view)]
@@ -169,15 +177,32 @@ def _ordered(findings: Sequence[LauncherReply]) -> list[tuple[View, int]]:
     return below_wholes([finding.view for finding in findings if finding.view])
 
 
-def _table(view: View, processes: Sequence[ProcessView]) -> Table:
+def _rows(view: View, processes: Sequence[ProcessView], width: int) -> list[RenderableType]:
+    """Return the table of the processes, with remarks beside it, or below it where the terminal is narrow.
+
+    Where not even the table fits, the rows are lines of text, which the terminal wraps: no number is cut.
+    """
+    said = [Text(escaped("; ".join(remarks(process)))) for process in processes]
+    table = _table(view, processes)
+    room = width - Measurement.get(_WIDE, _WIDE.options, table).maximum
+    if room < 0:
+        return [Text(f"  {escaped(line)}") for line in process_lines(view.kind, processes)]
+    if room >= min(_REMARKS_WIDTH, max(line.cell_len for line in said) + 2):
+        return [_table(view, processes, said)]
+    below = [Text(f"  {escaped(process.name)}: ") + line for process, line in zip(processes, said, strict=True) if line]
+    return [table, *below]
+
+
+def _table(view: View, processes: Sequence[ProcessView], said: Sequence[Text] = ()) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="dim")
     for heading in ("node" if view.kind == "program" else "process", "kind", "state"):
         table.add_column(heading, no_wrap=True)
     for heading in ("pid", "up", "memory", "cpu", "done", "waiting"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("host", no_wrap=True)
-    table.add_column("", overflow="fold")
-    for process in processes:
+    if said:
+        table.add_column("", overflow="fold")
+    for index, process in enumerate(processes):
         table.add_row(
             Text(escaped(process.name)),
             Text(escaped(process.kind)),
@@ -189,6 +214,6 @@ def _table(view: View, processes: Sequence[ProcessView]) -> Table:
             str(process.done) if process.is_counted else "",
             Text(str(process.waiting) if process.is_counted else "", style="yellow" if process.waiting else ""),
             Text(escaped(process.host)),
-            Text(escaped("; ".join(remarks(process)))),
+            *said[index : index + 1],
         )
     return table

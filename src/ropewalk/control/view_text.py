@@ -29,9 +29,7 @@ def described(view: View, most: int | None = None) -> str:
         most: as for `foremost`.
     """
     foremost_processes, more = foremost(view, most)
-    cells = [process_cells(view.kind, process) for process in foremost_processes]
-    processes = text_table(cells, right={5, 6, 7, 8})
-    rows = [*processes, *more, *fact_lines(view), *shown_events(view)]
+    rows = [*process_lines(view.kind, foremost_processes), *more, *fact_lines(view), *shown_events(view)]
     return "\n".join([headline(view), *(f"  {row}" for row in rows)])
 
 
@@ -105,6 +103,11 @@ def remarks(process: ProcessView) -> list[str]:
         cause = " ".join(process.last_cause.split())
         found.append(cause if len(cause) <= _SHOWN_CHARACTERS else f"{cause[: _SHOWN_CHARACTERS - 1]}…")
     return found
+
+
+def process_lines(kind: Kind, processes: Sequence[ProcessView]) -> list[str]:
+    """Processes of a thing of some kind, each in one line, in columns."""
+    return list(text_table([process_cells(kind, process) for process in processes], right={5, 6, 7, 8}))
 
 
 def process_cells(kind: Kind, process: ProcessView) -> tuple[str, ...]:
