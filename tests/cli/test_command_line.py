@@ -237,6 +237,13 @@ def test_a_reader_that_leaves_ends_a_command_without_a_word(tmp_path: Path) -> N
         command.stderr.close()
 
 
+@pytest.mark.parametrize("words", [["--help"], ["explain", "PoolClosed"], ["ps", "--json"]])
+def test_an_output_that_takes_no_more_ends_a_command_with_one_sentence(words: list[str], tmp_path: Path) -> None:
+    """On a full disk, each command ended with sixty lines of traceback through click."""
+    done = in_a_shell("> /dev/full", *words, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "ropewalk: the output cannot be written: No space left on device\n")
+
+
 @pytest.mark.parametrize("redirection", [">&-", "| true"])
 def test_the_error_of_a_script_is_shown_though_nobody_reads_its_output(tmp_path: Path, redirection: str) -> None:
     source = "import sys, time\nif sys.stdout: print('x' * 10)\ntime.sleep(0.3)\nraise KeyError('lost')\n"

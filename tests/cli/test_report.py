@@ -72,3 +72,14 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         done = ropewalk("report", "walk-nowhere", "-o", str(tmp_path / "no" / "walk.html"), "--record", "0")
     assert done.returncode == 1
     assert "walk.html" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_dash_is_the_standard_output_and_no_file(tmp_path: Path) -> None:
+    with new_store(tmp_path) as store:
+        store.apply([RunRecord("a1", created(name="brisk otter"))])
+        where = store.where
+    done = ropewalk("report", "a1", "--store", where, "-o", "-", folder=tmp_path)
+    assert done.returncode == 0 and done.stdout.startswith("<!DOCTYPE html>") and "brisk otter" in done.stdout
+    exported = ropewalk("runs", "export", "a1", "--store", where, "-o", "-", folder=tmp_path)
+    assert exported.stdout.startswith("run,group,name,step")
+    assert not (tmp_path / "-").exists()

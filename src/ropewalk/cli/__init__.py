@@ -6,7 +6,10 @@ Exit codes: 0 done, 1 something failed, 2 wrong usage, 130 after Ctrl-C, 143 aft
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
+import sys
 from typing import Any
 
 import click
@@ -85,4 +88,11 @@ def app() -> None:
 
 def main() -> None:
     """Run the command that `sys.argv` names, and exit with its code."""
-    app(prog_name="ropewalk")
+    try:
+        app(prog_name="ropewalk")
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename is not None:
+            raise
+        sys.stderr.write(f"ropewalk: the output cannot be written: {error.strerror}\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the end of Python writes the rest, and would fail again
+        sys.exit(1)

@@ -28,8 +28,9 @@ _MOST_LOOKS = 5
 @click.command(cls=PanelCommand)
 @argument("what", help="Name or pid of what runs; or name of a run or search, or its id or the start of it.")
 @click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="File to write (default: NAME-report.html in this folder)."
-)
+    "--output", "-o", type=click.Path(path_type=Path),
+    help="File to write, or - to print it (default: NAME-report.html in this folder).",
+)  # fmt: skip
 @click.option(
     "--record",
     "record_s",
@@ -47,6 +48,7 @@ def report(what: str, output: Path | None, record_s: float, store: str | None, a
     """
     from ropewalk.page.echarts_script import EChartsUnknown, echarts_script
     from ropewalk.page.report import WrittenReport
+    from ropewalk.page.report_document import report_html
 
     try:
         echarts = echarts_script()
@@ -59,6 +61,10 @@ def report(what: str, output: Path | None, record_s: float, store: str | None, a
             launcher, missing = None, str(error)
         document = _of_launcher(launcher, record_s) if launcher else _of_run(what, store, missing)
         file = output or Path(f"{_file_name(document.name)}-report.html")
+        if str(file) == "-":
+            for part in report_html(document, echarts):
+                click.echo(part.encode("utf-8", "replace"), nl=False)
+            return
         try:
             WrittenReport(file, echarts, lambda: document, None).write()
         except OSError as error:

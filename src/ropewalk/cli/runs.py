@@ -186,7 +186,7 @@ def compare(refs: tuple[str, ...], group: str | None, everything: bool, as_json:
     "--format", "form", default="csv", metavar="FORMAT", help="csv or jsonl (points), or json (all but points)."
 )
 @click.option("--group", metavar="NAME", help="Only metrics of this group.")
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write (default: print).")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write (default, and -: print).")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @store_option
 def export(
@@ -291,7 +291,7 @@ def _tell(what: str, runs: list[str], as_json: bool) -> None:
 
 def _write(lines: Iterable[str], output: Path | None) -> None:
     """Write lines to a file, whole or not at all, or print them."""
-    if output is None:
+    if output is None or str(output) == "-":
         for line in lines:
             click.echo(line)
         return

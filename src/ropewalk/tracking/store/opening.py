@@ -95,7 +95,11 @@ def _open_file(path: Path, *, create: bool) -> RunStore:
     except OSError as error:
         if isinstance(error, FileNotFoundError) and not create:
             raise StoreMissing(f"there is no store at {where} yet; the first run makes it", where=where) from error
-        raise StoreError(f"the store {where} cannot be made or opened: {error}", where=where) from error
+        raise StoreError(
+            f"the store {where} cannot be made or opened: {error}; name a file in a folder that you can write to, with "
+            f"ROPEWALK_STORE or store=",
+            where=where,
+        ) from error
     if 0 < real.stat().st_size < _LEAST_BYTES:  # SQLite would take it for a new one
         size = real.stat().st_size
         raise StoreCorrupt(
