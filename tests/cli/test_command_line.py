@@ -140,6 +140,7 @@ def test_seconds_are_a_number(text: str, seconds: float) -> None:
         (["ps", "--jsn"], "Did you mean --json?"),
         (["stop"], "Missing argument 'PROGRAM'."),
         (["search", "a.py:f"], "Missing option '--metric'."),
+        (["search", "a.py:f", "--metric", "m", "--space", "{}"], "--space {}: there is no such file"),
         (["plan", "--recompute", "alwys"], "'alwys' is not one of 'auto', 'always', 'never'"),
         (["logs", "--lines", "-1"], "Invalid value for '--lines' / '-n': -1 is not in the range x>=0."),
         (["report", "x", "--record", "nan"], "Invalid value for '--record': nan is not a number of seconds."),

@@ -99,6 +99,8 @@ def search(
     """
     if plot is not None and (plot.suffix not in _PICTURES or not plot.parent.is_dir()):
         raise failure(f"--plot {plot}: a file that ends in {', '.join(_PICTURES)}, in a folder that is there")
+    if space is not None and not space.exists():
+        raise failure(f"--space {space}: there is no such file; it is a TOML file with a table [parameters]")
     placed = placing.place_or_refuse(**where)
     os.environ.update(placed.variables)
     try:
