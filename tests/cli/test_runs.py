@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from ropewalk.cli import app, command_line, runs, runs_logs
+from ropewalk.cli.runs_tables import as_table
 from ropewalk.tracking import RunStore, open_store
 from ropewalk.tracking.kept_output import OUTPUT
 from ropewalk.tracking.records import (
@@ -188,6 +190,16 @@ def test_on_a_terminal_there_are_tables_of_the_same_content(store: RunStore, mon
     assert RED not in shown
     assert all(word in run("list", "--all") for word in ("brisk", "calm", "wry", "failed"))
     assert "relu" in run("compare", "aa11", "cc33")
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_no_id_and_no_moment_is_folded_on_a_narrow_terminal(width: int) -> None:
+    """At 80 columns an id took three lines, from which nobody can copy it."""
+    head = ("id", "name", "project", "kind", "state", "begun", "took", "metrics", "labels")
+    row = ("0acd15d09bbe81a2", "notebook-0acd15", "nbt", "script", "stopped", "2026-11-29 09:49:01", "1.1 s", "x 9", "")
+    shown = io.StringIO()
+    Console(file=shown, width=width).print(as_table(([head, row], {6})))
+    assert all(cell in shown.getvalue() for cell in row), shown.getvalue()
 
 
 def test_a_search_is_shown_with_the_states_of_its_trials(store: RunStore) -> None:

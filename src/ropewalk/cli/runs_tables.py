@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -33,6 +35,8 @@ _STATES = {
 _FEW_METRICS = 3
 """How many metrics a list shows, unless they are named."""
 _LAST_EVENTS = 12
+_FOLDED_FROM = 24
+"""Columns of a terminal that a cell always gets; only a longer one is folded."""
 _MOST_FACTS = 8
 _MOST_CHARACTERS = 60
 """Longest value of a setting that is shown as a whole."""
@@ -85,15 +89,31 @@ def as_text(rows: _Rows) -> str:
     return "\n".join(text_table(rows[0], right=rows[1]))
 
 
-def as_table(rows: _Rows) -> Table:
-    """Return rows for a terminal."""
-    (head, *body), right = rows
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    for number, heading in enumerate(head):
-        table.add_column(Text(heading), justify="right" if number in right else "left", overflow="fold")
-    for row in body:
-        table.add_row(*(Text(cell, style=_STATES.get(cell, "")) for cell in row))
-    return table
+def as_table(rows: _Rows) -> RenderableType:
+    """Return rows for a terminal; on one that is too narrow for a table they are lines, so that ids stay whole."""
+    return _FittingTable(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _FittingTable:
+    """Rows that find out how wide the terminal is when they are printed."""
+
+    rows: _Rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = [max(map(cell_len, column)) for column in zip(*self.rows[0], strict=True)]
+        needed = sum(min(width, _FOLDED_FROM) + 2 for width in widths)
+        yield Text(as_text(self.rows)) if needed > options.max_width else self._table(widths)
+
+    def _table(self, widths: Sequence[int]) -> Table:
+        (head, *body), right = self.rows
+        table = Table(box=None, padding=(0, 1), header_style="dim")
+        for number, (heading, width) in enumerate(zip(head, widths, strict=True)):
+            justify = "right" if number in right else "left"
+            table.add_column(Text(heading), justify=justify, overflow="fold", min_width=min(width, _FOLDED_FROM))
+        for row in body:
+            table.add_row(*(Text(cell, style=_STATES.get(cell, "")) for cell in row))
+        return table
 
 
 # --- one run ----------------------------------------------------------------------------------------------------------
