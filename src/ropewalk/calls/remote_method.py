@@ -40,6 +40,9 @@ class RemoteMethod:
                 if self._facts.streams:
                     return replica.stream(self._facts, args, kwargs)
                 return replica.call(self._facts, args, kwargs)
+            except KeyboardInterrupt as error:
+                shortened(error)
+                raise
             except Exception as error:
                 if not self._may_try_another(tried, replica, error):
                     shortened(error)

@@ -32,6 +32,7 @@ from ropewalk.errors import StartFailed
 from ropewalk.processes import interrupts
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.open_sessions import before_closing
+from ropewalk.user_frames import shortened
 
 if TYPE_CHECKING:
     from ropewalk.compat.process_popen import Popen
@@ -143,6 +144,7 @@ class Process(BaseProcess):
                 error.add_note(f"{self.name} (pid {self._running.pid}) still ran, and is interrupted too")
             if not _interrupts_are_passed_on():
                 _interrupt_children()
+            shortened(error)
             raise
         if self._running and not util.is_exiting():  # type: ignore[attr-defined]  # at exit it would have no use
             self._running.check_started()

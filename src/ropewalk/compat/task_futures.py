@@ -24,6 +24,7 @@ from ropewalk.compat.broken_executor import as_futures_name_it
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.result_batch import RaisedEntry, ResultBatch
 from ropewalk.pool.results import PoolJob
+from ropewalk.user_frames import shortened
 
 T = TypeVar("T")
 
@@ -115,6 +116,9 @@ class MapJob(PoolJob):
                 for each in range(offset, offset + count):
                     yield self._value(batch, each)  # no variable here may keep a reference to the value
                 at += count
+        except KeyboardInterrupt as error:
+            shortened(error)
+            raise
         finally:
             if at < self._num_calls:  # an error, or the caller has closed the iterator
                 self._pool.cancel_soon(self)

@@ -36,6 +36,7 @@ from ropewalk.sharing.queue_ring import Hand
 from ropewalk.sharing.ringed_queue import QueueInRing
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create, is_small, limited
 from ropewalk.transport.pickle_rollback import PickleAttempt
+from ropewalk.user_frames import shortened
 
 if TYPE_CHECKING:
     from ropewalk.transport.frames import Part
@@ -218,8 +219,9 @@ class Queue(SharedObject):
                 return self._get("get", left_s(due))
             except Exception:
                 raise
-            except BaseException:  # Ctrl-C
+            except BaseException as error:  # Ctrl-C
                 calls.keep(hand)
+                shortened(error)
                 raise
             with contextlib.suppress(QueueInRing):
                 # (What the ring has and cannot do, the depot has to: not the same again.)
