@@ -266,7 +266,8 @@ class SerialVectorEnvironment(VectorEnvironment):
         return EnvironmentFailed(
             f"environment {env} of group {self._group} does not do the same again: with the seed {seed} and the same "
             f"actions, its episode {episode} {now} after step {step} of {len(history.actions[env])}, and {before} when "
-            "it was recorded; an environment that is resumed must follow from its seed and its actions alone",
+            "it was recorded; an environment that is resumed must follow from its seed and its actions alone, and be "
+            "the same as then, with the same seed of the experiment",
             **self._facts(env),
         )
 
