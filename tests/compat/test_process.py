@@ -26,7 +26,7 @@ from ropewalk.processes.open_sessions import close_all
 from ropewalk.processes.session import Session
 from ropewalk.settings import current as current_settings
 from ropewalk.sharing.connections import Connection, Pipe
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -346,6 +346,38 @@ def test_objects_of_multiprocessing_are_refused_with_ours(name: str) -> None:
     theirs = getattr(multiprocessing, name)(*arguments)
     with pytest.raises(NotPicklable, match=rf"args\[0\].*ropewalk\.{name}\b"):
         Process(target=print, args=(theirs,)).start()
+
+
+def test_a_process_whose_session_fails_before_its_id_is_known_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner was told between the two, in another thread, which raised; `pid` and `join` waited for ever."""
+    with Session() as session:
+
+        class Late(Process):
+            _source = ProcessSource(session=session)
+
+        ask, held, asked, told = session.processes.start, threading.Event(), threading.Event(), threading.Event()
+
+        def fail() -> None:
+            held.set()
+            asked.wait(PATIENCE_S)
+            session.processes.fail(StartFailed("no agent stays up"))
+            told.set()
+
+        def asked_too_late(*request: Any) -> str:
+            session.loop.call_soon(fail)
+            assert held.wait(PATIENCE_S)
+            id = ask(*request)
+            asked.set()
+            assert told.wait(PATIENCE_S)
+            return id
+
+        monkeypatch.setattr(session.processes, "start", asked_too_late)
+        late = Late(target=time.sleep, args=(60,), name="late")
+        late.start()
+        assert wait([late.sentinel], timeout=PATIENCE_S)
+        with pytest.raises(StartFailed, match="late could not be started: no agent stays up"):
+            late.join()
+        wait_until(lambda: not len(session.processes), "that it is not left running")
 
 
 def test_a_failure_to_start_is_said_at_once_and_raised_by_who_asks(caplog: pytest.LogCaptureFixture) -> None:

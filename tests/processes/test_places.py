@@ -5,6 +5,8 @@ The engine stands for an allocation of Slurm with three CPUs on one node and one
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -145,6 +147,20 @@ def test_a_worker_takes_the_place_of_one_that_still_leaves(session: rw.Session, 
             time.sleep(0.05)
         assert sizes(session) == [("n1", 3), ("n2", 1)]
         assert not pool.status().events
+
+
+def test_a_pool_takes_the_places_of_one_that_is_being_terminated(session: rw.Session) -> None:
+    # Its workers counted until they were gone: three of the next pool's went to n2 and one to n1, and stayed there.
+    first = rw.Pool(4, leaving.ignore_requests, session=session)
+    first.wait_until_ready(120)
+    pids = [worker.pid for worker in first.status().workers]
+    first.terminate(grace_s=PATIENCE_S)
+    with rw.Pool(4, session=session) as second:
+        second.wait_until_ready(120)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        first.join()
+        assert sizes(session) == [("n1", 3), ("n2", 1)]
 
 
 def test_a_crowd_of_several_users_is_told(session: rw.Session) -> None:

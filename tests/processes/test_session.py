@@ -25,7 +25,7 @@ from ropewalk.processes.shared_sessions import default_session
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.link import Link, Received
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tests.processes.entries import WORDS, Word
 from tests.scenarios.launchers import is_alive, wait_until_gone
 
@@ -98,6 +98,23 @@ def test_a_process_speaks_with_its_owner_and_its_end_is_reported_after_its_words
         and session.processes.host_of(id) == ""
         and session.processes.sample_of(id) is None
     )
+
+
+def test_a_process_that_is_killed_before_the_loop_has_placed_it_does_not_live_on(session: Session) -> None:
+    """It had no host when the signal was sent, and had one when the loop came to withdraw it: neither was done."""
+    first = Listener()
+    start(session, first, "echo")
+    first.next("link")  # there is an agent, on which the next process is placed at once
+    owner = Listener()
+    held, over = threading.Event(), threading.Event()
+    session.loop.call_soon(lambda: (held.set(), over.wait(PATIENCE_S)))
+    assert held.wait(PATIENCE_S)
+    try:
+        id = start(session, owner, "echo")
+        session.processes.signal(id, signal.SIGKILL)
+    finally:
+        over.set()
+    wait_until(lambda: session.processes.known(id) is None)
 
 
 def test_words_said_just_before_death_are_heard_before_it(session: Session) -> None:

@@ -15,6 +15,7 @@ import pytest
 import ropewalk as rw
 from ropewalk.control.server import ControlServer
 from ropewalk.errors import FileNotTrusted
+from ropewalk.processes import output
 from ropewalk.program import running as running_module
 from ropewalk.program.observing import StatusRows
 from ropewalk.program.running import RunningProgram
@@ -454,3 +455,28 @@ def test_a_launch_that_is_interrupted_leaves_nothing_running(monkeypatch: pytest
         with pytest.raises(KeyboardInterrupt):
             launched(actor=rw.Worker(wait_here))
     assert vars(running_module)["_running"] == []
+
+
+def say_much() -> None:
+    for number in range(100):
+        print("line", number, flush=True)
+
+
+@pytest.mark.usefixtures("shared_session")
+def test_what_the_nodes_have_printed_is_shown_before_the_wait_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy host printed the last lines after what the program said next."""
+    shown: list[str] = []
+    may_go_on = threading.Event()
+
+    def write(_target: Any, text: str) -> None:
+        may_go_on.wait(PATIENCE_S)
+        shown.append(text)
+
+    monkeypatch.setattr(output, "_write", write)
+    program = rw.Program("printing")
+    program.add(rw.Worker(say_much), name="printer")
+    running = program.launch("processes")
+    wait_until(lambda: running._over.is_set())  # pyright: ignore[reportPrivateUsage]
+    threading.Timer(0.05, may_go_on.set).start()
+    running.wait(PATIENCE_S)
+    assert "line 99\n" in "".join(shown)

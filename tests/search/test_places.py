@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ropewalk.search.trial_pool import TrialWorkers
 from ropewalk.search.trial_task import SUGGESTED, Request, TrialTask
 from ropewalk.tracking.checkpoints import CheckpointPolicy
 from ropewalk.tracking.records import EventHappened
+from tests.patience import PATIENCE_S
 from tests.search import functions
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -80,6 +82,31 @@ def test_an_attempt_that_is_killed_before_it_begins_never_ends_in_another_way(
         (AttemptBegun, 1),
         (AttemptDied, 1),
     }
+
+
+def test_a_kill_that_comes_after_the_attempt_has_ended_does_not_hit_the_next_one_of_its_worker(
+    places: PoolPlaces, task: Callable[[int], TrialTask], tmp_path: Path
+) -> None:
+    """The end of an attempt is noted by the pool's callbacks, which lag on a busy host, and the next one had begun."""
+    places.begin(task(0))
+    events(places, 1)
+    places.begin(task(1))
+    over = threading.Event()
+
+    def lag() -> None:
+        over.wait(PATIENCE_S)
+
+    places._workers.pool._call_back(lag)
+    try:
+        (tmp_path / "go").touch()
+        (begun,) = events(places, 1)
+        assert isinstance(begun, AttemptBegun) and begun.trial == 1
+        places.kill(task(0))
+    finally:
+        over.set()
+    places.request(task(1), Request.STOP)
+    ended = events(places, 2)
+    assert [(type(event), event.trial) for event in ended] == [(AttemptReturned, 0), (AttemptReturned, 1)]
 
 
 def test_what_is_asked_before_an_attempt_begins_is_asked_when_it_does(

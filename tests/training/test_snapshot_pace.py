@@ -59,6 +59,34 @@ def test_one_slow_step_does_not_change_the_pace() -> None:
     assert pace.every == before
 
 
+def test_steps_that_are_slower_while_a_snapshot_is_sent_are_part_of_its_cost() -> None:
+    """Only the copying counted: where no core was free, snapshots took 14 % of the time, and the report said 3 %."""
+    pace = SnapshotPace()
+    run(pace, 4, step_s=0.1, snapshot_s=0.003)
+    for _ in range(5):
+        for slowed in (0.11, 0.13, 0.12):
+            pace.step_took(slowed)
+        pace.whole(0.003)
+        for _ in range(pace.every):
+            pace.step_took(0.1)
+            pace.admitted(1, can_cut=True)
+    assert pace.every == 20, "0.06 s of 20 steps of 0.1 s"
+    assert pace.cost == pytest.approx(0.03)
+
+
+def test_a_step_that_hangs_while_a_snapshot_is_sent_counts_as_one_step_more() -> None:
+    pace = SnapshotPace()
+    run(pace, 4, step_s=0.1, snapshot_s=0.003)
+    pace.step_took(60.0)
+    pace.whole(0.003)
+    assert pace.every == 34, "0.1 s, and not a minute"
+    pace.admitted(1, can_cut=True)
+    pace.restarted()
+    pace.step_took(60.0)
+    pace.whole(0.003)
+    assert pace.every == 1, "of a step that was slow before the restart nothing is left"
+
+
 def test_none_is_begun_before_the_last_is_whole() -> None:
     pace = SnapshotPace(2)
     assert [pace.admitted(1, can_cut=True) for _ in range(6)] == [False, True, False, False, False, False]

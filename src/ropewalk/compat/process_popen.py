@@ -76,8 +76,11 @@ class Popen:
         self.sentinel, self._sentinel_writer = os.pipe()
         self._close_sentinel = weakref.finalize(self, os.close, self.sentinel)
         self._close_sentinel.atexit = False
+        self._id = ""  # the session may fail before it returns the id: `on_failed` then has none
         try:
             self._id = session.processes.start(spec, self)
+            if self._not_started:
+                session.processes.signal(self._id, signal.SIGKILL)
             show_processes(session)
         except BaseException:
             self._finish(1, "")

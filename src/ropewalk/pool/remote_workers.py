@@ -204,6 +204,7 @@ class RemoteWorkers:
             return
         for worker in self.by_id.values():
             worker.stopping = True
+            self._session.processes.leaves(worker.id)  # the next pool may begin before this one has ended
             if not worker.link:
                 self._session.processes.signal(worker.id, signal.SIGKILL)
         self._end = ForcedEnd(self._session, self.by_id, self._lock, grace_s)

@@ -41,10 +41,19 @@ class OutputRelay:
         Args:
             stuck_s: a terminal that takes nothing for this long (seconds) is not waited for.
         """
-        shown, before = threading.Event(), -1
+        self.so_far()(stuck_s)
+
+    def so_far(self) -> Callable[[float], None]:
+        """Return a function that waits, as `wait_until_shown`, for the output until now; from the loop's thread."""
+        shown = threading.Event()
         self.when_shown(shown.set)
-        while not shown.wait(stuck_s) and self._console.num_shown != before:
-            before = self._console.num_shown
+
+        def wait(stuck_s: float) -> None:
+            before = -1
+            while not shown.wait(stuck_s) and self._console.num_shown != before:
+                before = self._console.num_shown
+
+        return wait
 
     def show(self, who: str, text: str) -> None:
         """Print whole lines to stderr in the name of a process, after its own output; from the loop's thread."""

@@ -193,11 +193,12 @@ class ProcessManager:
 
     def signal(self, id: str, number: int) -> None:
         """Send a signal to a process; SIGKILL also ends all that it started, and withdraws a process without a host."""
-        if process := self._processes.get(id):
+        process = self._processes.get(id)
+        if process:
             process.was_signalled = True
         self._tell_agent_of(id, SignalProcess(id, number))
-        if number == signal.SIGKILL:
-            self.withdraw(id)
+        if process and number == signal.SIGKILL and not process.pid:
+            self.loop.call_soon(lambda: self._kill(id))  # which may be placing it: its agent does not know it yet
 
     def takes_leave(self, id: str) -> None:
         """Note that a process has announced its end: its exit handlers and last threads get time.
@@ -526,6 +527,11 @@ class ProcessManager:
         if process and process.agent is None:
             gone = gone_with_agent(id, 0, "it was ended before it had a host")
             self._gone(id, process, gone, host_lost=True)
+
+    def _kill(self, id: str) -> None:
+        """Withdraw a process if it has no host by now; otherwise its agent was told to start it, and kills it."""
+        self._withdraw(id)
+        self._tell_agent_of(id, SignalProcess(id, signal.SIGKILL))
 
     def _forget(self, id: str, *, is_cut: bool = False) -> None:
         self._members.retire(id)

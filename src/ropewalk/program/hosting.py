@@ -154,6 +154,10 @@ class Hosting(abc.ABC):
         """Have a call made when all output of units so far has been shown; from the loop's thread."""
         call()
 
+    def output_so_far(self) -> Callable[[float], None]:
+        """Return a function that waits until the output until now has been shown; see `OutputRelay.so_far`."""
+        return lambda _: None
+
 
 class ProcessHosting(Hosting):
     """A process for each unit, leased from a session."""
@@ -268,6 +272,9 @@ class ProcessHosting(Hosting):
 
     def when_shown(self, call: Callable[[], object]) -> None:
         self._session.output.when_shown(call)
+
+    def output_so_far(self) -> Callable[[float], None]:
+        return self._session.output.so_far()
 
     # As the owner of processes, on the loop
 

@@ -61,6 +61,9 @@ _MOST_TOLD = 5
 _LOOK_S = 1.0
 """A waiting thread checks at this interval, in seconds, that there is still a loop to wake it."""
 
+_OUTPUT_S = 5.0
+"""Seconds for which the end of a program waits at most for a terminal that takes no more output."""
+
 _running: list[RunningProgram] = []
 """Programs that have not ended: they are asked to end at the end of the script, before their processes are killed."""
 
@@ -104,6 +107,7 @@ class RunningProgram(ControlTarget):
         self._loop_lost = threading.Lock()
         self._launched = SourceLine()
         self._untold = UntoldFailure(self._launched)
+        self._wait_for_output: Callable[[float], None] = lambda _: None
         self._is_ending = False  # changed under the lock, so that no caller is made that would never be closed
 
     def begin(self, hosting: Hosting, shown_as: ControlTarget | None = None) -> None:
@@ -181,6 +185,7 @@ class RunningProgram(ControlTarget):
             raise
         if not is_over:
             return False
+        self._wait_for_output(_OUTPUT_S)  # it comes before what the program prints next
         self._raise_failure()
         return True
 
@@ -602,6 +607,7 @@ class RunningProgram(ControlTarget):
             lambda: self._end_clients(why),
             self._conductor.states.close,
             states,
+            self._mark_output,
             self._hosting.close,
             self._packed.close,
         ):
@@ -615,6 +621,9 @@ class RunningProgram(ControlTarget):
             self._untold.failed(self._conductor.error)
         self._over.set()
         self._conductor.changed.ring()
+
+    def _mark_output(self) -> None:
+        self._wait_for_output = self._hosting.output_so_far()
 
     def _end_clients(self, why: str) -> None:
         with self._caller_lock:

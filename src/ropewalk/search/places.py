@@ -228,6 +228,8 @@ class PoolPlaces(Places):
     def _began(self, task: TrialTask, process: str) -> None:
         """Note which process works on an attempt; from the loop's thread."""
         with self._lock:
+            # The end of the attempt before it may not have been told yet: a kill of that one would hit this one.
+            self._processes = {token: other for token, other in self._processes.items() if other != process}
             self._processes[task.token] = process
             asked = self._wanted.pop(task.token, Request.NOTHING)
         self._tell(AttemptBegun(task.trial, task.attempt, self._workers.session.processes.host_of(process)))

@@ -84,6 +84,7 @@ class ManagerProcess:
         self.told_to_end = False
         """Whether it was asked to end."""
         self._at_exit: Callable[[], object] = lambda: None
+        self._id = ""  # the session may fail before it returns the id: `on_failed` then has none
         self.session = leased(session, engine=engine)
         try:
             self._begin, self._parts = pack(contents, self.name, self.session.run_id, authkey)
@@ -98,6 +99,8 @@ class ManagerProcess:
                 limits_threads=resources is not None,
             )
             self._id = self.session.processes.start(spec, self)
+            if self._problem:
+                self.session.processes.signal(self._id, signal.SIGKILL)
             show_processes(self.session)
         except BaseException:
             self.session.release()

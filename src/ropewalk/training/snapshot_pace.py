@@ -1,7 +1,9 @@
 """How often to take snapshots: as often as a given share of the time allows, so that a death loses little work.
 
-    took 40 ms, a step takes 100 ms, share 3 %   ──▶   every 14th step: 40 / (14 * 100) = 2.9 %
+    cost 40 ms, a step takes 100 ms, share 3 %   ──▶   every 14th step: 40 / (14 * 100) = 2.9 %
 
+A snapshot costs the time for which a worker copies its state, or, where that is more, the time by which steps are
+slower until all keepers have theirs: sending takes processor time from the steps where no core is free.
 Steps admitted since the last snapshot are retained, to be repeated after a death. If they need
 more than the limit, snapshots come more often, whatever they cost. A snapshot is not begun
 before the last one is whole, so keepers need room for two of each worker.
@@ -46,6 +48,8 @@ class SnapshotPace:
         self._share = share
         self._most_retained_bytes = most_retained_bytes
         self._steps_s: deque[float] = deque(maxlen=_NUM_STEPS)
+        self._slowed_s: list[float] = []
+        """Times of the steps without a snapshot under way, and of those with the present one."""
         self._snapshots_s: deque[float] = deque(maxlen=_NUM_SNAPSHOTS)
         self._num_measured = 0
         self._num_since = 0
@@ -74,11 +78,18 @@ class SnapshotPace:
 
     def step_took(self, seconds: float) -> None:
         """Record the time between steps, in seconds."""
-        self._steps_s.append(seconds)
+        if self._is_open and self._steps_s:
+            self._slowed_s.append(seconds)
+        else:
+            self._steps_s.append(seconds)
 
     def whole(self, seconds: float) -> None:
         """Record that all snapshots have reached their keepers, and the seconds that the slowest worker lost."""
+        if self._steps_s:
+            # What takes longer than a step is the doing of something else.
+            seconds = max(seconds, sum(min(slowed - self._step_s, self._step_s) for slowed in self._slowed_s))
         self._is_open = False
+        self._slowed_s.clear()
         self._num_measured += 1
         if self._num_measured == 2:
             self._snapshots_s.clear()  # the first one also allocated the memory for all
@@ -87,6 +98,7 @@ class SnapshotPace:
     def restarted(self) -> None:
         """Record that training goes on from the last whole snapshot; requested ones will not become whole."""
         self._is_open, self._num_since = False, 0
+        self._slowed_s.clear()
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
