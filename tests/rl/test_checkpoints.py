@@ -57,7 +57,9 @@ def test_going_on_with_other_settings_is_told(tmp_path: Path, caplog: pytest.Log
     agent = rl.IMPALA(unroll=8, envs=1, batch_size=1, discount=0.5)
     with caplog.at_level(logging.WARNING):
         dataclasses.replace(saved, steps=100, agent=agent).run(log="silent")
-    assert "is of another experiment" in caplog.text and "discount=0.5" in caplog.text
+    (told,) = [text for text in caplog.messages if "is of another experiment" in text]
+    assert "it has discount=0.99 where this one has discount=0.5. It goes on from there" in told
+    assert "unroll" not in told  # nor any other of the settings that are the same
     assert "nothing is left to do" not in caplog.text
 
 

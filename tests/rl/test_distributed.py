@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +20,7 @@ from ropewalk.rl.distributed import ProcessCounts, _show, build_program
 from ropewalk.rl.learner_node import LearnerStatus
 from ropewalk.rl.logs.logger import as_logger
 from ropewalk.rl.progress import ProgressLog
+from tests.patience import PATIENCE_S
 
 EXPERIMENT = rl.Experiment(rl.IMPALA(unroll=8, envs=1, batch_size=2), rl.Gymnasium("CartPole-v1"), rl.MLP((4,)))
 
@@ -31,6 +35,41 @@ def test_all_nodes_have_the_restart_rule_that_is_given_and_learners_restart_toge
         together = "together" if learners == 2 else "alone"
         assert rules.pop("learner") == rw.Restart("always", max_restarts=2, strategy=together)
         assert rules == {"actors": rule, "evaluators": rule}
+
+
+class Endless(gymnasium.Env[Any, Any]):
+    """An episode without an end; says when one is longer than any of the training below."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    is_evaluated = threading.Event()
+
+    def __init__(self) -> None:
+        self.time = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        if self.time == 2_000:
+            Endless.is_evaluated.set()
+        return np.zeros(1, np.float32), 0.0, False, False, {}
+
+
+def make_endless(seed: int) -> Endless:
+    return Endless()
+
+
+def test_an_evaluation_that_takes_long_does_not_delay_the_end_of_a_program(caplog: pytest.LogCaptureFixture) -> None:
+    """Evaluators were asked to end, and ended by force five seconds later, with a warning about a healthy run."""
+    evaluation = rl.Evaluation(every_steps=10, episodes=1, max_steps=10**9)
+    experiment = dataclasses.replace(EXPERIMENT, environment=make_endless, steps=100, evaluation=evaluation)
+    program = build_program(Assembly(experiment, 2), ProcessCounts(2, "async", evaluators=1), hold=True)
+    with program.launch(mode="threads"):
+        assert Endless.is_evaluated.wait(PATIENCE_S)
+    assert "has not ended" not in caplog.text
 
 
 @pytest.mark.parametrize("inference", [0, 1])

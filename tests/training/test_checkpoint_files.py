@@ -148,6 +148,14 @@ def test_a_step_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
         begin(tmp_path, -1)
 
 
+def test_a_file_is_not_taken_for_a_checkpoint_that_is_not_there_yet(tmp_path: Path) -> None:
+    """A script that ignores FileNotFoundError would begin anew, and say nothing."""
+    file = tmp_path / "last.pt"
+    file.write_bytes(b"of torch.save")
+    with pytest.raises(NotADirectoryError, match=r"last.pt is a file, and a checkpoint is in a folder .*torch.load"):
+        read(file)
+
+
 def test_a_folder_without_checkpoints_says_so(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no such folder"):
         read(tmp_path / "missing")

@@ -89,7 +89,8 @@ class Pool:
         idle_s: seconds for which an elastic pool must have less work before it shrinks.
         preload: names of modules that the workers share from the start, such as "numpy"; the modules must not start
             threads.
-        environment: variables for the workers, on top of those that this process has when the workers start.
+        environment: variables for the workers, on top of those that this process has when the workers start; on other
+            hosts, and in steps of an allocation, on top of those of the host.
         name: shown in `status`, in output and in errors; control characters are shown escaped.
 
     Raises:

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Generator, Mapping
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,10 @@ class ExperimentCheckpoints:
         self._saved_experiment = restored.state["experiment"]
         if self._saved_experiment != self._experiment:
             logger.warning(
-                "the checkpoint in %s is of another experiment:\n  %s\nand this one is\n  %s\nIt goes on from there; "
-                "take another folder to start over",
+                "the checkpoint in %s is of another experiment: %s. It goes on from there; take another folder to "
+                "start over",
                 self._folder,
-                self._saved_experiment,
-                self._experiment,
+                _changes(self._saved_experiment, self._experiment),
             )
         return restored.state
 
@@ -133,6 +133,18 @@ class ExperimentCheckpoints:
                 writing.wait(_SILENT_S)
             except ForkedWorkFailed as error:
                 logger.warning("a checkpoint was not saved in %s: %s; training goes on", self._folder, error)
+
+
+def _changes(saved: str, now: str) -> str:
+    """Return in which of their words two experiments differ; both have dozens of settings that are the same."""
+    before, after = saved.split(), now.split()
+    codes = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return "; ".join(
+        f"it has {' '.join(before[start:end]).rstrip(',') or 'nothing'} where this one has "
+        f"{' '.join(after[own_start:own_end]).rstrip(',') or 'nothing'}"
+        for tag, start, end, own_start, own_end in codes
+        if tag != "equal"
+    )
 
 
 def check_kind(state: Mapping[str, Any], key: str, folder: Path | str | None) -> None:

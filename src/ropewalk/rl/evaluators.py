@@ -6,6 +6,7 @@ import logging
 from itertools import count
 
 import ropewalk as rw
+from ropewalk.rl.actors.evaluator import EvaluationOver
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.learner_node import LearnerNode
 from ropewalk.rl.result import EvaluationScores
@@ -65,7 +66,10 @@ def evaluate_forever(learner: LearnerNode, assembly: Assembly) -> None:
                 seed = derived_seed(experiment.seed, "evaluator", node.replica, number)
                 try:
                     policy.load(newest)
-                    scores = evaluator.scores(policy, episodes, seed=seed)
+                    # An evaluation can take minutes, and a node that is asked to end has seconds.
+                    scores = evaluator.scores(policy, episodes, seed=seed, is_over=lambda: node.wait_for_stop(0))
+                except EvaluationOver:
+                    return
                 except Exception as error:
                     logger.exception("the weights of version %d were not evaluated", version)
                     learner.report_problem(f"an evaluation failed with {type(error).__name__}: {error}")

@@ -144,9 +144,15 @@ def read(path: Path | str) -> tuple[Path, Manifest]:
 
     Raises:
         FileNotFoundError: there is no checkpoint.
+        NotADirectoryError: `path` is a file, such as one of `torch.save`.
         CheckpointCorrupt: its manifest is damaged; lists the older checkpoints.
     """
     path = Path(path).absolute()
+    if path.is_file():  # a FileNotFoundError here would be ignored by scripts that begin anew where there is none
+        raise NotADirectoryError(
+            f"{path} is a file, and a checkpoint is in a folder that `save` makes; weights that torch.save wrote are "
+            "loaded into the model before a Trainer gets it: model.load_state_dict(torch.load(path))"
+        )
     if (path / MANIFEST).exists() or _is_save(path.name):
         return path, read_manifest(path)
     if not path.is_dir():

@@ -36,3 +36,9 @@ def test_a_small_tensor_is_held_to_its_own_size() -> None:
     assert not _alike(nan, torch.tensor([1.0, 0.0, float("inf")]))
     assert _alike(torch.empty(0), torch.empty(0)) and not _alike(small, small.double())
     assert not _alike(torch.tensor([1]), torch.tensor([2])) and not _alike(None, small)
+
+
+def test_a_tensor_with_gradients_is_compared_without_a_warning_of_torch() -> None:
+    """The outputs of a compiled module are such; torch warns when one is made a number."""
+    output = torch.tensor([1.0, 2.0], requires_grad=True) * 1.0
+    assert _alike(output, output + 1e-7) and not _alike(output, output + 1.0)

@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ropewalk.rl.actors.evaluator import evaluate_policy
+from ropewalk.rl.actors.evaluator import EvaluationOver, PolicyEvaluator, evaluate_policy
 from ropewalk.rl.environments.gymnasium_env import Gymnasium
 from ropewalk.rl.policies.policy import ActionChoice
 from tests.rl.actors.policies import Always, Remembering, TwoLayers
@@ -83,6 +83,19 @@ def test_an_episode_that_does_not_end_is_cut_with_a_warning(caplog: pytest.LogCa
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2 and "episode 0 of environment 0" in told[0] and "max_steps=3" in told[0]
     assert "TimeLimit" in told[0] and "score 6" in told[0]
+
+
+def test_an_evaluation_that_nobody_waits_for_ends_at_its_next_step_and_closes_its_environments() -> None:
+    made: list[Scripted] = []
+
+    def factory(seed: int) -> Scripted:
+        made.append(Scripted("t1000"))
+        return made[-1]
+
+    evaluator = PolicyEvaluator(factory)
+    with pytest.raises(EvaluationOver):
+        evaluator.scores(Always(np.zeros(2, np.int64)), 2, seed=0, num_envs=2, is_over=lambda: evaluator.num_calls == 3)
+    assert [(env.time, env.is_closed) for env in made] == [(3, True), (3, True)]
 
 
 @pytest.mark.parametrize(("episodes", "num_envs"), [(0, 1), (3, 0)])

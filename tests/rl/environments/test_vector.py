@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
@@ -279,3 +280,72 @@ def test_an_environment_without_spaces_is_refused_with_what_to_set() -> None:
 
     with pytest.raises(TypeError, match="Bare has no observation_space and no action_space; set both"):
         environment_spec(lambda seed: Bare())
+
+
+class Returning(Scripted):
+    """Returns something else than its script says, from its second step on."""
+
+    def __init__(self, **changes: Any) -> None:
+        super().__init__("t2")
+        self.changes = changes
+
+    def step(self, action: Any) -> Any:
+        names = ("observation", "reward", "terminated", "truncated", "info")
+        returned = dict(zip(names, super().step(action), strict=True))
+        return tuple((returned | (self.changes if self.time == 2 else {})).values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"reward": None}, "it returned reward=None, terminated=True"),
+        ({"reward": np.ones(1)}, r"reward=array\(\[1.\]\)"),
+        ({"terminated": np.array([False, True])}, r"terminated=array\(\[False,  True\]\)"),
+        ({"info": None}, "info=None"),
+        ({"truncated": {}, "info": False}, "truncated={}, info=False"),  # the order of an older interface
+    ],
+)
+def test_what_a_step_returned_in_another_form_is_shown_with_its_place(changes: dict[str, Any], words: str) -> None:
+    envs = make_vector(lambda seed: Returning(**changes), 1, seed=0)
+    envs.reset()
+    envs.step(np.array([0]))
+    with pytest.raises(TypeError, match=f"^step returns .observation, reward, .*{words}") as caught:
+        envs.step(np.array([0]))
+    (note,) = caught.value.__notes__
+    assert "environment 0 of group 0, in its step 2 of episode 0" in note
+
+
+def test_one_environment_for_several_seeds_is_refused_even_in_wrappers() -> None:
+    shared = Scripted("t9")
+    with pytest.raises(ValueError, match=r"environments 0 and 1 of 2 are the same Scripted: .*lambda seed: Scripted"):
+        make_vector(lambda seed: TimeLimit(shared, 5), 2, seed=0)
+    make_vector(lambda seed: shared, 1, seed=0).close()
+
+
+class Numbered(Scripted):
+    """Shows a number that its Discrete space may not have."""
+
+    observation_space = spaces.Discrete(3, start=5)
+
+    def __init__(self, number: int) -> None:
+        super().__init__("t9")
+        self.number = number
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return 5, {}
+
+    def step(self, action: Any) -> Any:
+        return self.number, *super().step(action)[1:]
+
+
+@pytest.mark.parametrize("number", [4, 8])
+def test_a_number_outside_of_a_discrete_space_is_refused(number: int) -> None:
+    """As an index, 4 would be the last entry of a one-hot vector."""
+    envs = make_vector(lambda seed: Numbered(number), 1, seed=0)
+    envs.reset()
+    with pytest.raises(ValueError, match=f"has the value {number}, and the observation space has .* from 5 to 7"):
+        envs.step(np.array([0]))
+    inside = make_vector(lambda seed: Numbered(7), 1, seed=0)
+    inside.reset()
+    assert inside.step(np.array([0])).observation == 7

@@ -198,7 +198,10 @@ def _check_options(saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
 
 def _check_has(state: Mapping[str, Any], names: Sequence[str]) -> None:
     if missing := [name for name in names if name not in state]:
-        raise ValueError(f"the state has no {missing[0]!r}; give what state_dict returned")
+        raise ValueError(
+            f"the state has no {missing[0]!r}; give what state_dict returned; the weights of a "
+            "module are loaded into the model before training begins, with its own load_state_dict"
+        )
 
 
 def _check_fits(kind: str, saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:

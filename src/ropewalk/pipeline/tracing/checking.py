@@ -182,7 +182,7 @@ def _alike(expected: Tensor | None, found: Tensor | None) -> bool:
         return False
     # Relative to the largest element, as small ones may be differences of large ones. On a GPU two runs of one model
     # differ like this: its kernels add in a varying order.
-    finite = expected[expected.isfinite()]
+    finite = expected.detach()[expected.isfinite()]
     largest = float(finite.abs().max()) if finite.numel() else 0.0
     relative = max(_RELATIVE, _ROUNDINGS * torch.finfo(expected.dtype).eps)
     return torch.allclose(expected, found, relative, _ABSOLUTE + relative * largest, equal_nan=True)

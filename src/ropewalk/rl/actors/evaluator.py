@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,10 @@ def evaluate_policy(
     return PolicyEvaluator(factory, max_steps).scores(policy, episodes, seed=seed, num_envs=num_envs)
 
 
+class EvaluationOver(Exception):  # no error: nobody waits for the scores
+    """The process that evaluates was asked to end."""
+
+
 class PolicyEvaluator:
     """Plays episodes greedily, one evaluation after the other; another thread may look how far it is.
 
@@ -69,8 +73,27 @@ class PolicyEvaluator:
         self._environment: VectorEnvironment | None = None
         self.num_calls: int = 0
 
-    def scores(self, policy: Policy, episodes: int, *, seed: int, num_envs: int | None = None) -> NDArray[np.float64]:
-        """Return the scores of some episodes; see `evaluate_policy`."""
+    def scores(
+        self,
+        policy: Policy,
+        episodes: int,
+        *,
+        seed: int,
+        num_envs: int | None = None,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> NDArray[np.float64]:
+        """Return the scores of some episodes; see `evaluate_policy`.
+
+        Args:
+            policy: see `evaluate_policy`.
+            episodes: the same.
+            seed: the same.
+            num_envs: the same.
+            is_over: asked before each step of the environments; the evaluation ends without scores once it is true.
+
+        Raises:
+            EvaluationOver: `is_over` was true.
+        """
         num_envs = num_envs if num_envs is not None else min(16, (episodes + 1) // 2)
         if episodes < 1 or num_envs < 1 or self._max_steps < 1:
             raise ValueError(
@@ -81,7 +104,7 @@ class PolicyEvaluator:
         self._environment = environment
         try:
             shares, rng = _shares(episodes, environment.num_envs), generator(seed, "evaluation")
-            return self._play(policy, environment, shares, rng)
+            return self._play(policy, environment, shares, rng, is_over)
         finally:
             self._environment = None
             environment.close()
@@ -95,13 +118,20 @@ class PolicyEvaluator:
         return call and f"{call} of an evaluation{comma}{seed}"
 
     def _play(
-        self, policy: Policy, environment: VectorEnvironment, shares: list[int], rng: np.random.Generator
+        self,
+        policy: Policy,
+        environment: VectorEnvironment,
+        shares: list[int],
+        rng: np.random.Generator,
+        is_over: Callable[[], bool],
     ) -> NDArray[np.float64]:
         scores: list[list[float]] = [[] for _ in shares]
         score, length = np.zeros(len(shares)), np.zeros(len(shares), np.int64)
         observation, first = environment.reset(), np.ones(len(shares), np.bool_)
         state: Mapping[str, Array] = policy.initial_state(len(shares))
         while any(len(done) < share for done, share in zip(scores, shares, strict=True)):
+            if is_over():
+                raise EvaluationOver
             choice = policy.act(observation, first, state, rng, greedy=True)
             steps: Steps = environment.step(choice.action)
             self.num_calls += 1
@@ -134,4 +164,4 @@ def _tell_cut(env: int, episode: int, score: float, max_steps: int) -> None:
     )
 
 
-__all__ = ["MAX_STEPS", "PolicyEvaluator", "evaluate_policy"]
+__all__ = ["MAX_STEPS", "EvaluationOver", "PolicyEvaluator", "evaluate_policy"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -53,6 +54,33 @@ def check_spaces(env: Any) -> None:
         )
 
 
+def check_are_distinct(envs: Sequence[Any]) -> None:
+    """Check that no environment is there twice, even in two wrappers: a step of one would be a step of the other.
+
+    Raises:
+        ValueError: one is.
+    """
+    places: dict[int, int] = {}
+    for place, env in enumerate(envs):
+        inner = env.unwrapped
+        before = places.setdefault(id(inner), place)
+        if before != place:
+            name = type(inner).__name__
+            raise ValueError(
+                f"environments {before} and {place} of {len(envs)} are the same {name}: a step of one would be a step "
+                f"of the other; make a new one in each call, such as `lambda seed: {name}(...)`, or set envs=1"
+            )
+
+
+def step_mistake(reward: Any, terminated: Any, truncated: Any, info: Any) -> TypeError:
+    """Return the error for what a step returned if these are not of the kinds that they have to be."""
+    return TypeError(
+        "step returns (observation, reward, terminated, truncated, info): one number, two bools and a dictionary after "
+        f"the observation, but it returned reward={reward!r:.100}, terminated={terminated!r:.100}, "
+        f"truncated={truncated!r:.100}, info={info!r:.100}"
+    )
+
+
 def advice(error: Exception, file: str) -> str:
     """Return what to do about an environment with the interface of Gym before 0.26; "" for other errors.
 
@@ -72,4 +100,4 @@ def advice(error: Exception, file: str) -> str:
     )
 
 
-__all__ = ["advice", "check_spaces", "check_takes_a_seed"]
+__all__ = ["advice", "check_are_distinct", "check_spaces", "check_takes_a_seed", "step_mistake"]

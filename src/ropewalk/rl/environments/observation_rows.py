@@ -32,13 +32,14 @@ class ObservationRows:
         """Copy what one environment returned into its row.
 
         Raises:
-            ValueError: its shape differs from that of the observation space; numpy would repeat smaller ones.
+            ValueError: its shape differs from that of the observation space, where numpy would repeat smaller ones; or
+                it is no value of a Discrete space, which networks would take for another value or fail at.
         """
-        if isinstance(rows, dict):
-            for name, array in rows.items():
-                _write_row(array, env, observation[name], f"entry {name!r} of an observation")
-        else:
-            _write_row(rows, env, observation, "an observation")
+        if isinstance(rows, dict) and not isinstance(self._spec, ArraySpec):
+            for name, spec in self._spec.items():
+                _write_row(rows[name], env, observation[name], spec, f"entry {name!r} of an observation")
+        elif not isinstance(rows, dict) and isinstance(self._spec, ArraySpec):
+            _write_row(rows, env, observation, self._spec, "an observation")
 
     def copy_row(self, source: Observation, target: Observation, env: int) -> None:
         """Copy one environment's row from one observation to another."""
@@ -67,10 +68,12 @@ class ObservationRows:
         return np.empty((self._num_envs, *spec.shape), spec.dtype)
 
 
-def _write_row(rows: Array, env: int, array: Any, what: str) -> None:
+def _write_row(rows: Array, env: int, array: Any, spec: ArraySpec, what: str) -> None:
     shape = np.shape(array)
-    if shape != rows.shape[1:]:
-        raise _mismatch(what, f"shape {shape}", f"shape {rows.shape[1:]}")
+    if shape != spec.shape:
+        raise _mismatch(what, f"shape {shape}", f"shape {spec.shape}")
+    if not shape and not spec.low <= array <= spec.high and spec.dtype.startswith(("int", "uint")):
+        raise _mismatch(what, f"the value {array}", f"the values from {spec.low:g} to {spec.high:g}")
     rows[env] = array
 
 

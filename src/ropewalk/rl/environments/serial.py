@@ -22,7 +22,7 @@ from ropewalk.rl.environments.action_history import ActionHistory
 from ropewalk.rl.environments.environment import EnvironmentHistory, Steps, VectorEnvironment
 from ropewalk.rl.environments.failures import EpisodeFailures, check_on_error
 from ropewalk.rl.environments.gymnasium_env import GymnasiumEnv
-from ropewalk.rl.environments.mistakes import advice
+from ropewalk.rl.environments.mistakes import advice, check_are_distinct, step_mistake
 from ropewalk.rl.environments.observation_rows import ObservationRows
 from ropewalk.rl.environments.spaces import action_encoder, spec_of_spaces
 from ropewalk.rl.environments.spec import Array, Observation
@@ -53,7 +53,8 @@ class SerialVectorEnvironment(VectorEnvironment):
             episode goes on.
 
     Raises:
-        ValueError: a space has no counterpart in `EnvironmentSpec`, or an argument is out of range.
+        ValueError: a space has no counterpart in `EnvironmentSpec`, an argument is out of range, or the factory returns
+            one environment several times.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class SerialVectorEnvironment(VectorEnvironment):
         try:
             while len(self._envs) < num_envs:
                 self._envs.append(self._make(len(self._envs)))
+            check_are_distinct(self._envs)
             self.spec = spec_of_spaces(self._envs[0].observation_space, self._envs[0].action_space)
         except BaseException:
             self.close()
@@ -210,17 +212,22 @@ class SerialVectorEnvironment(VectorEnvironment):
         self._called = env
         try:
             seen, given, terminated, truncated, info = self._envs[env].step(command)
-            reward = float(given)
+            try:
+                reward, is_terminated, is_truncated = float(given), bool(terminated), bool(truncated)
+            except (TypeError, ValueError):
+                raise step_mistake(given, terminated, truncated, info) from None
+            if (is_terminated or is_truncated) and not isinstance(info, Mapping):
+                raise step_mistake(given, terminated, truncated, info)
             self._rows.write(observation, env, seen)
         except Exception as error:
             self._failed(env, error, f"its step {self._num_steps[env]}", "is truncated")
             self._rows.copy_row(self._observation, observation, env)
             self._ended[env] = True
             return 0.0, False, True, {}
-        if terminated or truncated:
+        if is_terminated or is_truncated:
             self._ended[env] = True
             self._failures[env].clear()
-        return reward, bool(terminated), bool(truncated), info
+        return reward, is_terminated, is_truncated, info
 
     def _failed(self, env: int, error: Exception, when: str, consequence: str) -> None:
         """Go on after an error, with a new environment, or raise."""
@@ -259,7 +266,8 @@ class SerialVectorEnvironment(VectorEnvironment):
         return EnvironmentFailed(
             f"environment {env} of group {self._group} does not do the same again: with the seed {seed} and the same "
             f"actions, its episode {episode} {now} after step {step} of {len(history.actions[env])}, and {before} when "
-            "it was recorded; an environment that is resumed must follow from its seed and its actions alone",
+            "it was recorded; an environment that is resumed must follow from its seed and its actions alone, and be "
+            "the same as then, with the same seed of the experiment",
             **self._facts(env),
         )
 
