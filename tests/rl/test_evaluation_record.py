@@ -8,8 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import ropewalk as rw
 from ropewalk import rl
+from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.counters import Counters
 from ropewalk.rl.evaluation_record import EvaluationRecord
+from ropewalk.rl.learner_node import LearnerLook, LearnerNode, LearnerView
 from ropewalk.rl.result import EvaluationScores
 from ropewalk.rl.variables import Variables
 
@@ -110,3 +114,38 @@ def test_the_best_weights_outlive_a_checkpoint(tmp_path: Path) -> None:
     assert first.outcome.best is not None and again.outcome.best is not None
     assert again.outcome.best.version == first.outcome.best.version
     assert again.evaluations == first.evaluations
+
+
+class _Learner(LearnerNode):
+    """A learner whose training is over."""
+
+    def train(self) -> None:
+        raise AssertionError("it has ended")
+
+    @property
+    def view(self) -> LearnerView:
+        raise AssertionError("nobody asks")
+
+    def look(self) -> LearnerLook:
+        raise AssertionError("nobody asks")
+
+    @property
+    def counters(self) -> Counters:
+        return Counters()
+
+
+def test_an_evaluation_after_a_good_enough_end_is_in_neither_the_result_nor_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was in the result alone, and the next run made it again."""
+    evaluation = rl.Evaluation(every_steps=1, episodes=2, stop_at=1.0)
+    experiment = dataclasses.replace(EXPERIMENT, evaluation=evaluation, checkpoint=tmp_path)
+    learner = _Learner(Assembly(experiment, 1), hold=True)
+    good, late = EvaluationScores(10, 1, (9.0,)), EvaluationScores(20, 2, (10.0,))
+    assert learner.report_evaluation(good)
+    monkeypatch.setattr(rw, "stopping", lambda: True)
+    learner._end()
+    assert not learner.report_evaluation(late)
+    again = _Learner(Assembly(experiment, 1), hold=True)
+    again.restore()
+    assert learner._evaluations.evaluations == again._evaluations.evaluations == [good]

@@ -391,6 +391,9 @@ class Keeper:
 
 SCRIPT = """
     import dataclasses
+    import os
+    import time
+
     import ropewalk as rw
 
     SCALE = 3
@@ -423,7 +426,9 @@ SCRIPT = """
             self.points.append(point.scaled())
             return self.points
 
-    def walk(chart, start):
+    def walk(chart, start, outside):
+        while not os.path.exists(outside):  # the program ends with this walk
+            time.sleep(0.01)
         try:
             chart.put(Point(11))
         except OffTheChart as error:
@@ -435,9 +440,11 @@ SCRIPT = """
     if __name__ == "__main__":
         program = rw.Program("script")
         chart = program.add(rw.Service(Chart, Point(0)), name="chart")
-        program.add(rw.Worker(walk, chart, Point(1)), name="walker")
+        outside = os.path.abspath("outside")
+        program.add(rw.Worker(walk, chart, Point(1), outside), name="walker")
         with program.launch(os.environ["HOW"]) as running:
             say("outside", type(running.client("chart").put(Point(0))[0]) is Point)
+            open(outside, "x").close()
             running.wait()
         say("end")
 """

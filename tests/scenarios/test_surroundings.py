@@ -422,14 +422,6 @@ def test_workers_do_not_see_the_terminals_ctrl_c(tmp_path: Path) -> None:
             assert os.getpgid(process.pid) != os.getpgid(0) and os.getsid(process.pid) != os.getsid(0)
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, also where these tests run with SIGINT ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def interrupt_main_thread_after(delay_s: float) -> threading.Timer:
     timer = threading.Timer(delay_s, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
     timer.start()

@@ -121,6 +121,8 @@ class LearnerNode(ABC):
         self._evaluations = EvaluationRecord(experiment.evaluation.stop_at if experiment.evaluation else None)
         self._evaluations_lock = threading.Lock()
         self._num_restored = 0
+        self._saves_end = False
+        """Whether the end is being saved, or was."""
         self._ended = False
         self._failure: Exception | None = None
         self._problems: list[str] = []
@@ -208,10 +210,14 @@ class LearnerNode(ABC):
     def report_evaluation(self, scores: EvaluationScores) -> bool:
         """Keep the scores of an evaluator; one that comes again is dropped.
 
+        So is one that comes when the experiment has ended with a good enough score: the end is saved without it.
+
         Returns:
             Whether the weights are the best so far, and are to be sent by `keep_best`.
         """
         with self._evaluations_lock:
+            if self._saves_end and self._evaluations.is_good_enough:
+                return False
             return self._evaluations.add(scores)
 
     @rw.concurrent(64)
@@ -298,6 +304,8 @@ class LearnerNode(ABC):
     def _end(self) -> None:
         """Save the end, and end the program or wait until it is ended."""
         is_saved = True
+        with self._evaluations_lock:
+            self._saves_end = True
         try:
             self._checkpoints.save(self.state_dict)
         except OSError as error:
