@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from ropewalk import settings
+from ropewalk.cli import submissions
 from ropewalk.cli.submissions import RunSpec
 from tests.cli.command import environment, ropewalk
 from tests.cli.pretend_cluster import PretendCluster, installed
@@ -185,6 +186,22 @@ def test_a_launcher_whose_parent_is_killed_goes_on_and_is_still_known(tmp_path: 
     stopped = call("stop", run, **state)
     assert f"{run} lost" in stopped.stdout and "did not say how it ended" in stopped.stdout
     assert "cleaned up" in call("logs", run, **state).stdout
+
+
+def test_a_launcher_is_ended_after_its_parent_that_was_ending_when_the_stop_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stop reached the parent alone, whose kill was under way, and waited 30 s for the launcher."""
+    both = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
+    ends = [*(psutil.Process(each.pid) for each in both), None]
+    monkeypatch.setattr(submissions, "process_of", lambda _run: ends.pop(0))
+    try:
+        submissions._end_process(None, PATIENCE_S)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        assert not any(psutil.pid_exists(each.pid) for each in both)
+    finally:
+        for each in both:
+            each.kill()
+            each.wait()
 
 
 def test_what_is_remembered_is_for_this_user_alone(tmp_path: Path, state: dict[str, str]) -> None:

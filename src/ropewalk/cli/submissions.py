@@ -356,18 +356,19 @@ def keep_output(run: Submission, printed: str) -> None:
 
 
 def _end_process(run: Submission, grace_s: float) -> None:
-    process = process_of(run)
-    if process is None:
-        return
-    with contextlib.suppress(psutil.Error):
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(grace_s)
-        except psutil.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(os.getpgid(process.pid), signal.SIGKILL)  # of its session; agents end with their launcher
-            process.wait(_CANCEL_S)
-            _keep_kill(run, f"it was killed, as it had not ended {grace_s:g} s after it was asked to")
+    """End the process of a run, and its launcher after it, if that goes on without it: both may be ending already."""
+    ended: set[int] = set()
+    while (process := process_of(run)) is not None and process.pid not in ended:
+        ended.add(process.pid)
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(grace_s)
+            except psutil.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(os.getpgid(process.pid), signal.SIGKILL)  # of its session; agents end with their launcher
+                process.wait(_CANCEL_S)
+                _keep_kill(run, f"it was killed, as it had not ended {grace_s:g} s after it was asked to")
 
 
 def _keep_kill(run: Submission, reason: str) -> None:
