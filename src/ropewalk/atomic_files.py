@@ -350,10 +350,7 @@ class StagedFolder:
         """
         if self._durable:
             sync_folder(self.staged)
-        os.rename(self.staged, self.path)
-        self._is_staged = False
-        if self._durable:
-            sync_folder(self.path.parent)
+        self._take_place()
 
     def commit_in_place_of(self, old: Path) -> None:
         """Rename the folder to its final name, which a committed one has; that one is removed afterwards.
@@ -370,12 +367,18 @@ class StagedFolder:
             sync_folder(self.staged)
         os.rename(self.path, old)
         try:
-            self.commit()
+            self._take_place()
         except BaseException:
             if self._is_staged:
                 os.rename(old, self.path)
             raise
         shutil.rmtree(old)
+
+    def _take_place(self) -> None:
+        os.rename(self.staged, self.path)
+        self._is_staged = False
+        if self._durable:
+            sync_folder(self.path.parent)
 
     def close(self) -> None:
         """Close it, and remove it if it was not committed; may be called twice."""

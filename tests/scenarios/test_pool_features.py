@@ -61,7 +61,9 @@ def test_what_the_workers_have_printed_comes_before_what_follows_the_pool(monkey
     # The output of a pool's end came among the next lines of the program, or was lost at the end of the script.
     terminal = SlowTerminal()
     monkeypatch.setattr(sys, "stdout", terminal)
-    monkeypatch.setattr("ropewalk.pool.pool._OUTPUT_S", 0.2)  # it takes longer, but never stands still for this time
+    monkeypatch.setattr(
+        "ropewalk.processes.output_relay._STUCK_S", 0.2
+    )  # it takes longer, but never stands still for this time
     with ropewalk.Pool(2) as pool:
         pool.map(print_lines, range(4), chunksize=1)
     assert terminal.getvalue().count("\n") == 1000

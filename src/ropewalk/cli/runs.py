@@ -120,11 +120,11 @@ def list_runs(
             if not everything and kind is None and parent is None:
                 trials = sum(run.kind == "trial" for run in found)
                 found = [run for run in found if run.kind != "trial"]
+            num = len(found)
+            metrics = _last_values(runs, found if by_metric else found[:limit], metric)
             if by_metric:
-                values = runs.last_values([run.id for run in found], None)
-                found = _by_value(found, {run: of.get(by_metric) for run, of in values.items()}, order.startswith("-"))
-            num, found = len(found), found[:limit]
-            metrics = _last_values(runs, found, metric)
+                found = _by_value(found, {run: of.get(by_metric) for run, of in metrics.items()}, order.startswith("-"))
+            found = found[:limit]
     except ValueError as error:  # an unknown state or order
         hint = "; by a metric: --metric NAME --order NAME" if "ordered by" in str(error) else ""
         raise failure(f"{error}{hint}") from None

@@ -46,8 +46,6 @@ T = TypeVar("T")
 
 RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
 
-_OUTPUT_S = 5.0
-"""Seconds for which the end of a pool waits at most for a terminal that takes no more output."""
 _ANNOUNCED_AFTER_S = 0.2
 """Many pools live for a few milliseconds, and would be gone before anybody can look."""
 _pool_numbers = itertools.count(1)
@@ -594,7 +592,7 @@ class Pool:
         """Wait until what the workers have printed is shown, so that it comes before what the program prints next."""
         self._dispatcher.tell_the_rest()
         if not self._released and not self._session.loop.is_here:
-            self._session.output.wait_until_shown(_OUTPUT_S)
+            self._session.output.wait_until_shown()
 
     def _wait(self, begin: Callable[[Callable[[AsyncResult[Any]], object]], AsyncResult[T]]) -> T:
         """Begin a job, which `begin` tells of before any of its tasks can run, and wait for its result."""

@@ -11,6 +11,9 @@ from ropewalk.processes.messages import Output, OutputSeen
 from ropewalk.processes.output import Console, output_file_name
 from ropewalk.processes.owner import ProcessSpec
 
+_STUCK_S = 5.0
+"""Seconds for which the end of a pool or a program waits at most for a terminal that takes no more output."""
+
 
 class OutputRelay:
     """Shows lines with the names of the processes that printed them.
@@ -35,22 +38,22 @@ class OutputRelay:
         """Have a call made when all output of processes so far has been shown; from the loop's thread."""
         self._console.when_shown(call)
 
-    def wait_until_shown(self, stuck_s: float) -> None:
+    def wait_until_shown(self, stuck_s: float | None = None) -> None:
         """Wait until all output of processes so far has been shown, however slow the terminal is; not in the loop.
 
         Args:
-            stuck_s: a terminal that takes nothing for this long (seconds) is not waited for.
+            stuck_s: a terminal that takes nothing for this long (seconds) is not waited for; None: 5 s.
         """
-        self.so_far()(stuck_s)
+        self.so_far(stuck_s)()
 
-    def so_far(self) -> Callable[[float], None]:
+    def so_far(self, stuck_s: float | None = None) -> Callable[[], None]:
         """Return a function that waits, as `wait_until_shown`, for the output until now; from the loop's thread."""
         shown = threading.Event()
         self.when_shown(shown.set)
 
-        def wait(stuck_s: float) -> None:
+        def wait() -> None:
             before = -1
-            while not shown.wait(stuck_s) and self._console.num_shown != before:
+            while not shown.wait(_STUCK_S if stuck_s is None else stuck_s) and self._console.num_shown != before:
                 before = self._console.num_shown
 
         return wait

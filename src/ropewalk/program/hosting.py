@@ -154,9 +154,9 @@ class Hosting(abc.ABC):
         """Have a call made when all output of units so far has been shown; from the loop's thread."""
         call()
 
-    def output_so_far(self) -> Callable[[float], None]:
+    def output_so_far(self) -> Callable[[], None]:
         """Return a function that waits until the output until now has been shown; see `OutputRelay.so_far`."""
-        return lambda _: None
+        return lambda: None
 
 
 class ProcessHosting(Hosting):
@@ -273,7 +273,7 @@ class ProcessHosting(Hosting):
     def when_shown(self, call: Callable[[], object]) -> None:
         self._session.output.when_shown(call)
 
-    def output_so_far(self) -> Callable[[float], None]:
+    def output_so_far(self) -> Callable[[], None]:
         return self._session.output.so_far()
 
     # As the owner of processes, on the loop

@@ -61,9 +61,6 @@ _MOST_TOLD = 5
 _LOOK_S = 1.0
 """A waiting thread checks at this interval, in seconds, that there is still a loop to wake it."""
 
-_OUTPUT_S = 5.0
-"""Seconds for which the end of a program waits at most for a terminal that takes no more output."""
-
 _running: list[RunningProgram] = []
 """Programs that have not ended: they are asked to end at the end of the script, before their processes are killed."""
 
@@ -107,7 +104,7 @@ class RunningProgram(ControlTarget):
         self._loop_lost = threading.Lock()
         self._launched = SourceLine()
         self._untold = UntoldFailure(self._launched)
-        self._wait_for_output: Callable[[float], None] = lambda _: None
+        self._wait_for_output: Callable[[], None] = lambda: None
         self._is_ending = False  # changed under the lock, so that no caller is made that would never be closed
 
     def begin(self, hosting: Hosting, shown_as: ControlTarget | None = None) -> None:
@@ -185,7 +182,7 @@ class RunningProgram(ControlTarget):
             raise
         if not is_over:
             return False
-        self._wait_for_output(_OUTPUT_S)  # it comes before what the program prints next
+        self._wait_for_output()  # it comes before what the program prints next
         self._raise_failure()
         return True
 
