@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -330,6 +331,30 @@ def test_the_code_of_a_launcher_that_was_killed_is_removed_by_the_next_one(
     psutil.wait_procs([launcher])
     start()
     assert not left.exists()
+
+
+def test_a_job_that_is_ended_before_its_launcher_begins_leaves_no_folder(tmp_path: Path) -> None:
+    """A run that was stopped while its code was unpacked kept a folder in /tmp, until the next process of ours."""
+    errand = RunSpec(
+        file="/far/train.py", module=None, arguments=[], working_folder="/far", state_folder=str(tmp_path), root="/far"
+    )
+    (tmp_path / "tmp").mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-m", "ropewalk.cli.submitted"],
+        stdin=subprocess.PIPE,
+        env=environment(TMPDIR=str(tmp_path / "tmp")),
+    ) as job:
+        assert job.stdin
+        job.stdin.write(msgspec.json.encode(errand) + b"\n")
+        job.stdin.flush()
+        due = time.monotonic() + PATIENCE_S
+        while not list(tmp_path.glob("tmp/ropewalk-code-*/*.claim")):  # it waits for the rest of the code
+            assert time.monotonic() < due and job.poll() is None
+            time.sleep(0.01)
+        job.terminate()
+        assert job.wait() == 128 + signal.SIGTERM
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert json.loads((tmp_path / "ended.json").read_text())["exit_code"] == 128 + signal.SIGTERM
 
 
 def test_a_launcher_that_could_not_use_its_engine_as_a_job_is_refused(tmp_path: Path, cluster: dict[str, str]) -> None:

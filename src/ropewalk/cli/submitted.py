@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Generator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from types import FrameType
+from typing import BinaryIO, NoReturn
 
 import msgspec
 
@@ -37,17 +39,31 @@ _ROPEWALK = (
 
 def main(stdin: BinaryIO) -> int:
     """Run the instructions on the standard input (`RunSpec`); returns the exit code."""
+    # Until the launcher runs, and takes this signal too, it has to remove the folder that was made for the code.
+    signal.signal(signal.SIGTERM, _end)
     errand = msgspec.json.decode(stdin.readline(), type=RunSpec)
+    try:
+        code = _run(errand, stdin)
+    except SystemExit as end:
+        code = int(str(end.code))
+    if errand.state_folder:
+        write(Path(errand.state_folder), "ended.json", RunEnd(code, time.time()))
+    return code
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)  # the second one would interrupt the end that the first one asks for
+    sys.exit(128 + number)
+
+
+def _run(errand: RunSpec, stdin: BinaryIO) -> int:
     with _code(errand, stdin) as (here, claims):
         what = ["-m", here.module] if here.module else [str(here.file)]
         ranks = ["--ranks", here.ranks, "--max-restarts", str(here.max_restarts)] if here.ranks else []
         command = [sys.executable, "-c", _ROPEWALK, "run", *ranks, *what, "--", *here.arguments]
         with _memory(errand) as variables:
             launcher = LauncherProcess(command, here.working_folder, errand.launcher_restarts, variables, claims)
-            code = launcher.run(partial(_note_launcher, errand.state_folder))
-    if errand.state_folder:
-        write(Path(errand.state_folder), "ended.json", RunEnd(code, time.time()))
-    return code
+            return launcher.run(partial(_note_launcher, errand.state_folder))
 
 
 def _note_launcher(state_folder: str, pid: int) -> None:
