@@ -40,7 +40,9 @@ CONTENDERS = ("ropewalk", "torch", "single", "ideal", "predicted", "without", "l
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure training in pipelines.")
     parser.add_argument("--only", nargs="+", metavar="ROW", choices=ROWS, default=list(ROWS), help=", ".join(ROWS))
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="blocks of each contender (default 5)")
+    parser.add_argument(
+        "--repeats", type=int, default=5, metavar="N", help="rounds of five blocks of each contender (default 5)"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer steps and rounds")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the lines as JSON")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the table for pipeline.md")

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline_contenders import Contender, Took
 from pool_rows import Line, milliseconds
 
+Mean = Callable[[Sequence[float]], float]
+
+_BLOCKS_OF_A_ROUND = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What a step of one contender took: medians over blocks of consecutive steps."""
+    """What a step of one contender took: medians or means over blocks of consecutive steps."""
 
     wall_s: float
     #: Of all its processes.
@@ -34,29 +38,38 @@ class Bench:
     @property
     def num_steps(self) -> int:
         """Consecutive steps of a block."""
-        return 5 if self.quick else 100
+        return 2 if self.quick else 20
 
     @property
     def rounds(self) -> int:
+        """Of five blocks each."""
         return min(2, self.repeats) if self.quick else self.repeats
 
-    def steps(self, contenders: Mapping[str, Contender], *, rounds: int | None = None) -> dict[str, Steps]:
+    def steps(
+        self, contenders: Mapping[str, Contender], *, rounds: int | None = None, of: Mean = statistics.median
+    ) -> dict[str, Steps]:
         """Blocks of steps in turn (A B C, B C A, ...), after some that warm up.
 
-        All that were given the same job must have the same loss at the end of each round.
+        Blocks are short, because the machine's speed changes within seconds: all contenders see every change.
+
+        Args:
+            contenders: by name.
+            rounds: instead of the bench's.
+            of: of all blocks of one contender: a mean where a cost comes once in dozens of steps, which a median would
+                leave out.
         """
         names = list(contenders)
         seen: dict[str, list[Took]] = {name: [] for name in names}
         for name in names:
             contenders[name].steps(3)
-        for turn in range(rounds or self.rounds):
+        for turn in range(_BLOCKS_OF_A_ROUND * (rounds or self.rounds)):
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 time.sleep(0.05)  # lets the one before come to rest
                 seen[name].append(contenders[name].steps(self.num_steps))
-        return {name: self._median(tooks) for name, tooks in seen.items()}
+        return {name: self._step(tooks, of) for name, tooks in seen.items()}
 
-    def _median(self, tooks: list[Took]) -> Steps:
-        wall_s, cpu_s = (statistics.median(took[at] for took in tooks) / self.num_steps for at in (0, 1))
+    def _step(self, tooks: list[Took], of: Mean) -> Steps:
+        wall_s, cpu_s = (of([took[at] for took in tooks]) / self.num_steps for at in (0, 1))
         return Steps(wall_s, cpu_s)
 
 

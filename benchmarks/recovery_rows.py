@@ -60,7 +60,7 @@ def snapshots(bench: Bench) -> Iterator[Line]:
             "without": Ours(job, optimizer=adam, processes=ProcessOptions(snapshots=None)),
         }
         try:
-            steps = bench.steps(contenders)
+            steps = bench.steps(contenders, of=statistics.fmean)
         finally:
             for one in contenders.values():
                 one.close()
