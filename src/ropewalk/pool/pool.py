@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ropewalk import interpreter_ahead
 from ropewalk.errors import PoolClosed, TaskCancelled
 from ropewalk.escaping import escaped
+from ropewalk.misplaced_options import OF_RESOURCES, tells_places
 from ropewalk.pool import parts
 from ropewalk.pool.pool_arguments import PoolSize, check_worker_arguments
 from ropewalk.processes.interrupts import interrupts_deferred
@@ -99,6 +100,7 @@ class Pool:
     """
 
     @user_frames_only
+    @tells_places(OF_RESOURCES)
     def __init__(
         self,
         processes: int | None = None,
