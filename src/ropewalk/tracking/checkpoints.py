@@ -51,7 +51,8 @@ class CheckpointPolicy:
     Attributes:
         every: a checkpoint is written at each step that is a multiple of it.
         keep: number of newest checkpoints that are kept; None keeps all.
-        best: name of a metric; the checkpoint with the best value of it is kept too. None: only the newest are kept.
+        best: name of a metric, with its group: "accuracy", "validation/loss"; the checkpoint with its best value is
+            kept too. None: only the newest are kept.
         mode: "max" if larger values of that metric are better, "min" if smaller ones are.
     """
 

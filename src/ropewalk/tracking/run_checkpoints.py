@@ -41,8 +41,9 @@ class RunCheckpoints:
 
     def see(self, metrics: Metrics) -> None:
         """Look for the metric by which the best checkpoint is found, among numbers that are logged."""
+        prefix = f"{metrics.group}/" if metrics.group else ""
         for name, value in zip(metrics.names, metrics.values, strict=True):
-            if self.policy.best in (name, f"{metrics.group}/{name}"):
+            if f"{prefix}{name}" == self.policy.best:
                 self._score = value
 
     def write(self, step: float, state: Any, score: float | None) -> bool:
@@ -65,7 +66,8 @@ class RunCheckpoints:
                 self._warn(
                     "no score",
                     f"the best checkpoint of run {self._identity.name} is to be found by the metric "
-                    f"{self.policy.best!r}, which was not logged before run.checkpoint; log it, or give score=",
+                    f"{self.policy.best!r}, which was not logged before run.checkpoint; log it, or give score=. The "
+                    'name of a metric begins with its group: "validation/accuracy"',
                 )
         try:
             saved = self._folder.write(step, state, score)
