@@ -37,6 +37,8 @@ class RunCheckpoints:
         self._identity, self._put, self._warn = identity, put, warn
         self._folder = CheckpointFolder(identity.folder / "checkpoints")
         self._score: float | None = None
+        self.report: Callable[[], tuple[float, dict[str, float]] | None] = lambda: None
+        """Returns what is kept with each checkpoint as its report; see `SavedCheckpoint`."""
         self._is_failing = False
 
     def see(self, metrics: Metrics) -> None:
@@ -70,7 +72,7 @@ class RunCheckpoints:
                     'name of a metric begins with its group: "validation/accuracy"',
                 )
         try:
-            saved = self._folder.write(step, state, score)
+            saved = self._folder.write(step, state, score, self.report())
         except OSError as error:
             what = f"the checkpoint of step {shown_step(step)}"
             level = logging.DEBUG if self._is_failing else logging.WARNING  # a loop may try to write one at each step
