@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from ropewalk.search.loading import load_results
 from ropewalk.search.schedulers import PopulationTraining
 from ropewalk.search.search import Search
 from ropewalk.tracking.checkpoints import CheckpointFolder
-from ropewalk.tracking.records import ConfigIs, EventHappened, RunRecord
+from ropewalk.tracking.records import ConfigIs, EventHappened, Metrics, RunRecord
 from ropewalk.tracking.store.opening import open_store
 from tests.search import functions
 
@@ -169,6 +170,9 @@ def test_the_members_of_another_process_are_loaded(made: Callable[..., Search], 
         (trial.state, trial.step, trial.values) for trial in results
     ]
     assert loaded.best.best == results.best.best
+    with open_store(tmp_path / "runs.db") as store:  # a NaN hid all values after it
+        store.apply([RunRecord(results.best.run, Metrics("", ["score"], [math.nan], 0.5, 1.0))])
+    assert load_results("sum", tmp_path / "runs.db")[results.best.number].best == results.best.best
 
 
 SCRIPT = """
