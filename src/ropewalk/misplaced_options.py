@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
 from ropewalk.near_names import did_you_mean
@@ -18,12 +19,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def tells_places(places: Mapping[str, type[Any]]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def tells_places(
+    places: Mapping[str, type[Any]], other_names: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function that is called with an option of one of its arguments' objects say where to write it.
 
     Args:
         places: what to write, with `{}` for the option, as in "options=TrainingOptions({}=...)"; and the dataclass
             whose fields with a default are the options of that place.
+        other_names: what to write for an argument that another library has, by its name there.
     """
     place_of = {field.name: place for place, kind in places.items() for field in _options(kind)}
 
@@ -39,6 +43,8 @@ def tells_places(places: Mapping[str, type[Any]]) -> Callable[[Callable[P, R]], 
             return function(*args, **kwargs)
 
         def instead(name: str) -> str:
+            if name in other_names:
+                return f"; write {other_names[name]}"
             return f"; write {place_of[name].format(name)}" if name in place_of else did_you_mean(name, known)
 
         return checked

@@ -461,6 +461,7 @@ def test_what_makes_nothing_for_a_stage_is_refused_before_the_first_step(graph: 
     wanted: list[tuple[dict[str, Any], str]] = [
         ({"optimizer": one}, r"optimizer must be a function.*type SGD; give lambda parameters"),
         ({"optimizer": lambda parameters: None}, r"it returned NoneType; give lambda parameters"),  # pyright: ignore[reportUnknownLambdaType]
+        ({"optimizer": lambda parameters: [sgd(parameters)]}, "returned list; for parameters .* groups of one"),  # pyright: ignore[reportUnknownLambdaType]
         ({"optimizer": OptimizerMaker(sgd, lambda _: None)}, "lr_schedule must return a schedule, .* NoneType; give"),  # pyright: ignore[reportUnknownLambdaType, reportArgumentType]
         ({"loss_fn": "mse"}, r"loss_fn must be a function of outputs and labels, but it is 'mse'"),
         ({"loss_fn": nn.MSELoss}, r"loss_fn is the class MSELoss; give an object of it: MSELoss\(\)"),

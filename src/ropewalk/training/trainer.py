@@ -70,6 +70,23 @@ _PLACES = {
     "processes=ProcessOptions(timeouts=TrainerTimeouts({}=...)), both from ropewalk.training": TrainerTimeouts,
 }
 """Where the options of a trainer are written, for those that are given to the trainer itself."""
+_AUTOCAST = "options=ropewalk.pipeline.TrainingOptions(autocast=torch.bfloat16), the one lower precision that there is"
+_CLIPPING = "options=ropewalk.pipeline.TrainingOptions(clip_norm=...)"
+_ACCUMULATING = "options=ropewalk.pipeline.TrainingOptions(accumulate=...)"
+_A_LOOP = "a loop: for x, y in loader: trainer.step(x, y)"
+_OTHER_NAMES = {
+    **dict.fromkeys(("precision", "mixed_precision", "bf16", "fp16", "amp"), _AUTOCAST),
+    **dict.fromkeys(("scaler", "grad_scaler"), f"{_AUTOCAST}; it needs no scaler"),
+    **dict.fromkeys(("gradient_clip_val", "max_grad_norm"), _CLIPPING),
+    **dict.fromkeys(("gradient_accumulation_steps", "accumulate_grad_batches"), _ACCUMULATING),
+    **dict.fromkeys(("devices", "num_processes"), "plan=, a number of processes or a plan of ropewalk.pipeline.plan"),
+    **dict.fromkeys(("scheduler", "lr_scheduler"), "optimizer=ropewalk.pipeline.OptimizerMaker(..., lr_schedule=...)"),
+    **dict.fromkeys(("max_epochs", "max_steps", "epochs", "train_dataset", "train_dataloader"), _A_LOOP),
+    "callbacks": f"{_A_LOOP}, with what callbacks do in it",
+    "logger": "track=True",
+    "accelerator": 'processes=ropewalk.training.ProcessOptions(device="cuda")',
+}
+"""Arguments of Accelerate, PyTorch Lightning and transformers, and where docs/coming-from says that they are here."""
 
 
 class Trainer:
@@ -129,7 +146,7 @@ class Trainer:
     """
 
     @user_frames_only
-    @tells_places(_PLACES)
+    @tells_places(_PLACES, _OTHER_NAMES)
     def __init__(
         self,
         model: Model,
