@@ -16,9 +16,19 @@ class Colours:
     ink: str = "black"
 
 
-@tells_places({"colours=Colours('white', {}=...)": Colours}, {"pencil": "colours=Colours('white', ink='grey')"})
+@tells_places({"colours=Colours('white', {}=...)": Colours, "colours=Colours('white', ink='grey')": ("pencil",)})
 def draw(size: int, *, colours: Colours | None = None) -> tuple[int, Colours | None]:
     return size, colours
+
+
+def test_the_options_of_a_place_may_be_given_by_name() -> None:
+    @tells_places({"size=Size({}=...)": ("height",)})
+    def cut(size: int) -> int:
+        return size
+
+    with pytest.raises(TypeError, match=r"^.*cut has no argument height; write size=Size\(height=\.\.\.\)$"):
+        cast("Any", cut)(height=3)
+    assert cut(size=2) == 2
 
 
 def test_arguments_of_the_function_pass() -> None:

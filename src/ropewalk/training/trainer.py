@@ -13,7 +13,7 @@ on processes (`process_run`), or one in this thread (`inline_run`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from types import TracebackType
@@ -61,7 +61,37 @@ from ropewalk.user_frames import user_frames_only
 
 logger = logging.getLogger(__name__)
 
+_OTHER_NAMES: dict[str, type[Any] | Sequence[str]] = {
+    "options=ropewalk.pipeline.TrainingOptions(autocast=torch.bfloat16), the one lower precision; it needs no scaler": (
+        "precision",
+        "mixed_precision",
+        "bf16",
+        "fp16",
+        "amp",
+        "scaler",
+        "grad_scaler",
+    ),
+    "options=ropewalk.pipeline.TrainingOptions(clip_norm=...)": ("gradient_clip_val", "max_grad_norm"),
+    "options=ropewalk.pipeline.TrainingOptions(accumulate=...)": (
+        "gradient_accumulation_steps",
+        "accumulate_grad_batches",
+    ),
+    "plan=, a number of processes or a plan of ropewalk.pipeline.plan": ("devices", "num_processes"),
+    "optimizer=ropewalk.pipeline.OptimizerMaker(..., lr_schedule=...)": ("scheduler", "lr_scheduler"),
+    "a loop: for x, y in loader: trainer.step(x, y)": (
+        "max_epochs",
+        "max_steps",
+        "epochs",
+        "train_dataset",
+        "train_dataloader",
+        "callbacks",
+    ),
+    "track=True": ("logger",),
+    'processes=ropewalk.training.ProcessOptions(device="cuda")': ("accelerator",),
+}
+"""Arguments of Accelerate, PyTorch Lightning and transformers, and where docs/coming-from says that they are here."""
 _PLACES = {
+    **_OTHER_NAMES,
     **local_executor.PLACES,
     "sources=ropewalk.training.Sources({}=...)": Sources,
     "progress=ropewalk.training.Progress({}=...)": Progress,
@@ -70,23 +100,6 @@ _PLACES = {
     "processes=ProcessOptions(timeouts=TrainerTimeouts({}=...)), both from ropewalk.training": TrainerTimeouts,
 }
 """Where the options of a trainer are written, for those that are given to the trainer itself."""
-_AUTOCAST = "options=ropewalk.pipeline.TrainingOptions(autocast=torch.bfloat16), the one lower precision that there is"
-_CLIPPING = "options=ropewalk.pipeline.TrainingOptions(clip_norm=...)"
-_ACCUMULATING = "options=ropewalk.pipeline.TrainingOptions(accumulate=...)"
-_A_LOOP = "a loop: for x, y in loader: trainer.step(x, y)"
-_OTHER_NAMES = {
-    **dict.fromkeys(("precision", "mixed_precision", "bf16", "fp16", "amp"), _AUTOCAST),
-    **dict.fromkeys(("scaler", "grad_scaler"), f"{_AUTOCAST}; it needs no scaler"),
-    **dict.fromkeys(("gradient_clip_val", "max_grad_norm"), _CLIPPING),
-    **dict.fromkeys(("gradient_accumulation_steps", "accumulate_grad_batches"), _ACCUMULATING),
-    **dict.fromkeys(("devices", "num_processes"), "plan=, a number of processes or a plan of ropewalk.pipeline.plan"),
-    **dict.fromkeys(("scheduler", "lr_scheduler"), "optimizer=ropewalk.pipeline.OptimizerMaker(..., lr_schedule=...)"),
-    **dict.fromkeys(("max_epochs", "max_steps", "epochs", "train_dataset", "train_dataloader"), _A_LOOP),
-    "callbacks": f"{_A_LOOP}, with what callbacks do in it",
-    "logger": "track=True",
-    "accelerator": 'processes=ropewalk.training.ProcessOptions(device="cuda")',
-}
-"""Arguments of Accelerate, PyTorch Lightning and transformers, and where docs/coming-from says that they are here."""
 
 
 class Trainer:
@@ -146,7 +159,7 @@ class Trainer:
     """
 
     @user_frames_only
-    @tells_places(_PLACES, _OTHER_NAMES)
+    @tells_places(_PLACES)
     def __init__(
         self,
         model: Model,
