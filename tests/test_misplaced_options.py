@@ -16,7 +16,7 @@ class Colours:
     ink: str = "black"
 
 
-@tells_places({"colours=Colours('white', {}=...)": Colours})
+@tells_places({"colours=Colours('white', {}=...)": Colours, "colours=Colours('white', ink='grey')": ("pencil",)})
 def draw(size: int, *, colours: Colours | None = None) -> tuple[int, Colours | None]:
     return size, colours
 
@@ -42,6 +42,7 @@ def test_arguments_of_the_function_pass() -> None:
     ("option", "message"),
     [
         ("ink", r"^draw has no argument ink; write colours=Colours\('white', ink=\.\.\.\)$"),
+        ("pencil", r"^draw has no argument pencil; write colours=Colours\('white', ink='grey'\)$"),
         ("paper", r"^draw has no argument paper$"),  # no option: a Colours cannot be made without it
         ("colors", r"^draw has no argument colors; did you mean 'colours'\?$"),
     ],

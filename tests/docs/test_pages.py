@@ -27,9 +27,9 @@ WITH_TORCH = {
     *("how-to/gpus.md", "how-to/watch-a-policy.md"),
     *(
         f"coming-from/{name}.md"
-        for name in ("pytorch", "torchrun", "torch-pipelining", "deepspeed-megatron", "horovod")
+        for name in ("accelerate-lightning", "pytorch", "torchrun", "torch-pipelining", "deepspeed-megatron", "horovod")
     ),
-    *(path for path in test_reference.EXAMPLES if re.match(r"ropewalk\.(exchange|pipeline|rl|Trainer)\b", path)),
+    *(path for path in test_reference.EXAMPLES if re.match(r"ropewalk\.(exchange|pipeline|rl|training|Train)", path)),
 }
 """To import it, in this process and in the one that others are forked from, takes a third of the time of all pages."""
 IN_SOAK = WITH_TORCH | {

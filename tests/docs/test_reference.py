@@ -23,7 +23,8 @@ MOST_USED = {
     "ropewalk.rl": ["Experiment", "PPO", "ReplayTable"],
     "ropewalk.search": ["ASHA"],
     "ropewalk.tracking": ["open_store"],
-    "ropewalk.pipeline": ["profile", "plan"],
+    "ropewalk.pipeline": ["profile", "plan", "trace"],
+    "ropewalk.training": ["load_module"],
     "ropewalk.exchange": ["DistributedOptimizer", "AllReduce", "make_compressor"],
 }
 # fmt: on

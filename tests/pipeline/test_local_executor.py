@@ -200,6 +200,20 @@ def test_the_users_model_and_random_numbers_are_left_alone(graph: ModelGraph) ->
     assert not torch.equal(executor.to_module().state_dict()["0.weight"], before["0.weight"])
 
 
+def test_a_compiled_child_of_a_sequential_is_trained() -> None:
+    # The copy of the child that a stage runs called the module that was copied, whose weights stay as they were.
+    x, y = batch(6)
+    losses: list[list[Tensor]] = []
+    for is_compiled in (False, True):
+        torch.manual_seed(0)
+        child = nn.Sequential(nn.Linear(4, 6), nn.Tanh())
+        compiled: Any = torch.compile(child, backend="eager") if is_compiled else child
+        model = nn.Sequential(compiled, nn.Linear(6, 3))
+        executor = player_of(trace(model, x))
+        losses.append([executor.step(x, y).loss for _ in range(3)])
+    assert losses[0] == losses[1]
+
+
 def test_evaluation_is_the_loss_of_the_trained_model_in_eval_mode(graph: ModelGraph) -> None:
     executor = player_of(graph, schedule="pipedream")
     executor.step(*batch())
@@ -447,6 +461,7 @@ def test_what_makes_nothing_for_a_stage_is_refused_before_the_first_step(graph: 
     wanted: list[tuple[dict[str, Any], str]] = [
         ({"optimizer": one}, r"optimizer must be a function.*type SGD; give lambda parameters"),
         ({"optimizer": lambda parameters: None}, r"it returned NoneType; give lambda parameters"),  # pyright: ignore[reportUnknownLambdaType]
+        ({"optimizer": lambda parameters: [sgd(parameters)]}, "returned list; for parameters .* groups of one"),  # pyright: ignore[reportUnknownLambdaType]
         ({"optimizer": OptimizerMaker(sgd, lambda _: None)}, "lr_schedule must return a schedule, .* NoneType; give"),  # pyright: ignore[reportUnknownLambdaType, reportArgumentType]
         ({"loss_fn": "mse"}, r"loss_fn must be a function of outputs and labels, but it is 'mse'"),
         ({"loss_fn": nn.MSELoss}, r"loss_fn is the class MSELoss; give an object of it: MSELoss\(\)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,12 @@ import ropewalk as rw
 from ropewalk.errors import GradientNotFinite
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.training import process_run
+from ropewalk.training.checkpoint_future import CheckpointFuture
 from ropewalk.training.stage_deployment import StageDeployment
 from ropewalk.training.trainer import Trainer
 from ropewalk.training.trainer_options import ProcessOptions, Snapshots, Sources
+from tests.patience import PATIENCE_S
 from tests.pipeline.played_plans import even_cut, plan_of
 
 BATCH = torch.linspace(-1, 1, 32).reshape(8, 4), torch.linspace(0, 1, 16).reshape(8, 2)
@@ -68,6 +72,32 @@ def test_what_the_forward_does_not_read_is_in_no_checkpoint_and_not_missed(
         found = trainer.state_dict()["parameters"]
     assert found.keys() == {"first.weight", "first.bias", "last.weight", "last.bias"}
     assert all(torch.equal(found[name], one) for name, one in before.items())
+
+
+def test_a_load_right_after_a_save_loads_what_is_still_being_written(
+    trainings: rw.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It found the checkpoint before that one, or none, or with keep=1 one that was being removed.
+    committed, settle, is_waited_for = process_run._committed, CheckpointFuture.settle, threading.Event()
+
+    def committed_once_waited_for(*args: Any) -> Path:
+        assert is_waited_for.wait(PATIENCE_S)
+        return committed(*args)
+
+    def settle_it(future: CheckpointFuture) -> None:
+        is_waited_for.set()
+        settle(future)
+
+    monkeypatch.setattr(process_run, "_committed", committed_once_waited_for)
+    monkeypatch.setattr(CheckpointFuture, "settle", settle_it)
+    with trainer_of(trainings) as trainer:
+        for _ in range(2):
+            is_waited_for.clear()
+            trainer.step(*BATCH)
+            trainer.save(tmp_path, keep=1)
+            saved = trainer.num_steps
+            trainer.load(tmp_path)
+            assert trainer.num_steps == saved
 
 
 def test_a_state_of_another_model_is_refused_and_training_goes_on(trainings: rw.Session) -> None:

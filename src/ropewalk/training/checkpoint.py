@@ -262,6 +262,20 @@ def load_module(path: Path | str, model: nn.Module, *, strict: bool = True) -> n
 
     As in PyTorch, numbers are rounded to the dtypes of the model. Buffers that training did not use stay unchanged.
 
+    Example:
+        >>> import tempfile
+        >>> import torch
+        >>> from torch import nn
+        >>> import ropewalk as rw
+        >>> folder, x = tempfile.mkdtemp(), torch.randn(8, 3)
+        >>> sgd = lambda parameters: torch.optim.SGD(parameters, 0.1)
+        >>> with rw.Trainer(nn.Linear(3, 1), nn.MSELoss(), sgd, plan=1, micro_batches=2, inline=True) as trainer:
+        ...     step = trainer.step(x, x.sum(1, keepdim=True))
+        ...     written = trainer.save(folder)
+        ...     trained = trainer.to_module()
+        >>> torch.equal(rw.training.load_module(folder, nn.Linear(3, 1)).weight, trained.weight)
+        True
+
     Args:
         path: a folder of checkpoints (the newest is loaded), or one checkpoint.
         model: a model of the trained architecture, on any device.

@@ -169,8 +169,7 @@ class ProcessRun:
 
     def save(self, folder: Path, keep: int | None) -> CheckpointFuture:
         """Take copies, then return; the files are written while training goes on."""
-        if self._saving is not None:
-            self._saving.settle()
+        self._settle_saving()
         self.drain()
         writing = begin(folder, self.num_steps, keep=keep)
         facts = {"num_steps": self.num_steps, "seed": self._controller.seed, "schedule": self.schedule.name}
@@ -188,12 +187,17 @@ class ProcessRun:
         return self._saving
 
     def load(self, folder: Path) -> None:
+        self._settle_saving()  # the newest checkpoint may be the one that is being written
         checkpoint = read_manifest(folder)
         checkpoint.check_fits(*self._held())
         controller = self._controller
         controller.drain()
         origin = FromCheckpoint(checkpoint)
         controller.redeploy(controller.plan, origin, num_steps=checkpoint.num_steps, seed=checkpoint.seed)
+
+    def _settle_saving(self) -> None:
+        if self._saving is not None:
+            self._saving.settle()
 
     def resize(self, stage: int, replicas: int) -> None:
         plan = with_replicas(self.plan, stage, replicas)
@@ -253,8 +257,8 @@ class ProcessRun:
 
     def close(self, grace_s: float | None = None) -> None:
         try:
-            if self._saving is not None and grace_s is None:
-                self._saving.settle()
+            if grace_s is None:
+                self._settle_saving()
         finally:
             self._controller.close(grace_s)
 

@@ -13,7 +13,7 @@ on processes (`process_run`), or one in this thread (`inline_run`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from types import TracebackType
@@ -61,7 +61,37 @@ from ropewalk.user_frames import user_frames_only
 
 logger = logging.getLogger(__name__)
 
+_OTHER_NAMES: dict[str, type[Any] | Sequence[str]] = {
+    "options=ropewalk.pipeline.TrainingOptions(autocast=torch.bfloat16), the one lower precision; it needs no scaler": (
+        "precision",
+        "mixed_precision",
+        "bf16",
+        "fp16",
+        "amp",
+        "scaler",
+        "grad_scaler",
+    ),
+    "options=ropewalk.pipeline.TrainingOptions(clip_norm=...)": ("gradient_clip_val", "max_grad_norm"),
+    "options=ropewalk.pipeline.TrainingOptions(accumulate=...)": (
+        "gradient_accumulation_steps",
+        "accumulate_grad_batches",
+    ),
+    "plan=, a number of processes or a plan of ropewalk.pipeline.plan": ("devices", "num_processes"),
+    "optimizer=ropewalk.pipeline.OptimizerMaker(..., lr_schedule=...)": ("scheduler", "lr_scheduler"),
+    "a loop: for x, y in loader: trainer.step(x, y)": (
+        "max_epochs",
+        "max_steps",
+        "epochs",
+        "train_dataset",
+        "train_dataloader",
+        "callbacks",
+    ),
+    "track=True": ("logger",),
+    'processes=ropewalk.training.ProcessOptions(device="cuda")': ("accelerator",),
+}
+"""Arguments of Accelerate, PyTorch Lightning and transformers, and where docs/coming-from says that they are here."""
 _PLACES = {
+    **_OTHER_NAMES,
     **local_executor.PLACES,
     "sources=ropewalk.training.Sources({}=...)": Sources,
     "progress=ropewalk.training.Progress({}=...)": Progress,

@@ -17,7 +17,13 @@ from ropewalk.rl.agents.continuous import ContinuousAgent
 from ropewalk.rl.agents.sac import SAC
 from ropewalk.rl.agents.td3 import TD3
 from ropewalk.rl.blocks import Block
-from ropewalk.rl.environments.spec import ArraySpec, ContinuousAction, DiscreteAction, EnvironmentSpec
+from ropewalk.rl.environments.spec import (
+    ArraySpec,
+    ContinuousAction,
+    DiscreteAction,
+    EnvironmentSpec,
+    MultiDiscreteAction,
+)
 from ropewalk.rl.learners.learner import Learner
 from ropewalk.rl.networks.concatenate import Concatenate
 from ropewalk.rl.networks.lstm import LSTM
@@ -183,8 +189,10 @@ def test_settings_are_compared_printed_and_pickled(agent: type[ContinuousAgent])
 @each_agent
 def test_actions_that_are_not_continuous_or_not_bounded_are_refused(agent: type[ContinuousAgent]) -> None:
     agent().check(SPEC)
-    with pytest.raises(ValueError, match=rf"{agent.__name__} chooses continuous actions.*DiscreteAction\(num=2\)"):
+    with pytest.raises(ValueError, match=rf"{agent.__name__} chooses continuous .*DiscreteAction\(num=2\); use DQN or"):
         agent().check(EnvironmentSpec(ArraySpec((3,)), DiscreteAction(2)))
+    with pytest.raises(ValueError, match=r"use PPO or IMPALA"):  # DQN, which it named, refuses several choices, too
+        agent().check(EnvironmentSpec(ArraySpec((3,)), MultiDiscreteAction((2, 3))))
     for low, high in ((-np.inf, 1.0), (-1.0, np.inf), (1.0, 1.0)):
         with pytest.raises(ValueError, match="needs finite bounds"):
             agent().check(EnvironmentSpec(ArraySpec((3,)), ContinuousAction((low,), (high,))))

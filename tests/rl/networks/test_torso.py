@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -128,3 +130,21 @@ def test_a_torso_without_memory_has_no_state() -> None:
     torso = MLP()(VECTOR)
     assert isinstance(torso, FeedForwardTorso)
     assert torso.initial_state(3) == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (VECTOR, r"a batch of 2: shape \(2, 4\), float32$"),
+        (NAMED, r"a batch of 2: 'speed' of shape \(2, 3\), float32; 'cell' of shape \(2,\), int64; 'image' of"),
+    ],
+)
+def test_a_network_that_fails_on_its_observations_is_told_with_their_shapes(spec: EnvironmentSpec, words: str) -> None:
+    # "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x8)" said neither what was computed nor why.
+    class Fails(nn.Module):
+        def forward(self, observation: object) -> Tensor:
+            raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="mat1") as failure:
+        as_torso(Fails(), spec)
+    assert re.search(words, failure.value.__notes__[0])

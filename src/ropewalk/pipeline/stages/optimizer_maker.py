@@ -96,9 +96,12 @@ class OptimizerMaker:
         make = cast("Callable[[Any], object]", self.make_optimizer)
         optimizer = make(list(parameters.items()) if _wants_names(make) else list(parameters.values()))
         if not isinstance(optimizer, torch.optim.Optimizer):
+            kind = type(optimizer)
+            advice = f"give {_AN_OPTIMIZER}"
+            if issubclass(kind, list | tuple | dict):
+                advice = f"for parameters that are to be updated differently, make groups of one optimizer: {_GROUPS}"
             raise TypeError(
-                f"optimizer must return the optimizer of a stage, but it returned {type(optimizer).__name__}; "
-                f"give {_AN_OPTIMIZER}"
+                f"optimizer must return the optimizer of a stage, but it returned {kind.__name__}; {advice}"
             )
         _check_own(optimizer, parameters)
         _check_uncoupled(optimizer)

@@ -113,6 +113,8 @@ def _copied_shell(module: nn.Module, path: str, copies: dict[int, nn.Module]) ->
         shell.__dict__["_modules"][name] = _copied_shell(child, f"{path}.{name}" if path else name, copies)
     if forward := _forward_through_computing(shell, path):
         shell.__dict__["forward"] = forward
+    elif "dynamo_ctx" in shell.__dict__:  # of torch.compile: its forward is bound to the module that was copied
+        cast(Any, shell).__setstate__(cast(Any, shell).__getstate__())
     return shell
 
 

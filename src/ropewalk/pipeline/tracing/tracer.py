@@ -42,6 +42,30 @@ def trace(
 ) -> ModelGraph:
     """Trace a model into a graph that can be cut into stages.
 
+    A planner and a trainer trace by themselves. Do it here to name modules that no tracer can follow, and give them the
+    graph in place of the model.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> import ropewalk as rw
+        >>> class Flip(nn.Module):
+        ...     def forward(self, x):
+        ...         return x if x.sum() > 0 else -x  # depends on the values
+        >>> class Net(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.first, self.flip, self.last = nn.Linear(3, 8), Flip(), nn.Linear(8, 1)
+        ...     def forward(self, x):
+        ...         return self.last(self.flip(self.first(x)))
+        >>> x = torch.randn(8, 3)
+        >>> graph = rw.pipeline.trace(Net(), x, leaf_modules=[Flip])
+        >>> sgd = lambda parameters: torch.optim.SGD(parameters, 0.1)
+        >>> with rw.Trainer(graph, nn.MSELoss(), sgd, plan=1, micro_batches=2, inline=True) as trainer:
+        ...     step = trainer.step(x, x.sum(1, keepdim=True))
+        >>> bool(step.metrics().loss > 0)
+        True
+
     Args:
         model: the model; not changed. If the whole model is in evaluation mode, it is traced as if `train()` had been
             called; otherwise each module keeps its mode. If some of its parameters are on meta, nothing is computed and

@@ -105,8 +105,16 @@ def as_torso(module: nn.Module, spec: EnvironmentSpec) -> Torso:
         return module
     was_training = module.training
     module.eval()
+    tried = zeros_of(spec, 2)
     with torch.no_grad(), seeded(0):
-        out: Any = module(zeros_of(spec, 2))
+        try:
+            out: Any = module(tried)
+        except Exception as error:
+            error.add_note(
+                f"{type(module).__name__} was tried with observations as the environment gives them, a batch of 2: "
+                f"{_described(tried)}"
+            )
+            raise
     module.train(was_training)
     if not isinstance(out, Tensor) or out.ndim != 2 or out.shape[0] != 2:
         what = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
@@ -115,6 +123,12 @@ def as_torso(module: nn.Module, spec: EnvironmentSpec) -> Torso:
             "(batch, features), float32, and agents add their own heads to them. One with memory derives from rl.Torso"
         )
     return WrappedTorso(module, out.shape[1])
+
+
+def _described(observation: ObservationTensor) -> str:
+    if isinstance(observation, Tensor):
+        return f"shape {tuple(observation.shape)}, {str(observation.dtype).removeprefix('torch.')}"
+    return "; ".join(f"{name!r} of {_described(one)}" for name, one in observation.items())
 
 
 def zeros_of(spec: EnvironmentSpec, *leading: int) -> ObservationTensor:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.rl.environments.spec import Array, ContinuousAction, EnvironmentSpec
+from ropewalk.rl.environments.spec import Array, ContinuousAction, DiscreteAction, EnvironmentSpec
 
 Floats: TypeAlias = NDArray[np.float32]
 
@@ -44,8 +44,9 @@ class ActionScaling:
         """
         action = spec.action
         if not isinstance(action, ContinuousAction):
+            instead = "DQN or PPO" if isinstance(action, DiscreteAction) else "PPO or IMPALA"
             raise ValueError(
-                f"{agent} chooses continuous actions, but this environment takes {action}; use DQN or PPO instead"
+                f"{agent} chooses continuous actions, but this environment takes {action}; use {instead} instead"
             )
         for low, high in zip(action.low, action.high, strict=True):
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
