@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
@@ -424,6 +425,15 @@ def test_nothing_is_written_through_what_another_user_plants(everybodys: Path) -
     assert secret.read_bytes() == b"root"
 
 
+@pytest.fixture(params=[True, False], ids=["exchanged", "two renames"])
+def can_exchange(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the file system can let two folders have each other's name at once."""
+    if not request.param:
+        monkeypatch.setattr(atomic_files, "_exchange", lambda one, other: False)
+    return request.param
+
+
+@pytest.mark.usefixtures("can_exchange")
 def test_a_folder_takes_the_place_of_another_one_which_is_removed_only_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -446,9 +456,32 @@ def test_a_folder_takes_the_place_of_another_one_which_is_removed_only_then(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_folder_has_its_name_at_every_moment_while_another_one_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two renames a kill left the only checkpoint of a run under a name that nobody looks for."""
+    if not hasattr(ctypes.CDLL(None), "renameat2"):
+        pytest.skip("this C library cannot exchange two names")
+    path = tmp_path / "step-5"
+    path.mkdir()
+    monkeypatch.setattr(os, "rename", lambda *paths: pytest.fail(f"renamed: {paths}"))
+    with StagedFolder(tmp_path / ".step-5.tmp", path) as staged:
+        (staged.staged / "content").write_text("new")
+        staged.commit_in_place_of(tmp_path / ".step-5.old")
+    assert (path / "content").read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_exchange_with_what_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="step-5"), StagedFolder(tmp_path / ".tmp", tmp_path / "step-5") as one:
+        one.commit_in_place_of(tmp_path / ".old")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_cannot_take_the_place_of_another_one_leaves_it_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(atomic_files, "_exchange", lambda one, other: False)
     path = tmp_path / "step-5"
     path.mkdir()
     (path / "content").write_text("old")
