@@ -109,6 +109,31 @@ def check_unopened(path: Path | str) -> str:
     return where
 
 
+def check_unshared(path: Path | str) -> None:
+    """Check that only this user and root can put other files beside a file, in a folder that `check_unopened` accepts.
+
+    A sticky folder keeps other users from replacing the file, but not from making files with names beside its own, such
+    as the logs that SQLite looks for.
+
+    Args:
+        path: physical path of the file, which need not exist.
+
+    Raises:
+        FileNotTrusted: another user can.
+        OSError: there is no such folder.
+    """
+    folder = os.path.dirname(path)
+    facts = os.stat(folder)
+    if _lets_others_write(facts):
+        raise _not_trusted(
+            path,
+            folder,
+            facts,
+            "must not let other users put files beside this one",
+            f"use a folder of your own, such as a new one in {folder}",
+        )
+
+
 def _check_file(facts: os.stat_result, path: Path | str, where: str) -> None:
     if not is_trusted_owner(facts.st_uid):
         raise _belongs_to_another(path, where, facts)
