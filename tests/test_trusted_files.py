@@ -20,6 +20,7 @@ from ropewalk.trusted_files import (
     check_unopened,
     locate,
     make_private_folder,
+    make_temporary_folder,
     open_own,
     open_to_append,
     open_trusted,
@@ -216,6 +217,26 @@ def test_a_folder_that_another_user_made_first_is_refused(everybodys: Path) -> N
     assert error.owner == MALLORY
     as_user(ADA, lambda: make_private_folder(everybodys / "free"), umask=0)
     assert stat.S_IMODE((everybodys / "free").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("way", ["", "ours", "link"])
+def test_a_temporary_folder_is_not_made_where_another_user_could_replace_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The code of a submitted run was: whoever could rename its folder chose what the launcher ran."""
+    shared = tmp_path / "shared"
+    (shared / "ours").mkdir(parents=True)
+    (shared / "link").symlink_to("ours")
+    shared.chmod(0o777)
+    monkeypatch.setattr("tempfile.tempdir", str(shared / way))
+    made = make_temporary_folder("rw-test-")
+    made.rmdir()
+    assert made.parent == Path("/tmp")
+    refused(shared / way, lambda folder: make_temporary_folder("rw-test-", [str(folder)]))
+    assert sorted(path.name for path in shared.iterdir()) == ["link", "ours"]
+    shared.chmod(0o1777)
+    made = make_temporary_folder("rw-test-")
+    assert made.parent == shared / way and stat.S_IMODE(made.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o700])

@@ -20,6 +20,7 @@ import errno
 import os
 import stat
 from collections import deque
+from collections.abc import Sequence
 from io import BufferedReader
 from pathlib import Path
 
@@ -152,8 +153,12 @@ def _opened(descriptor: int, path: Path | str, where: str) -> BufferedReader:
     return open(descriptor, "rb")
 
 
-def locate(path: Path | str) -> str:
+def locate(path: Path | str, *, is_folder: bool = False) -> str:
     """Return the physical path of a file, which need not exist, after checking every folder and link of the path.
+
+    Args:
+        path: path of the file.
+        is_folder: whether it is a folder, which is checked like those above it.
 
     Raises:
         FileNotTrusted: the file, or a folder or link of the path, belongs to another user, or others may replace it.
@@ -188,9 +193,11 @@ def locate(path: Path | str) -> str:
             continue
         # Folders above the home folder are not checked, as in sshd: a user who may replace the home folder controls
         # everything in it anyway.
-        if (ahead and not f"{home}/".startswith(f"{place}/")) or place == home:
+        if ((ahead or is_folder) and not f"{home}/".startswith(f"{place}/")) or place == home:
             _check_folder(path, place, facts)
-        if not ahead and not is_trusted_owner(facts.st_uid):  # before opening, which may be forbidden or block
+        if (
+            not ahead and not is_folder and not is_trusted_owner(facts.st_uid)
+        ):  # before opening, which may be forbidden or block
             raise _belongs_to_another(path, place, facts)
         here = place
     return here
@@ -304,6 +311,40 @@ def make_private_folder(folder: Path | str) -> None:
         _check_folder(folder, str(folder), os.fstat(descriptor))
     finally:
         os.close(descriptor)
+
+
+def make_temporary_folder(prefix: str, parents: Sequence[str] = ()) -> Path:
+    """Create a folder for temporary files that only this user can enter, and that no other user can replace.
+
+    A folder of `tempfile.mkdtemp` may be replaced by another one where `TMPDIR` is a folder in which others may rename
+    what is in it, or lies below such a folder.
+
+    Args:
+        prefix: how its name begins.
+        parents: folders in which it may be, the first one that is safe is taken; by default that of `tempfile`, then
+            `/tmp`.
+
+    Returns:
+        Its path; the caller removes it.
+
+    Raises:
+        FileNotTrusted: in each of them another user could replace it; of the first one the message says what to change.
+        OSError: it cannot be created.
+    """
+    import tempfile  # few processes need it
+
+    first: FileNotTrusted | None = None
+    for parent in parents or (tempfile.gettempdir(), "/tmp"):
+        try:
+            locate(parent, is_folder=True)
+        except FileNotTrusted as error:
+            first = first or error
+            continue
+        folder = tempfile.mkdtemp(prefix=prefix, dir=parent)
+        os.chmod(folder, 0o700)  # the umask may have removed this user's own permissions
+        return Path(folder)
+    assert first
+    raise first
 
 
 def make_folder(folder: Path | str) -> None:
