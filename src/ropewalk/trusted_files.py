@@ -313,6 +313,40 @@ def make_private_folder(folder: Path | str) -> None:
         os.close(descriptor)
 
 
+def open_new_folder(path: Path | str, mode: int = 0o700) -> int:
+    """Create a folder whose owner has all permissions, whatever the umask is, and open it.
+
+    Where others may rename what is in the folder above, they may put a link in its place at any moment; so nothing is
+    done to it by its path.
+
+    Args:
+        path: path of the folder.
+        mode: permission bits; the umask still applies to those for other users.
+
+    Returns:
+        The descriptor of the folder; the caller closes it.
+
+    Raises:
+        FileExistsError: the path exists already, or another user or process has replaced the new folder.
+        OSError: it cannot be created.
+    """
+    os.mkdir(path, mode | 0o700)
+    try:
+        handle = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileExistsError(errno.EEXIST, "another process has removed or replaced it", str(path)) from None
+    try:
+        facts = os.fstat(handle)
+        if facts.st_uid != os.geteuid():
+            raise FileExistsError(errno.EEXIST, "another user has replaced it", str(path))
+        itself = f"/proc/self/fd/{handle}"
+        if facts.st_mode & 0o700 != 0o700:
+            os.chmod(itself, stat.S_IMODE(facts.st_mode) | 0o700)
+        return os.open(itself, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(handle)
+
+
 def make_temporary_folder(prefix: str, parents: Sequence[str] = ()) -> Path:
     """Create a folder for temporary files that only this user can enter, and that no other user can replace.
 
@@ -362,8 +396,7 @@ def make_folder(folder: Path | str) -> None:
         there = os.path.dirname(there)
     for each in reversed(missing):
         with contextlib.suppress(FileExistsError):  # another process created it first
-            os.mkdir(each, 0o700)
-            os.chmod(each, 0o700)  # the umask may have removed this user's own permissions
+            os.close(open_new_folder(each))
     if not os.path.isdir(folder):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
