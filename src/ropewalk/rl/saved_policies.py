@@ -99,6 +99,7 @@ def load_policy(path: Path | str, *, agent: Agent | None = None, network: Networ
         if agent is None and network is None:
             _check_sizes(maker, spec, named, variables)
         policy = maker.make_policy(spec, named)
+        policy.spec = spec
         policy.load(variables)
     except (LookupError, ValueError, RuntimeError, TypeError) as error:
         raise ValueError(
