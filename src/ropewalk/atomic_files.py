@@ -389,7 +389,7 @@ class StagedFolder:
         if self._is_staged:
             self._is_staged = False
             with contextlib.suppress(OSError):  # the first error is the one to report
-                _remove_open(self._folder, self.staged)
+                remove_open(self._folder, self.staged)
         if self._folder >= 0:
             os.close(self._folder)
             self._folder = -1
@@ -411,15 +411,22 @@ def remove_folder(path: Path, staged: Path, mark: str = "") -> None:
         if mark:
             os.stat(mark, dir_fd=folder, follow_symlinks=False)
         os.rename(path, staged)
-        _remove_open(folder, staged)
+        remove_open(folder, staged)
     finally:
         os.close(folder)
 
 
-def _remove_open(folder: int, path: Path) -> None:
+def remove_open(folder: int, path: Path) -> None:
     """Remove an open folder.
 
     What is in it is removed through the descriptor: where others may rename folders, another one may be at its path.
+
+    Args:
+        folder: its descriptor, which stays open.
+        path: its path.
+
+    Raises:
+        OSError: it cannot be removed, or not completely.
     """
     with os.scandir(folder) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
@@ -453,7 +460,7 @@ def remove_left(staged: Path, is_ours: Callable[[str], bool] = lambda name: True
             if facts.st_uid == os.geteuid() and _is_at(lock, staged):
                 if stat.S_ISDIR(facts.st_mode):
                     if all(map(is_ours, os.listdir(lock))):
-                        _remove_open(lock, staged)
+                        remove_open(lock, staged)
                 else:
                     os.unlink(staged)
         finally:
