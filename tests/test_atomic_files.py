@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -325,6 +324,32 @@ def test_a_folder_that_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_an_abandoned_folder_that_was_moved_away_is_emptied_and_what_is_in_its_place_stays(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    with StagedFolder(tmp_path / "a.tmp", tmp_path / "a") as staged:
+        (staged.staged / "part").touch()
+        staged.staged.rename(tmp_path / "away")
+        (tmp_path / "precious").rename(staged.staged)
+    assert (tmp_path / "a.tmp" / "file").exists() and os.listdir(tmp_path / "away") == []
+
+
+def test_a_left_folder_with_what_its_writer_never_makes_is_left_as_it_is(tmp_path: Path) -> None:
+    for file in ("part", "precious"):
+        (tmp_path / "a.tmp").mkdir(exist_ok=True)
+        (tmp_path / "a.tmp" / file).touch()
+        remove_left(tmp_path / "a.tmp", lambda name: name == "part")
+    assert os.listdir(tmp_path / "a.tmp") == ["precious"]
+
+
+def test_a_folder_without_its_mark_is_not_removed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "precious").touch()
+    with pytest.raises(FileNotFoundError):
+        remove_folder(tmp_path / "a", tmp_path / "a.tmp", "manifest")
+    assert os.listdir(tmp_path / "a") == ["precious"]
+
+
 # --- strangers --------------------------------------------------------------------------------------------------------
 
 
@@ -442,13 +467,13 @@ def test_a_folder_takes_the_place_of_another_one_which_is_removed_only_then(
     path.mkdir()
     (path / "content").write_text("old")
     seen: list[str] = []
-    remove = shutil.rmtree
+    remove = atomic_files.remove_open
 
-    def watched(folder: Path, **options: Any) -> None:
+    def watched(folder: int, old: Path) -> None:
         seen.append((path / "content").read_text())
-        remove(folder, **options)
+        remove(folder, old)
 
-    monkeypatch.setattr(shutil, "rmtree", watched)
+    monkeypatch.setattr(atomic_files, "remove_open", watched)
     with StagedFolder(tmp_path / ".step-5.tmp", path) as staged:
         (staged.staged / "content").write_text("new")
         staged.commit_in_place_of(old)

@@ -20,6 +20,8 @@ from ropewalk.trusted_files import (
     check_unopened,
     locate,
     make_private_folder,
+    make_temporary_folder,
+    open_new_folder,
     open_own,
     open_to_append,
     open_trusted,
@@ -216,6 +218,49 @@ def test_a_folder_that_another_user_made_first_is_refused(everybodys: Path) -> N
     assert error.owner == MALLORY
     as_user(ADA, lambda: make_private_folder(everybodys / "free"), umask=0)
     assert stat.S_IMODE((everybodys / "free").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o777])
+def test_a_new_folder_that_another_user_replaces_by_a_link_gives_nobody_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
+) -> None:
+    """The permissions of what the link leads to were changed: with those of the link, everybody had all of them."""
+    private, made = tmp_path / "private", os.mkdir
+    private.mkdir(mode=0o500)
+
+    def replaced(path: Path, mode: int) -> None:
+        made(path, mode)
+        Path(path).rename(tmp_path / "away")
+        Path(path).symlink_to(private)
+
+    monkeypatch.setattr(os, "mkdir", replaced)
+    before = os.umask(umask)
+    try:
+        with pytest.raises(FileExistsError, match="replaced it"):
+            open_new_folder(tmp_path / "new")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(private.stat().st_mode) == 0o500
+
+
+@pytest.mark.parametrize("way", ["", "ours", "link"])
+def test_a_temporary_folder_is_not_made_where_another_user_could_replace_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The code of a submitted run was: whoever could rename its folder chose what the launcher ran."""
+    shared = tmp_path / "shared"
+    (shared / "ours").mkdir(parents=True)
+    (shared / "link").symlink_to("ours")
+    shared.chmod(0o777)
+    monkeypatch.setattr("tempfile.tempdir", str(shared / way))
+    made = make_temporary_folder("rw-test-")
+    made.rmdir()
+    assert made.parent == Path("/tmp")
+    refused(shared / way, lambda folder: make_temporary_folder("rw-test-", [str(folder)]))
+    assert sorted(path.name for path in shared.iterdir()) == ["link", "ours"]
+    shared.chmod(0o1777)
+    made = make_temporary_folder("rw-test-")
+    assert made.parent == shared / way and stat.S_IMODE(made.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o700])

@@ -29,11 +29,13 @@ import resource
 import shutil
 import stat
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from io import BufferedWriter
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from ropewalk.trusted_files import open_new_folder
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _STAGED = re.compile(r"([0-9a-f]{8})-[0-9a-f]{8}")
@@ -326,14 +328,16 @@ class StagedFolder:
         self.staged = staged
         self.path = path
         self._durable = durable
-        os.mkdir(staged, mode | 0o700)
+        self._folder = open_new_folder(staged, mode)
         try:
-            # The umask may have removed this user's own permissions. No other user can have replaced the folder
-            # meanwhile.
-            os.chmod(staged, stat.S_IMODE(os.lstat(staged).st_mode) | 0o700)
-            self._lock = _lock_of(staged)
-        except FileNotFoundError:  # it was not locked yet, so it looked like one that a dead writer has left
-            raise FileExistsError(errno.EEXIST, "another writer has removed it", str(staged)) from None
+            _lock(self._folder)
+            if not _is_at(self._folder, staged):  # not locked yet, it looked like one that a dead writer has left
+                raise FileExistsError(errno.EEXIST, "another writer has removed it", str(staged))
+        except BaseException as error:
+            os.close(self._folder)
+            if isinstance(error, BlockingIOError):
+                raise FileExistsError(errno.EEXIST, "another process has locked it", str(staged)) from None
+            raise
         self._is_staged = True
 
     def __enter__(self) -> Self:
@@ -369,12 +373,19 @@ class StagedFolder:
         """
         if self._durable:
             sync_folder(self.staged)
-        if _exchange(self.staged, self.path):
-            self._is_staged = False
-            if self._durable:
-                sync_folder(self.path.parent)
-            shutil.rmtree(self.staged)  # what had the final name before
-            return
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if _exchange(self.staged, self.path):
+                old, self._is_staged = self.staged, False
+                if self._durable:
+                    sync_folder(self.path.parent)
+            else:
+                self._rename_both(old)
+            remove_open(folder, old)
+        finally:
+            os.close(folder)
+
+    def _rename_both(self, old: Path) -> None:
         os.rename(self.path, old)
         try:
             self._take_place()
@@ -382,7 +393,6 @@ class StagedFolder:
             if self._is_staged:
                 os.rename(old, self.path)
             raise
-        shutil.rmtree(old)
 
     def _take_place(self) -> None:
         os.rename(self.staged, self.path)
@@ -394,27 +404,54 @@ class StagedFolder:
         """Close it, and remove it if it was not committed; may be called twice."""
         if self._is_staged:
             self._is_staged = False
-            shutil.rmtree(self.staged, ignore_errors=True)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            with contextlib.suppress(OSError):  # the first error is the one to report
+                remove_open(self._folder, self.staged)
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
 
 
-def remove_folder(path: Path, staged: Path) -> None:
+def remove_folder(path: Path, staged: Path, mark: str = "") -> None:
     """Remove a committed folder; it gets its staged name back first, so a half-removed folder never looks complete.
 
     Args:
         path: the committed folder.
         staged: the staged name, in the same parent folder.
+        mark: name of a file that each such folder holds; without it, the folder is left as it is.
 
     Raises:
         OSError: the folder cannot be removed, or not completely.
     """
-    os.rename(path, staged)
-    shutil.rmtree(staged)
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if mark:
+            os.stat(mark, dir_fd=folder, follow_symlinks=False)
+        os.rename(path, staged)
+        remove_open(folder, staged)
+    finally:
+        os.close(folder)
 
 
-# --- what writers have left -------------------------------------------------------------------------------------------
+def remove_open(folder: int, path: Path) -> None:
+    """Remove an open folder.
+
+    What is in it is removed through the descriptor: where others may rename folders, another one may be at its path.
+
+    Args:
+        folder: its descriptor, which stays open.
+        path: its path.
+
+    Raises:
+        OSError: it cannot be removed, or not completely.
+    """
+    with os.scandir(folder) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in found:
+        if is_folder:
+            shutil.rmtree(name, dir_fd=folder)
+        else:
+            os.unlink(name, dir_fd=folder)
+    os.rmdir(path)  # of another one, only if nothing is in it
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -437,13 +474,18 @@ def _exchange(one: Path, other: Path) -> bool:
     raise OSError(number, os.strerror(number), str(one), None, str(other))
 
 
-def remove_left(staged: Path) -> None:
+# --- what writers have left -------------------------------------------------------------------------------------------
+
+
+def remove_left(staged: Path, is_ours: Callable[[str], bool] = lambda name: True) -> None:
     """Remove a staged file or folder of this user if its writer, which must have run on this kernel, has died.
 
     Nothing is removed on a file system without locks. Links are not followed.
 
     Args:
         staged: the staged file or folder; it need not exist.
+        is_ours: whether a writer makes files of a name in such a folder. One with anything else in it is left as it is:
+            where others may rename folders, they could have given any folder of this user the staged name.
     """
     with contextlib.suppress(OSError):  # its writer is alive, or another process removed it first
         lock = _lock_of(staged)
@@ -453,7 +495,8 @@ def remove_left(staged: Path) -> None:
             facts = os.fstat(lock)
             if facts.st_uid == os.geteuid() and _is_at(lock, staged):
                 if stat.S_ISDIR(facts.st_mode):
-                    shutil.rmtree(staged, ignore_errors=True)
+                    if all(map(is_ours, os.listdir(lock))):
+                        remove_open(lock, staged)
                 else:
                     os.unlink(staged)
         finally:

@@ -40,3 +40,8 @@ def last_state(line: AnyStr) -> AnyStr:
 def escaped_lines(text: str) -> str:
     """Escape each line of a text of several lines."""
     return "\n".join(map(escaped, text.split("\n")))
+
+
+def safe_cell(value: object) -> object:
+    """Return a cell of CSV that no spreadsheet takes for a formula (OWASP, CSV injection)."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

@@ -20,6 +20,7 @@ import errno
 import os
 import stat
 from collections import deque
+from collections.abc import Sequence
 from io import BufferedReader
 from pathlib import Path
 
@@ -109,6 +110,31 @@ def check_unopened(path: Path | str) -> str:
     return where
 
 
+def check_unshared(path: Path | str) -> None:
+    """Check that only this user and root can put other files beside a file, in a folder that `check_unopened` accepts.
+
+    A sticky folder keeps other users from replacing the file, but not from making files with names beside its own, such
+    as the logs that SQLite looks for.
+
+    Args:
+        path: physical path of the file, which need not exist.
+
+    Raises:
+        FileNotTrusted: another user can.
+        OSError: there is no such folder.
+    """
+    folder = os.path.dirname(path)
+    facts = os.stat(folder)
+    if _lets_others_write(facts):
+        raise _not_trusted(
+            path,
+            folder,
+            facts,
+            "must not let other users put files beside this one",
+            f"use a folder of your own, such as a new one in {folder}",
+        )
+
+
 def _check_file(facts: os.stat_result, path: Path | str, where: str) -> None:
     if not is_trusted_owner(facts.st_uid):
         raise _belongs_to_another(path, where, facts)
@@ -127,8 +153,12 @@ def _opened(descriptor: int, path: Path | str, where: str) -> BufferedReader:
     return open(descriptor, "rb")
 
 
-def locate(path: Path | str) -> str:
+def locate(path: Path | str, *, is_folder: bool = False) -> str:
     """Return the physical path of a file, which need not exist, after checking every folder and link of the path.
+
+    Args:
+        path: path of the file.
+        is_folder: whether it is a folder, which is checked like those above it.
 
     Raises:
         FileNotTrusted: the file, or a folder or link of the path, belongs to another user, or others may replace it.
@@ -163,9 +193,11 @@ def locate(path: Path | str) -> str:
             continue
         # Folders above the home folder are not checked, as in sshd: a user who may replace the home folder controls
         # everything in it anyway.
-        if (ahead and not f"{home}/".startswith(f"{place}/")) or place == home:
+        if ((ahead or is_folder) and not f"{home}/".startswith(f"{place}/")) or place == home:
             _check_folder(path, place, facts)
-        if not ahead and not is_trusted_owner(facts.st_uid):  # before opening, which may be forbidden or block
+        if (
+            not ahead and not is_folder and not is_trusted_owner(facts.st_uid)
+        ):  # before opening, which may be forbidden or block
             raise _belongs_to_another(path, place, facts)
         here = place
     return here
@@ -281,6 +313,74 @@ def make_private_folder(folder: Path | str) -> None:
         os.close(descriptor)
 
 
+def open_new_folder(path: Path | str, mode: int = 0o700) -> int:
+    """Create a folder whose owner has all permissions, whatever the umask is, and open it.
+
+    Where others may rename what is in the folder above, they may put a link in its place at any moment; so nothing is
+    done to it by its path.
+
+    Args:
+        path: path of the folder.
+        mode: permission bits; the umask still applies to those for other users.
+
+    Returns:
+        The descriptor of the folder; the caller closes it.
+
+    Raises:
+        FileExistsError: the path exists already, or another user or process has replaced the new folder.
+        OSError: it cannot be created.
+    """
+    os.mkdir(path, mode | 0o700)
+    try:
+        handle = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileExistsError(errno.EEXIST, "another process has removed or replaced it", str(path)) from None
+    try:
+        facts = os.fstat(handle)
+        if facts.st_uid != os.geteuid():
+            raise FileExistsError(errno.EEXIST, "another user has replaced it", str(path))
+        itself = f"/proc/self/fd/{handle}"
+        if facts.st_mode & 0o700 != 0o700:
+            os.chmod(itself, stat.S_IMODE(facts.st_mode) | 0o700)
+        return os.open(itself, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(handle)
+
+
+def make_temporary_folder(prefix: str, parents: Sequence[str] = ()) -> Path:
+    """Create a folder for temporary files that only this user can enter, and that no other user can replace.
+
+    A folder of `tempfile.mkdtemp` may be replaced by another one where `TMPDIR` is a folder in which others may rename
+    what is in it, or lies below such a folder.
+
+    Args:
+        prefix: how its name begins.
+        parents: folders in which it may be, the first one that is safe is taken; by default that of `tempfile`, then
+            `/tmp`.
+
+    Returns:
+        Its path; the caller removes it.
+
+    Raises:
+        FileNotTrusted: in each of them another user could replace it; of the first one the message says what to change.
+        OSError: it cannot be created.
+    """
+    import tempfile  # few processes need it
+
+    first: FileNotTrusted | None = None
+    for parent in parents or (tempfile.gettempdir(), "/tmp"):
+        try:
+            locate(parent, is_folder=True)
+        except FileNotTrusted as error:
+            first = first or error
+            continue
+        folder = tempfile.mkdtemp(prefix=prefix, dir=parent)
+        os.chmod(folder, 0o700)  # the umask may have removed this user's own permissions
+        return Path(folder)
+    assert first
+    raise first
+
+
 def make_folder(folder: Path | str) -> None:
     """Create a folder that only this user can enter, and missing parent folders; the umask does not matter.
 
@@ -296,8 +396,7 @@ def make_folder(folder: Path | str) -> None:
         there = os.path.dirname(there)
     for each in reversed(missing):
         with contextlib.suppress(FileExistsError):  # another process created it first
-            os.mkdir(each, 0o700)
-            os.chmod(each, 0o700)  # the umask may have removed this user's own permissions
+            os.close(open_new_folder(each))
     if not os.path.isdir(folder):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 

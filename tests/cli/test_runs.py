@@ -291,6 +291,16 @@ def test_points_are_exported_as_csv_and_as_lines_of_json(store: RunStore, tmp_pa
     assert "cannot be written" in run("export", "aa11", "-o", str(tmp_path / "none" / "x"), wrong=1)
 
 
+def test_names_of_others_neither_act_on_the_terminal_nor_in_a_spreadsheet(store: RunStore) -> None:
+    name = "\x1b]0;title\x07\nforged: line"
+    begin(store, "ee55", *logged(name, [1.0]), *logged("=HYPERLINK(1)", [2.0], group="@g"), name=name)
+    for arguments, wrong in ((("export",), 0), (("show",), 0), (("fork",), 2), (("pause",), 2)):
+        shown = run(*arguments, "ee55", wrong=wrong)
+        assert "\x1b" not in shown and "\x07" not in shown and "\nforged" not in shown, shown
+    names = [(row["group"], row["name"]) for row in csv.DictReader(run("export", "ee55").splitlines())]
+    assert names == [("", "\\x1b]0;title\\x07\\nforged: line"), ("'@g", "'=HYPERLINK(1)")]
+
+
 # --- archive, delete --------------------------------------------------------------------------------------------------
 
 

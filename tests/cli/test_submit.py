@@ -24,6 +24,7 @@ import pytest
 from ropewalk import settings
 from ropewalk.cli import submissions
 from ropewalk.cli.submissions import RunSpec
+from ropewalk.processes.code_bundle import find_project, make_bundle
 from tests.cli.command import environment, ropewalk
 from tests.cli.pretend_cluster import PretendCluster, installed
 from tests.patience import PATIENCE_S
@@ -359,6 +360,28 @@ def test_a_job_that_is_ended_before_its_launcher_begins_leaves_no_folder(tmp_pat
         assert job.wait() == 128 + signal.SIGTERM
     assert list((tmp_path / "tmp").iterdir()) == []
     assert json.loads((tmp_path / "ended.json").read_text())["exit_code"] == 128 + signal.SIGTERM
+
+
+def test_the_code_of_a_job_is_not_unpacked_where_another_user_could_replace_it(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "train.py").write_text("print(__file__)")
+    bundle = make_bundle(find_project(tmp_path / "project" / "train.py", tmp_path / "project"), 1 << 20)
+    errand = RunSpec(
+        file=str(tmp_path / "project" / "train.py"), module=None, arguments=[], working_folder="/far", state_folder="",
+        root=bundle.root,
+    )  # fmt: skip
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o777)
+    job = subprocess.run(
+        [sys.executable, "-m", "ropewalk.cli.submitted"],
+        input=msgspec.json.encode(errand) + b"\n" + bundle.data,
+        env=environment(TMPDIR=str(tmp_path / "tmp")),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    ran = job.stdout.decode().splitlines()[-1]
+    assert ran.startswith("/tmp/ropewalk-code-") and ran.endswith("/train.py")
+    assert not Path(ran).exists() and list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_a_launcher_that_could_not_use_its_engine_as_a_job_is_refused(tmp_path: Path, cluster: dict[str, str]) -> None:

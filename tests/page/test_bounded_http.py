@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ pytest.importorskip("uvicorn")
 import uvicorn
 from uvicorn.server import ServerState
 
-from ropewalk.page.bounded_http import HEAD_S, MOST_SILENT, BoundedHttp, StrangersOnce
+from ropewalk.page.bounded_http import HEAD_S, BoundedHttp, StrangersOnce
 
 
 class SilentConnection(asyncio.Transport):
@@ -40,14 +43,27 @@ class SilentConnection(asyncio.Transport):
         return self.is_closed
 
 
+@dataclass
+class Alarm:
+    """What is called later."""
+
+    delay_s: float
+    call: Callable[[], object]
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
 class Alarms:
-    """Calls what is planned at once when it is asked to, in place of a loop's clock."""
+    """Keeps what is planned, in place of a loop's clock."""
 
     def __init__(self) -> None:
-        self.planned: list[tuple[float, Any, Any]] = []
+        self.planned: list[Alarm] = []
 
-    def call_later(self, delay_s: float, call: Any, *args: Any) -> None:
-        self.planned.append((delay_s, call, args))
+    def call_later(self, delay_s: float, call: Any, *args: Any) -> Alarm:
+        self.planned.append(Alarm(delay_s, partial(call, *args)))
+        return self.planned[-1]
 
     def create_task(self, coroutine: Any, **_: Any) -> Future[None]:
         coroutine.close()
@@ -70,17 +86,17 @@ def connected() -> tuple[BoundedHttp, SilentConnection, Alarms]:
 def test_connection_without_a_request_is_closed():
     protocol, connection, alarms = connected()
     protocol.data_received(b"GET / HTTP/1.1\r\nHost: ")
-    [(delay_s, call, args)] = alarms.planned
-    assert delay_s == HEAD_S
-    call(*args)
+    [alarm] = alarms.planned
+    assert alarm.delay_s == HEAD_S
+    alarm.call()
     assert connection.is_closed
 
 
 def test_connection_that_became_a_websocket_stays():
     _, connection, alarms = connected()
     connection.protocol = asyncio.Protocol()
-    [(_, call, args)] = alarms.planned
-    call(*args)
+    [alarm] = alarms.planned
+    alarm.call()
     assert not connection.is_closed
 
 
@@ -95,17 +111,12 @@ def test_endless_headers_are_refused():
     assert connection.sent.startswith(b"HTTP/1.1 400")
 
 
-def test_of_too_many_silent_connections_the_oldest_are_closed():
-    BoundedHttp.silent.clear()
-    first = [connected() for _ in range(3)]
-    first[1][0].data_received(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-    assert first[1][0].cycle is not None, "it has asked for something"
-    crowd = [connected() for _ in range(MOST_SILENT)]
-    assert [connection.is_closed for _, connection, _ in first] == [True, False, True]
-    assert not any(connection.is_closed for _, connection, _ in crowd)
-    for protocol, _, _ in crowd:
-        protocol.connection_lost(None)
-    assert not BoundedHttp.silent
+def test_deadline_of_a_connection_that_is_gone_is_forgotten():
+    """A closed transport of TLS raises an error when it is asked for its protocol, which was printed."""
+    protocol, _, alarms = connected()
+    [alarm] = alarms.planned
+    protocol.connection_lost(None)
+    assert alarm.is_cancelled
 
 
 def test_what_strangers_send_is_logged_once(caplog: pytest.LogCaptureFixture):

@@ -165,7 +165,20 @@ def test_refused_websocket_is_closed_before_it_opens():
     assert [message["type"] for message in sent] == ["websocket.close"]
 
 
-async def _request(scope: dict[str, Any]) -> list[MutableMapping[str, Any]]:
+def test_who_has_a_token_and_nobody_else_is_vouched_for():
+    admitted: list[tuple[str, int]] = []
+    cookie = (b"cookie", b"rw_1=read")
+    asyncio.run(_request({"query_string": b"", "headers": [HOST], "client": ("10.0.0.1", 1)}, admitted))
+    asyncio.run(_request({"query_string": b"token=read", "headers": [HOST], "client": ("10.0.0.2", 2)}, admitted))
+    passed = {"path": f"{READERS}/", "query_string": b"", "headers": [HOST, cookie]}
+    asyncio.run(_request({**passed, "client": ("10.0.0.3", 3)}, admitted))
+    asyncio.run(_request({**passed, "client": None}, admitted))
+    assert admitted == [("10.0.0.3", 3)]
+
+
+async def _request(
+    scope: dict[str, Any], admitted: list[tuple[str, int]] | None = None
+) -> list[MutableMapping[str, Any]]:
     sent: list[MutableMapping[str, Any]] = []
 
     async def page(scope: Scope, receive: Any, send: Any) -> None:
@@ -179,5 +192,6 @@ async def _request(scope: dict[str, Any]) -> list[MutableMapping[str, Any]]:
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
-    await Gate(page, ACCESS)({"type": "http", "method": "GET", "path": "/", **scope}, receive, send)
+    note = (lambda peer: None) if admitted is None else admitted.append
+    await Gate(page, ACCESS, note)({"type": "http", "method": "GET", "path": "/", **scope}, receive, send)
     return sent

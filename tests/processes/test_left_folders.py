@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -77,3 +78,23 @@ def test_only_what_was_claimed_on_this_kernel_and_is_free_is_removed(tmp_path: P
     claim.close()
     sweep([tmp_path])
     assert folders(tmp_path) == {elsewhere, of_a_session}
+
+
+def test_what_takes_the_place_of_a_left_folder_while_it_is_looked_at_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where others may rename folders, any of ours could be removed in the place of one that was left."""
+    left, precious = create_run_folder(tmp_path), tmp_path / "precious"
+    precious.mkdir(mode=0o700)
+    (precious / "file").touch()
+    FolderClaim(left).close()
+    lock = fcntl.flock
+
+    def swapped(fd: int, operation: int) -> None:
+        lock(fd, operation)
+        left.rename(tmp_path / "away")
+        precious.rename(left)
+
+    monkeypatch.setattr(fcntl, "flock", swapped)
+    sweep([tmp_path])
+    assert os.listdir(left) == ["file"] and os.listdir(tmp_path / "away") == []

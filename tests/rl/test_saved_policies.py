@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import resource
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save as save_tensors
 from torch import nn
 
 from ropewalk import rl
@@ -123,6 +126,58 @@ def test_a_damaged_file_is_refused(damage: str, tmp_path: Path) -> None:
     )
     with pytest.raises(CheckpointCorrupt, match="holds no policy, or is damaged"):
         rl.load_policy(path)
+
+
+def forged(header: Any, path: Path) -> Path:
+    """A file with weights of four inputs, one layer of eight units and two actions, and a header of somebody else."""
+    weights = {"weight": np.zeros((8, 4), np.float32)}
+    path.write_bytes(
+        save_tensors(weights, {"ropewalk policy": header if isinstance(header, str) else json.dumps(header)})
+    )
+    return path
+
+
+def header(**changes: Any) -> dict[str, Any]:
+    spec = {
+        "settings": "EnvironmentSpec", "observation": {"settings": "ArraySpec", "shape": {"tuple": [4]}},
+        "action": {"settings": "DiscreteAction", "num": 2},
+    }  # fmt: skip
+    network = {"settings": "MLP", "hidden": {"tuple": [8]}}
+    return {
+        "format": 1, "version": 1, "progress": 0.5, "spec": spec, "agent": {"settings": "PPO"}, "network": network,
+        **changes,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [10**5, 10**12])
+def test_a_file_takes_no_memory_for_weights_that_it_does_not_have(size: int, tmp_path: Path) -> None:
+    """A file of a kilobyte named layers of gigabytes, which were made before their shapes were compared."""
+    wide = {"settings": "MLP", "hidden": {"tuple": [size, size]}}
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm", encoding="ascii") as sizes:
+        mapped_bytes = int(sizes.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped_bytes + (1 << 30), before[1]))
+    try:
+        with pytest.raises(ValueError, match=r"the weights in .* are not those of"):
+            rl.load_policy(forged(header(network=wide), tmp_path / "policy.safetensors"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["[]", "3", "null", "{}", "[" * 100_000, header(version="x"), header(agent=[1]), header(spec=None),
+     {name: value for name, value in header().items() if name != "agent"}],
+)  # fmt: skip
+def test_a_header_that_we_never_wrote_is_damage(said: Any, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointCorrupt, match="holds no policy, or is damaged"):
+        rl.load_policy(forged(said, tmp_path / "policy.safetensors"))
+
+
+@pytest.mark.parametrize(("part", "kind"), [("agent", "MLP"), ("network", "PPO"), ("spec", "MLP")])
+def test_a_part_of_another_kind_is_refused(part: str, kind: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=rf"the {part} of the policy in .* is {kind}\("):
+        rl.load_policy(forged(header(**{part: {"settings": kind}}), tmp_path / "policy.safetensors"))
 
 
 def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:

@@ -81,6 +81,11 @@ def test_a_power_of_integers_takes_no_time() -> None:
         Expression("9 ** 9 ** 9 ** 9 > a")(VALUES)
 
 
+@pytest.mark.parametrize("digits", [-(10**9), 10**9, -(10**20)])
+def test_rounding_to_a_billion_digits_takes_no_time(digits: int) -> None:
+    assert Expression(f"round(n, {digits}) == {0 if digits < 0 else 'n'}")({"n": 12})
+
+
 def test_texts_that_would_exhaust_the_parser_are_refused() -> None:
     with pytest.raises(SearchInvalid, match="has 1001 characters, the limit is 1000"):
         Expression("(" * 1001)

@@ -497,6 +497,28 @@ def test_what_another_user_puts_into_the_folder_costs_none_of_our_checkpoints(ev
     read_all(second)
 
 
+@needs_root
+@pytest.mark.parametrize("name", ["0001-step-1.tmp", "0000-step-1", "0001-step-0.tmp"], ids=["left", "old", "begun"])
+def test_a_folder_of_ours_that_another_user_renames_is_not_removed_as_a_checkpoint(everybodys: Path, name: str) -> None:
+    """Whoever may write to a folder may rename what is in it, and had us delete what they could not."""
+    everybodys.chmod(0o777)
+    (everybodys / "thesis" / "figures").mkdir(parents=True)
+    for file in ("chapter.tex", "figures/plot.png"):
+        (everybodys / "thesis" / file).write_text("x")
+
+    def by_mallory() -> None:
+        if (everybodys / name).exists():
+            (everybodys / name).rename(everybodys / "away")
+        (everybodys / "thesis").rename(everybodys / name)
+
+    with checkpoint_files.begin(everybodys, 0):
+        as_user(MALLORY, by_mallory)
+    for _ in range(3):
+        save(everybodys)
+    assert (everybodys / name / "chapter.tex").exists() and (everybodys / name / "figures" / "plot.png").exists()
+    assert len([path for path in saves(everybodys) if path.name != name]) == 2
+
+
 def test_a_file_with_the_name_of_a_checkpoint_is_none(saved: Path) -> None:
     (saved.parent / "0099-step-5").write_text("")
     assert saves(saved.parent) == [saved]

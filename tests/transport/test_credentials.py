@@ -276,6 +276,23 @@ def test_a_parent_that_others_may_change_is_refused(short_path: Path) -> None:
     assert create_run_folder(shared).parent == shared
 
 
+def test_a_parent_below_a_folder_that_others_may_change_is_refused(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = short_path / "shared" / "ours"
+    ours.mkdir(parents=True)
+    ours.parent.chmod(0o777)
+    with pytest.raises(SettingsError, match=f"others may replace {ours.parent}, .*0777"):
+        create_run_folder(ours)
+    monkeypatch.setattr("tempfile.tempdir", str(ours))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    passed = create_run_folder()
+    passed.rmdir()
+    assert passed.parent == Path("/tmp")
+    ours.parent.chmod(0o1777)
+    assert create_run_folder(ours).parent == ours
+
+
 def test_a_parent_that_is_no_folder_is_refused_by_name(short_path: Path) -> None:
     (short_path / "file").touch()
     with pytest.raises(SettingsError, match=f"{short_path}/file: is not a folder"):

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
+from ropewalk.escaping import escaped, safe_cell
 from ropewalk.tracking.run_reports import RunReport
 
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
@@ -65,10 +66,15 @@ def points_of(store: RunStore, runs: Iterable[RunRow], group: str | None) -> Ite
 
 
 def csv_lines(rows: Iterable[tuple[Any, ...]]) -> Iterator[str]:
-    """Yield the lines of a CSV file; NaN and infinities are written as Python and numpy read them."""
+    """Yield the lines of a CSV file; NaN and infinities are written as Python and numpy read them.
+
+    Names are escaped, and are no formulas: they may be of another user of a database, and the file may be printed, or
+    opened in a spreadsheet.
+    """
     for row in chain([COLUMNS], rows):
         line = io.StringIO()
-        csv.writer(line, lineterminator="").writerow(row)
+        cells = (safe_cell(escaped(value)) if isinstance(value, str) else value for value in row)
+        csv.writer(line, lineterminator="").writerow(cells)
         yield line.getvalue()
 
 

@@ -28,6 +28,7 @@ from ropewalk.processes.code_bundle import remap, unpack
 from ropewalk.processes.left_folders import FolderClaim, sweep
 from ropewalk.processes.project_files import MARKERS
 from ropewalk.tracking.begun_runs import BEGUN_RUNS
+from ropewalk.trusted_files import make_temporary_folder
 
 _ROPEWALK = (
     "import sys; sys.path[:1] = sys.path[:1] if sys.flags.safe_path else [sys.executable.rpartition('/')[0]]; "
@@ -82,7 +83,7 @@ def _code(errand: RunSpec, stdin: BinaryIO) -> Generator[tuple[RunSpec, Sequence
     if not errand.root:
         yield errand, ()
         return
-    parent = Path(tempfile.mkdtemp(prefix="ropewalk-code-"))
+    parent = make_temporary_folder("ropewalk-code-")
     claim = FolderClaim(parent)
     sweep([parent.parent])
     try:

@@ -32,6 +32,7 @@ from ropewalk.engines import keeper, ssh_command
 from ropewalk.engines.ssh_command import Host, SshOptions
 from ropewalk.engines.ssh_failures import explain, is_turned_away, no_python, wrong_python
 from ropewalk.errors import EngineError
+from ropewalk.trusted_files import make_temporary_folder
 
 _SSH_THEN_CLEAN = 'folder=$1; shift; "$@"; code=$?; rm -rf -- "$folder"; exit $code'
 """Removes the folder of a connection when ssh has ended, also if this process has. The words come as arguments."""
@@ -402,5 +403,5 @@ class SshConnection:
 
 def _private_folder() -> str:
     """Make a folder for sockets, whose paths must be short and plain; only its owner may enter."""
-    folder = tempfile.gettempdir()
-    return tempfile.mkdtemp(prefix="rw-ssh-", dir=folder if _SOCKET_FOLDER.fullmatch(folder) else "/tmp")
+    parents = [folder for folder in (tempfile.gettempdir(), "/tmp") if _SOCKET_FOLDER.fullmatch(folder)]
+    return str(make_temporary_folder("rw-ssh-", parents))

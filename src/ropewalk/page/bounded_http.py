@@ -1,7 +1,7 @@
 """`BoundedHttp`: HTTP of the page, of which strangers cannot keep connections or memory, nor fill its terminal.
 
-uvicorn has no limit for the time until a request has come, none for the number of such connections, and with httptools
-none for the size of its headers; it logs each request that is none.
+uvicorn has no limit for the time until a request has come, and with httptools none for the size of its headers; it logs
+each request that is none. `transport/bounded_listener.py` limits the number of such connections.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S = 10.0
 """Seconds within which the headers of the first request have to come."""
-MOST_SILENT = 256
-"""Connections that have asked for nothing. Of more, the oldest is closed: they would take all descriptors."""
 _OF_STRANGERS = {"Invalid HTTP request received.", "Unsupported upgrade request."}
 """What uvicorn logs of each request that is none, whoever has sent it."""
 
@@ -23,28 +21,14 @@ _OF_STRANGERS = {"Invalid HTTP request received.", "Unsupported upgrade request.
 class BoundedHttp(H11Protocol):
     """Closes a connection without a request; h11 refuses headers of more than 64 KiB."""
 
-    silent: dict[BoundedHttp, None] = {}  # noqa: RUF012  # of this process, which serves one page
-    """Connections that have asked for nothing so far, the oldest one first."""
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for the first request."""
         super().connection_made(cast("asyncio.Transport", transport))
-        self.loop.call_later(HEAD_S, self._close_unless_asked, transport)
-        self.silent[self] = None
-        if len(self.silent) > MOST_SILENT:
-            oldest = next(iter(self.silent))
-            del self.silent[oldest]
-            oldest.transport.close()
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes, which may complete a request."""
-        super().data_received(data)
-        if cast("object | None", self.cycle) or self.transport.get_protocol() is not self:
-            self.silent.pop(self, None)
+        self._deadline = self.loop.call_later(HEAD_S, self._close_unless_asked, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a connection that is gone."""
-        self.silent.pop(self, None)
+        """Forget the deadline: the transport of a closed TLS connection cannot be asked for anything any more."""
+        self._deadline.cancel()
         super().connection_lost(exc)
 
     def _close_unless_asked(self, transport: asyncio.BaseTransport) -> None:

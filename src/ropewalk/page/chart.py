@@ -12,7 +12,7 @@ from typing import Any, cast
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from ropewalk.escaping import escaped
+from ropewalk.escaping import escaped, safe_cell
 from ropewalk.page.browser import call_browser
 from ropewalk.page.style import Option
 
@@ -167,8 +167,3 @@ def _categories(option: Mapping[str, Any]) -> Sequence[object]:
         axis["data"] for axis in axes if isinstance(axis, dict) and cast("Option", axis).get("type") == "category"
     ]
     return found[0] if len(found) == 1 else ()
-
-
-def safe_cell(value: object) -> object:
-    """Return a cell that no spreadsheet takes for a formula (OWASP, CSV injection)."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

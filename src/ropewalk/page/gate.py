@@ -168,11 +168,15 @@ class Gate:
     Args:
         app: gets what may pass, with the sender's role in the scope.
         access: decides.
+        admitted: called with the address and port of who has sent what passes.
     """
 
-    def __init__(self, app: App, access: Access) -> None:
+    def __init__(
+        self, app: App, access: Access, admitted: Callable[[tuple[str, int]], object] = lambda peer: None
+    ) -> None:
         self.app = app
         self._access = access
+        self._admitted = admitted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request or WebSocket."""
@@ -189,6 +193,8 @@ class Gate:
         match verdict:
             case Admitted(role, place):
                 scope[ROLE], scope["root_path"] = role, place
+                if peer := scope.get("client"):
+                    self._admitted((peer[0], peer[1]))
                 await self.app(scope, receive, _with_headers(send))
             case Enters(token, location):
                 flags = f"HttpOnly; SameSite=Strict; Path={place_of(token)}/{'; Secure' if self._access.secure else ''}"

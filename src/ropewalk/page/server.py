@@ -21,6 +21,7 @@ from ropewalk.page.actions import Actor
 from ropewalk.page.gate import ROLE, Access, Gate, Role, place_of
 from ropewalk.page.tab_roles import tie_tabs_to_roles
 from ropewalk.page.watcher import Source, Watcher
+from ropewalk.transport.bounded_listener import BoundedListener
 
 if TYPE_CHECKING:
     import uvicorn
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 USUAL_PORT = 8470
-
+MOST_STRANGERS = 256
+"""Connections over which no token has come, TLS handshakes included. Of more, the oldest of the busiest source is
+closed: they would take all descriptors."""
 
 _LOGGERS = ("nicegui", "uvicorn.error", "asyncio")
 """Loggers that log what browsers send, which may be a reader's."""
@@ -134,14 +137,14 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     config = uvicorn.Config(
         app, options.host, port, log_level="warning", lifespan="on", ws_max_size=1 << 20,
         ssl_certfile=options.certificate or None, ssl_keyfile=options.key or None, server_header=False,
-        timeout_graceful_shutdown=2, http=BoundedHttp, proxy_headers=False,
+        timeout_graceful_shutdown=2, http=BoundedHttp, proxy_headers=False, loop="asyncio",  # calls `accept`
     )  # fmt: skip
-    listener = _bound(config, or_any=options.port is None)
+    listener = BoundedListener(_bound(config, or_any=options.port is None), MOST_STRANGERS)
     port = listener.getsockname()[1]
     names = frozenset(name.lower() for name in (options.host, "localhost", LOOPBACK, "[::1]", *options.names))
     tokens: dict[str, Role] = {options.owner: "owner", options.reader: "reader"}
     access = Access(tokens, names, f"ropewalk_{port}", secure)
-    config.app = Gate(app, access)
+    config.app = Gate(app, access, listener.admit)
     base = f"{'https' if secure else 'http'}://{options.host}:{port}"
     owner_url, reader_url = (f"{base}{place_of(token)}/?token={token}" for token in (options.owner, options.reader))
 

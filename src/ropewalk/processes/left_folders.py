@@ -23,7 +23,7 @@ import stat
 from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 
-from ropewalk.atomic_files import StagedFile, boot_id, write_locked_file
+from ropewalk.atomic_files import StagedFile, boot_id, remove_open, write_locked_file
 from ropewalk.transport.credentials import create_run_folder
 
 CLAIM = "owner.claim"
@@ -94,8 +94,7 @@ def sweep(parents: Iterable[Path]) -> None:
     """Remove the folders below `parents` whose owners are gone; only this user's, and never one that is in use."""
     for parent in parents:
         for folder in parent.glob("ropewalk-*"):
-            if is_ours(folder):
-                _sweep(folder)
+            _sweep(folder)
 
 
 def is_ours(folder: Path) -> bool:
@@ -104,7 +103,11 @@ def is_ours(folder: Path) -> bool:
         facts = os.lstat(folder)
     except OSError:
         return False
-    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
+    return stat.S_ISDIR(facts.st_mode) and _is_private(facts)
+
+
+def _is_private(facts: os.stat_result) -> bool:
+    return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
 
 
 def _here() -> bytes:
@@ -120,16 +123,17 @@ def _origin(fd: int) -> tuple[str, str]:
 
 
 def _sweep(folder: Path) -> None:
-    try:
-        fd = os.open(folder / CLAIM, _TO_READ)
-    except OSError:  # the folder has no claim, or has just gone
-        return
-    try:
+    with (
+        contextlib.suppress(OSError),
+        contextlib.ExitStack() as opened,
+    ):  # it has no claim, its owner lives, or it is gone
+        inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        opened.callback(os.close, inside)
+        if not _is_private(os.fstat(inside)):
+            return
+        fd = os.open(CLAIM, _TO_READ, dir_fd=inside)
+        opened.callback(os.close, fd)
         boot, _ = _origin(os.dup(fd))
         if boot and boot == boot_id():
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-    except OSError:  # its owner lives
-        pass
-    finally:
-        os.close(fd)
+            remove_open(inside, folder)

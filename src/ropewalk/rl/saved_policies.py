@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+import warnings
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
@@ -22,13 +23,28 @@ from ropewalk.errors import CheckpointCorrupt
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.policies.policy import Policy
-from ropewalk.rl.settings_text import NotSettings, from_json, to_json
+from ropewalk.rl.settings_text import AGENTS, NETWORKS, NotSettings, from_json, to_json
 from ropewalk.rl.variables import Variables
 
 _KEY = "ropewalk policy"
 _FORMAT = 1
 _OF_LEARNERS = "optimizer", "critic_optimizer"
 """Settings that a policy has no use for; functions among them are left out."""
+
+
+class _OtherFormat(Exception):
+    """The file was written by another version."""
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """What a file says of its policy."""
+
+    format: int
+    version: int
+    progress: float
+    spec: dict[str, Any]
+    agent: dict[str, Any]
+    network: dict[str, Any] | None
 
 
 def save_policy(
@@ -73,19 +89,36 @@ def load_policy(path: Path | str, *, agent: Agent | None = None, network: Networ
     """
     content = Path(path).read_bytes()
     header = _header(path, content)
-    maker: Agent = _made(path, header, "agent") if agent is None else agent
-    if network is None and header["network"] is not None:
-        network = _made(path, header, "network")
-    spec = from_json(header["spec"])
-    policy = maker.make_policy(spec, network)
-    policy.spec = spec
+    maker: Agent = _made(path, header.agent, "agent", AGENTS) if agent is None else agent
+    named = network
+    if network is None and header.network is not None:
+        named = _made(path, header.network, "network", NETWORKS)
+    spec: EnvironmentSpec = _made(path, header.spec, "spec", (EnvironmentSpec,))
+    variables = Variables(header.version, header.progress, load_tensors(content))
     try:
-        policy.load(Variables(header["version"], header["progress"], load_tensors(content)))
-    except (LookupError, ValueError, RuntimeError) as error:
+        if agent is None and network is None:
+            _check_sizes(maker, spec, named, variables)
+        policy = maker.make_policy(spec, named)
+        policy.spec = spec
+        policy.load(variables)
+    except (LookupError, ValueError, RuntimeError, TypeError) as error:
         raise ValueError(
-            f"the weights in {path} are not those of {maker} with the network {network}: {error!r}"
+            f"the weights in {path} are not those of {maker} with the network {named}: {error!r}"
         ) from error
     return policy
+
+
+def _check_sizes(maker: Agent, spec: EnvironmentSpec, network: NetworkFactory | None, variables: Variables) -> None:
+    """Check that the network which a file names has as many weights as the file, before memory is taken for it.
+
+    Raises:
+        LookupError, ValueError, RuntimeError, TypeError: it has not.
+    """
+    import torch  # a policy needs it, and this module does not
+
+    with warnings.catch_warnings(), torch.device("meta"):  # tensors with a shape, and without memory
+        warnings.simplefilter("ignore")
+        maker.make_policy(spec, network).load(variables)
 
 
 def _for_policies(agent: Agent) -> Agent:
@@ -114,31 +147,44 @@ def _json_or_words(value: object) -> Any:
         return {"words": repr(value)}
 
 
-def _made(path: Path | str, header: Mapping[str, Any], part: str) -> Any:
-    if "words" in header[part]:
+def _made(path: Path | str, saved: dict[str, Any], part: str, kinds: tuple[type[Any], ...]) -> Any:
+    if "words" in saved:
         raise ValueError(
-            f"the {part} of the policy in {path} was {header[part]['words']}, which a file cannot say how to make; "
+            f"the {part} of the policy in {path} was {saved['words']}, which a file cannot say how to make; "
             f"give it again: rl.load_policy({str(path)!r}, {part}=...)"
         )
-    return from_json(header[part])
+    try:
+        made = from_json(saved)
+    except RecursionError as error:
+        raise _corrupt(path, error) from error
+    if not isinstance(made, kinds):
+        raise ValueError(f"the {part} of the policy in {path} is {made!r:.80}")
+    return made
 
 
-def _header(path: Path | str, content: bytes) -> dict[str, Any]:
+def _header(path: Path | str, content: bytes) -> _Header:
     try:
         load_tensors(content)
         length = int.from_bytes(content[:8], "little")
-        header: dict[str, Any] = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][_KEY])
-    except (SafetensorError, ValueError, LookupError) as error:
-        raise CheckpointCorrupt(
-            f"{path} holds no policy, or is damaged ({error!r}); policies are written by ExperimentResult.save",
-            path=str(path),
-        ) from error
-    if header["format"] != _FORMAT:
+        text = json.loads(content[8 : 8 + length])["__metadata__"][_KEY]
+        header: dict[str, Any] = json.loads(text)
+        if isinstance(header, dict) and header.get("format", _FORMAT) != _FORMAT:
+            raise _OtherFormat(header["format"])
+        return msgspec.convert(header, _Header)
+    except _OtherFormat as other:
         raise ValueError(
-            f"{path} has format {header['format']} of policies, and this version of Ropewalk reads format {_FORMAT}; "
+            f"{path} has format {other} of policies, and this version of Ropewalk reads format {_FORMAT}; "
             "use the version that wrote it, or a newer one"
-        )
-    return header
+        ) from None
+    except (SafetensorError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise _corrupt(path, error) from error
+
+
+def _corrupt(path: Path | str, error: Exception) -> CheckpointCorrupt:
+    return CheckpointCorrupt(
+        f"{path} holds no policy, or is damaged ({error!r:.200}); policies are written by ExperimentResult.save",
+        path=str(path),
+    )
 
 
 __all__ = ["load_policy", "save_policy"]

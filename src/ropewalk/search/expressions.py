@@ -39,11 +39,21 @@ _COMPARISONS: dict[type[ast.AST], Callable[[Any, Any], bool]] = {
     ast.In: lambda item, items: item in items,
     ast.NotIn: lambda item, items: item not in items,
 }
+_MOST_DIGITS = _LONGEST
+"""Digits to which is rounded, before or after the point: to round an integer to a billion of them takes hours."""
+
+
+def _rounded(value: Any, digits: Any = None) -> Any:
+    if digits is None:
+        return round(value)
+    return round(value, max(-_MOST_DIGITS, min(_MOST_DIGITS, digits)) if isinstance(digits, int) else digits)
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
     "min": min,
     "max": max,
-    "round": round,
+    "round": _rounded,
     "log": math.log,
     "log2": math.log2,
     "sqrt": math.sqrt,

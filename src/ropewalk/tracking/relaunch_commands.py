@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ropewalk.errors import RunUnsuitable
+from ropewalk.escaping import escaped
 from ropewalk.tracking.checkpoints import CheckpointFolder, shown_step
 from ropewalk.tracking.records import DONE, FAILED, RUNNING, STOPPED
 from ropewalk.tracking.relaunch import Relaunch
@@ -59,7 +60,7 @@ def goes_on_in_its_search(store: RunStore, row: RunRow) -> bool:
         return False
     if search.state != RUNNING:
         raise RunUnsuitable(
-            f"trial {row.name} ({row.id}) is {row.state}, and its search {search.name} ({search.id}), which goes on "
+            f"trial {_named(row)} is {row.state}, and its search {_named(search)}, which goes on "
             f"with it, is {search.state}: ropewalk runs continue {search.id}. Or, by itself: "
             f"ropewalk runs fork {row.id}"
         )
@@ -69,10 +70,10 @@ def goes_on_in_its_search(store: RunStore, row: RunRow) -> bool:
 def to_continue(store: RunStore, row: RunRow, *, is_trusted: bool, where: str | None = None) -> RelaunchCommand:
     """Return the command that goes on with a run, from its checkpoint; see `to_rerun`."""
     if row.state == RUNNING:
-        raise RunUnsuitable(f"run {row.name} ({row.id}) is running; pause it first: ropewalk runs pause {row.id}")
+        raise RunUnsuitable(f"run {_named(row)} is running; pause it first: ropewalk runs pause {row.id}")
     if row.state == DONE:
         raise RunUnsuitable(
-            f"run {row.name} ({row.id}) is done; start over with: ropewalk runs rerun {row.id}, or from a checkpoint "
+            f"run {_named(row)} is done; start over with: ropewalk runs rerun {row.id}, or from a checkpoint "
             f"of it: ropewalk runs fork {row.id}"
         )
     return _command(store, row, Relaunch(continues=row.id), is_trusted, where)
@@ -104,9 +105,9 @@ def to_fork(
     if not begins_anew and (not there or (step is not None and step not in there)):
         known = ", ".join(map(shown_step, there)) or "none"
         asked = "" if step is None else f" of step {shown_step(step)}"
-        raise RunUnsuitable(f"run {row.name} ({row.id}) has no checkpoint{asked}; it has {known}")
+        raise RunUnsuitable(f"run {_named(row)} has no checkpoint{asked}; it has {known}")
     command = _command(store, row, relaunch, is_trusted, where)
-    remark = f"{row.name} has no checkpoint: its fork begins with the first step"
+    remark = f"{escaped(row.name)} has no checkpoint: its fork begins with the first step"
     return replace(command, remark=remark) if begins_anew else command
 
 
@@ -149,6 +150,11 @@ def settings_of(given: Iterable[str]) -> dict[str, Any]:
     return found
 
 
+def _named(row: RunRow) -> str:
+    """Return how a message names a run: what others call it makes no lines of its own."""
+    return f"{escaped(row.name)} ({row.id})"
+
+
 def _command(store: RunStore, row: RunRow, relaunch: Relaunch, is_trusted: bool, where: str | None) -> RelaunchCommand:
     if "://" in store.where and not is_trusted:
         raise RunUnsuitable(
@@ -166,11 +172,11 @@ def _command(store: RunStore, row: RunRow, relaunch: Relaunch, is_trusted: bool,
         names = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
         if relaunch.trial:
             raise RunUnsuitable(
-                f"the search of {row.name} ({row.id}) was run in a notebook, which has no command, so the function of "
+                f"the search of {_named(row)} was run in a notebook, which has no command, so the function of "
                 f"the trial is not found; start a kernel with {names}, and run the cells up to the search"
             )
         raise RunUnsuitable(
-            f"run {row.name} ({row.id}) is of a notebook, which has no command; start its kernel with {names}, and "
+            f"run {_named(row)} is of a notebook, which has no command; start its kernel with {names}, and "
             f"run its cells"
         )
     if where is not None or "://" not in store.where:

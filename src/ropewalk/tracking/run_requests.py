@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ropewalk.errors import RunUnsuitable
+from ropewalk.escaping import escaped
 from ropewalk.tracking.records import RUNNING, STOPPED, AttemptEnded, RunRecord, StateIs
 from ropewalk.tracking.store.owners import LocalProcesses
 from ropewalk.tracking.store.rows import LOST, RequestRow, RunRow
@@ -34,7 +35,9 @@ def check_can_be_asked(row: RunRow, action: str) -> None:
     if row.state == RUNNING or (row.state == LOST and action == "kill" and is_here(row)):
         return
     state = "lost: the process that wrote it is gone" if row.state == LOST else row.state
-    raise RunUnsuitable(f"run {row.name} ({row.id}) is {state}; only a running one can be {PARTICIPLES[action]}")
+    raise RunUnsuitable(
+        f"run {escaped(row.name)} ({row.id}) is {state}; only a running one can be {PARTICIPLES[action]}"
+    )
 
 
 def answer_to(store: RunStore, number: int, timeout_s: float = ANSWER_S) -> RequestRow | None:

@@ -31,6 +31,9 @@ from ropewalk.trusted_files import make_folder
 
 _SAVE = re.compile(r"(\d+)-step-\d+")
 _WRITING = ".tmp"
+_PART_FILE = re.compile(r"(weights|state)-.+\.(safetensors|json)")
+"""The names of the files of parts, see `manifests.py`. In a folder that others may write to, another one of this user
+could have been given the name of a checkpoint, for this module to remove it."""
 
 _logger = logging.getLogger(__name__)
 
@@ -214,7 +217,7 @@ def _remove_oldest(folder: Path, keep: int | None) -> None:
     ours = [path for path in saves(folder) if path.lstat().st_uid == os.geteuid()]  # others' must not displace ours
     for path in ours[keep:] if keep else []:
         try:
-            remove_folder(path, path.with_name(path.name + _WRITING))
+            remove_folder(path, path.with_name(path.name + _WRITING), MANIFEST)
         except OSError as error:
             _logger.warning("checkpoint %s is not kept, and could not be removed: %s", path, error)
 
@@ -222,7 +225,7 @@ def _remove_oldest(folder: Path, keep: int | None) -> None:
 def _remove_left(folder: Path) -> None:
     for path in folder.iterdir():
         if path.name.endswith(_WRITING) and _is_save(path.name.removesuffix(_WRITING)):
-            remove_left(path)
+            remove_left(path, lambda name: name == MANIFEST or _PART_FILE.fullmatch(name) is not None)
 
 
 __all__ = ["Writing", "begin", "read", "saves"]

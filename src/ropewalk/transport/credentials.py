@@ -17,8 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from ropewalk.errors import SettingsError
-from ropewalk.trusted_files import owns_folders
+from ropewalk.errors import FileNotTrusted, SettingsError
+from ropewalk.trusted_files import locate, owns_folders
 
 MAX_SOCKET_PATH_BYTES = 107
 """The longest path of a unix socket: `sun_path` is 108 bytes with its final zero."""
@@ -202,6 +202,10 @@ def _why_unfit(folder: Path) -> str | None:
         return f"belongs to user {facts.st_uid}, not to you ({os.geteuid()})"
     if facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX:
         return f"others may rename what is in it (mode {stat.S_IMODE(facts.st_mode):04o} without the sticky bit)"
+    try:
+        locate(folder, is_folder=True)
+    except FileNotTrusted as error:
+        return f"others may replace {error.place}, through which it is reached (mode {error.mode:04o})"
     size = len(os.fsencode(folder / "ropewalk-00000000"))
     if size > _MAX_FOLDER_BYTES:
         return f"the run folder's path would have {size} bytes, unix sockets leave room for {_MAX_FOLDER_BYTES}"

@@ -597,12 +597,34 @@ class Removal:
 
     @pytest.mark.parametrize("id", ["0123456789ab", "0123456789-7", "0123456789abcdef.t3"])
     def test_the_folder_of_a_run_is_deleted_with_it(self, store: RunStore, tmp_path: Path, id: str) -> None:
+        store.folder = tmp_path
         folder = tmp_path / id
         (folder / "checkpoints").mkdir(parents=True)
         (folder / "checkpoints" / "weights").write_text("x")
         begin(store, id, folder=str(folder))
         store.delete(id)
         assert [path.name for path in tmp_path.iterdir() if id in path.name] == []
+
+    @pytest.mark.parametrize("way", ["by its path", "by a way round", "by a link"])
+    def test_a_database_leads_to_no_folder_outside_of_that_of_the_runs(
+        self, store: RunStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
+    ) -> None:
+        """Hexadecimal names are also those of snapshots of models, of layers, of objects."""
+        snapshot = tmp_path / "snapshots" / "0123456789abcdef0123456789abcdef01234567"
+        snapshot.mkdir(parents=True)
+        (snapshot / "model").write_text("x")
+        store.folder = tmp_path / "runs"
+        store.folder.mkdir()
+        named = snapshot
+        if way == "by a link":
+            (store.folder / "link").symlink_to(snapshot.parent)
+            named = store.folder / "link" / snapshot.name
+        elif way == "by a way round":
+            named = store.folder / os.path.relpath(snapshot, store.folder)
+        begin(store, snapshot.name, folder=str(named))
+        store.delete(snapshot.name)
+        assert (snapshot / "model").exists() != is_file(store)
+        assert ("is left where it is" in caplog.text) != is_file(store)
 
     def test_a_folder_whose_name_was_no_accident_is_not_deleted(self, store: RunStore, tmp_path: Path) -> None:
         (tmp_path / "thesis").mkdir()

@@ -120,6 +120,21 @@ def test_the_store_of_another_user_is_refused(everybodys: Path) -> None:
         as_user(ADA, lambda: open_store(path).close())
 
 
+@needs_root
+def test_a_log_that_another_user_puts_beside_a_store_is_never_read(everybodys: Path) -> None:
+    """In a sticky folder, SQLite took the pages in it for those of the store: that user chose what `rerun` executes."""
+    with new_store(_own(everybodys / "ada")) as store:
+        begin(store)
+    path = everybodys / "runs.db"
+    Path(store.where).rename(path)
+    as_user(MALLORY, lambda: (everybodys / "runs.db-wal").write_bytes(b"pages"))
+    for name in ("runs.db", "new.db"):
+        with pytest.raises(FileNotTrusted, match=f"1777, and must not let other users put files beside.* {everybodys}"):
+            open_store(everybodys / name)
+    assert not (everybodys / "new.db").exists()
+    assert (everybodys / "runs.db-wal").read_bytes() == b"pages"
+
+
 def _own(folder: Path) -> Path:
     folder.mkdir(mode=0o700)
     return folder

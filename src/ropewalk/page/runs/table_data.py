@@ -17,7 +17,7 @@ from fastapi import Response
 from nicegui import app, run
 from starlette.requests import Request
 
-from ropewalk.page.chart import safe_cell
+from ropewalk.escaping import safe_cell
 from ropewalk.page.runs.row_selection import Row, TableQuery
 from ropewalk.page.runs.run_table import RunTable
 from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable

@@ -56,7 +56,9 @@ def draw_zero_biases(module: nn.Module) -> None:
     diverge more easily. With normalised layers and without biases, the size of the observation is lost.
     """
     for layer in module.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d) and layer.bias is not None and not layer.bias.any():
+        if not isinstance(layer, nn.Linear | nn.Conv2d) or layer.bias is None or layer.bias.is_meta:
+            continue
+        if not layer.bias.any():
             bound = 1 / math.sqrt(layer.weight[0].numel())
             nn.init.uniform_(layer.bias, -bound, bound)
 

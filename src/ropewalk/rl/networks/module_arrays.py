@@ -35,17 +35,26 @@ class ModuleArrays:
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Set them, on the CPU; names and shapes have to be those of `copied`.
 
+        Of a module on the device "meta", names and shapes are compared alone.
+
         Raises:
-            ValueError: names differ; the message has those that are missing and those that are too many.
+            ValueError: names differ, and the message has those that are missing and those that are too many; or a shape
+                does.
         """
-        own = self._arrays
+        own = {name: tensor for name, tensor in self._tensors.items() if name in self._arrays or tensor.is_meta}
         if own.keys() != arrays.keys():
             missing, extra = sorted(own.keys() - arrays.keys()), sorted(arrays.keys() - own.keys())
             raise ValueError(
                 f"the arrays are not those of this {self._of}: missing {missing}, too many {extra}; "
                 "the policy's network has to be made by the same settings as the learner's"
             )
-        for name, array in own.items():
+        for name, tensor in own.items():
+            if tuple(tensor.shape) != arrays[name].shape:
+                raise ValueError(
+                    f"{name} of this {self._of} has the shape {tuple(tensor.shape)}, and what is loaded has "
+                    f"{arrays[name].shape}"
+                )
+        for name, array in self._arrays.items():
             np.copyto(array, arrays[name])
 
 

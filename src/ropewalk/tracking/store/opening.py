@@ -1,7 +1,8 @@
 """Opening of stores: where they are, whether they can be trusted, and whether their tables are ours.
 
-A file decides what `ropewalk runs rerun` executes, so a file that another user could have written is refused. A file
-is made with mode 0600, in a folder that only this user can enter.
+A file decides what `ropewalk runs rerun` executes, so a file that another user could have written is refused, and so is
+one beside which another user can put a log or a journal, which SQLite would take for that of the file. A file is made
+with mode 0600, in a folder that only this user can enter.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ropewalk.tracking.journal import recover
 from ropewalk.tracking.store.databases import file_engine, server_engine
 from ropewalk.tracking.store.migrating import migrate
 from ropewalk.tracking.store.store import RunStore
-from ropewalk.trusted_files import check_unopened, make_private_folder
+from ropewalk.trusted_files import check_unopened, check_unshared, make_private_folder
 from ropewalk.user_frames import user_frames_only
 
 _LEAST_BYTES = 512
@@ -89,9 +90,11 @@ def _open_file(path: Path, *, create: bool) -> RunStore:
         with _making:
             if create and not path.exists():
                 make_private_folder(path.parent)
+                check_unshared(path)
                 with contextlib.suppress(FileExistsError):  # another process has made it
                     open_new_file(path).close()
             real = Path(check_unopened(path))
+            check_unshared(real)
     except FileNotTrusted:
         raise
     except OSError as error:

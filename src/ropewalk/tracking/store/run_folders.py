@@ -1,15 +1,18 @@
 """Folders of runs: where they are, and what of them may be deleted with a run.
 
 The folder of a run comes from its records, so it may be anything: the user's home, or a link to it. Only a real folder
-that is named after the run belongs to it alone, and only if the id is one that was made at random: in a database of
-several users, a run with the id "thesis" may be a trap.
+that is named after the run belongs to it alone, and only if the id is one that was made at random: a run with the id
+"thesis" may be a trap. In a database of several users, so may one with the hexadecimal name of any other folder of this
+user, such as a snapshot of a model: there, only what is in this user's own folder of runs is removed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
+import shlex
 import shutil
 import stat
 from collections.abc import Collection
@@ -17,7 +20,9 @@ from pathlib import Path
 
 from ropewalk.atomic_files import remove_folder
 from ropewalk.errors import StoreError
+from ropewalk.escaping import escaped
 
+_log = logging.getLogger(__name__)
 _MADE_ID = re.compile(r"[0-9a-f]{10,}([.-][0-9a-z]+)*")
 """An id of random hexadecimal digits; those of trials have a number after it."""
 
@@ -29,12 +34,14 @@ class RemovedFolder:
         run: id of the run.
         folder: its folder; empty if it has none.
         files: paths of its artifacts and checkpoints.
+        within: the folder of runs in which it has to be, if others may have written where it is; None: wherever it is.
     """
 
-    def __init__(self, run: str, folder: str, files: Collection[str]) -> None:
+    def __init__(self, run: str, folder: str, files: Collection[str], within: Path | None = None) -> None:
         self._run = run
         self._folder = Path(folder) if folder else None
         self._files = files
+        self._within = within
 
     def remove(self, where: str) -> None:
         """Remove it; what is not there any more is not an error.
@@ -47,6 +54,15 @@ class RemovedFolder:
         """
         folder = self._folder
         if folder is None or not folder.is_absolute() or not _is_real_folder(folder):
+            return
+        if self._within and os.path.realpath(folder.parent) != os.path.realpath(self._within):
+            _log.warning(
+                "the folder of run %s is left where it is, because a database names it and it is not in the folder of "
+                "runs %s; if it is of that run alone, remove it with: rm -r %s",
+                escaped(self._run),
+                self._within,
+                escaped(shlex.quote(str(folder))),
+            )
             return
         try:
             if folder.name == self._run and _MADE_ID.fullmatch(self._run):

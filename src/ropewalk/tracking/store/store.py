@@ -185,8 +185,8 @@ class RunStore(StoredRuns):
         """Delete a run and those that belong to it, such as the trials of a search, with their folders.
 
         A folder is deleted if its name is the id of the run. Of another folder, which may hold more than this run, only
-        the artifacts and checkpoints of the run are deleted; and nothing if the store is a database, in which another
-        user may have written their paths.
+        the artifacts and checkpoints of the run are deleted. If the store is a database, in which another user may have
+        written the path of the folder, nothing is deleted outside of this user's folder of runs.
 
         Args:
             run: id of the run.
@@ -206,7 +206,8 @@ class RunStore(StoredRuns):
                 f"while it is running; stop it first: ropewalk runs stop {running[0]}",
                 runs=tuple(running),
             )
-        removed = [RemovedFolder(one.id, one.folder, self._files(one.id)) for one in family]
+        within = None if self._engine.dialect.name == "sqlite" else self.folder
+        removed = [RemovedFolder(one.id, one.folder, self._files(one.id), within) for one in family]
         ids = [one.id for one in family]
         with writing(self._engine, self.where) as connection:
             connection.execute(delete(RUNS).where(RUNS.c.id.in_(ids)))
