@@ -116,6 +116,8 @@ def test_rendering_shows_hosts_and_job_and_no_secret() -> None:
         ("ssh: connect to host n1 port 22: Connection timed out", "cannot be reached", "take it off `hosts`"),
         ("Timeout, server n1 not responding.", "cannot be reached", "take it off `hosts`"),
         ("ann@n1: Permission denied (publickey).", "permission denied", "ssh-copy-id"),
+        ("ann@n1: Permission denied (password).", "a key is not enough", "`PubkeyAuthentication`"),
+        ("ann@n1: Permission denied (keyboard-interactive).", "a password or a code", "hosts that accept a key alone"),
         ("Host key verification failed.", "not known here", "ssh -p 2222 ann@n1"),
         ("WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\nHost key ...", "set up again", "ssh-keygen -R n1"),
         ("kex_exchange_identification: Connection closed by remote host", "hung up", "MaxStartups"),
