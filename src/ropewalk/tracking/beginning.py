@@ -81,8 +81,8 @@ def track(
         sinks: where the run is copied to: "csv", "jsonl", "tensorboard", "mlflow", "wandb", or objects of these.
         checkpoints: which checkpoints `run.checkpoint` writes and keeps; None: the newest one.
         resume: continue the newest run of this project and `name`, as its next attempt, unless it is done: for a job
-            that is requeued, or submitted again. If another host wrote it less than a minute ago, it is first waited
-            whether that goes on.
+            that is requeued, or submitted again. If a process on another host wrote it less than a minute ago, this
+            call first waits until that one is heard again, or is lost.
 
     Raises:
         RunOpen: this process already has a run; or the run that should continue is running.
