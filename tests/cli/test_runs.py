@@ -285,6 +285,9 @@ def test_points_are_exported_as_csv_and_as_lines_of_json(store: RunStore, tmp_pa
     assert run("export", "aa11", "--json") == [everything]
     assert everything == run("show", "aa11", "--json")
     assert "--format is one of csv, jsonl, json, not 'xml'" in run("export", "aa11", "--format", "xml", wrong=2)
+    assert run("export", "aa11", "--json", "--format", "json") == run("export", "aa11", "--json")
+    told = run("export", "aa11", "--json", "--format", "csv", wrong=2)  # it wrote JSON into the file for curves
+    assert "--json is the same as --format json, and --format csv was given, too" in told
     assert "cannot be written" in run("export", "aa11", "-o", str(tmp_path / "none" / "x"), wrong=1)
 
 

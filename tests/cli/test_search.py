@@ -45,7 +45,9 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 
 def test_a_search_prints_its_trials_as_json(folder: Path) -> None:
-    code, output, errors = run("train_cli.py:train", "--metric", "score", "--trials", "2", "--json")
+    code, output, errors = run(
+        "train_cli.py:train", "--metric", "score", "--trials", "2", "--json", "--time-limit", "2h"
+    )
     assert code == 0, errors
     records = json.loads(output)
     assert [record["state"] for record in records] == ["done", "done"]
@@ -103,6 +105,7 @@ def test_a_search_prints_a_table_and_takes_options_of_scheduler_and_sampler(fold
         (("train_cli.py:tran", "--metric", "score", "--trials", "1"), "did you mean train?"),
         (("train_cli.py", "--metric", "score", "--trials", "1"), "is named as FILE.py:FUNCTION"),
         (("train_cli.py:train", "--metric", "score"), "say how many"),
+        (("train_cli.py:train", "--metric", "score", "--time-limit", "1:30"), 'must be a time such as "2h"'),
         (("train_cli.py:train", "--metric", "score", "--trials", "1", "--plot", "a.xyz"), "ends in .png, .pdf, .svg"),
         (("train_cli.py:train", "--metric", "score", "--trials", "1", "--plot", "no/a.png"), "a folder that is there"),
         (

@@ -141,6 +141,18 @@ def test_a_job_whose_keeper_was_killed_ends_and_is_lost(connect: Connect, tmp_pa
         conversation.wait(lambda: not job.is_running())
 
 
+@pytest.mark.parametrize("file", ["keeper", "ended"])
+def test_a_job_of_which_a_crash_of_the_host_has_left_an_empty_file_is_lost(
+    file: str, connect: Connect, tmp_path: Path
+) -> None:
+    """Whoever asked for it ended the keeper of the connection, and with it all jobs of that launcher on the host."""
+    folder = tmp_path / f"state/ropewalk/jobs/{JOB}"
+    folder.mkdir(parents=True)
+    (folder / file).touch()
+    with connect() as conversation:
+        assert conversation.state() == {"state": "lost"}
+
+
 def test_only_the_end_of_a_long_output_is_sent(connect: Connect) -> None:
     with connect() as conversation:
         conversation.detach("print('x' * 300_000 + 'y')")

@@ -634,3 +634,26 @@ def test_a_step_whose_nan_is_passed_on_is_not_called_skipped(make: Callable[[], 
         return bool(grad.isnan().all()), report.skipped, exchange.skipped
 
     assert members(make, body, size=2) == [(True, 0, False)] * 2
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: AllReduce(**SMALL), lambda: AllGather("none", **SMALL), lambda: AllReduce("half")]
+)
+def test_a_bucket_of_parameters_without_elements_is_exchanged(make: Callable[[], BucketedExchange]) -> None:
+    """It has one of its own where it alone has its dtype; the step failed with a division by zero, or StopIteration."""
+    named = [("weight", torch.zeros(3)), ("empty", torch.zeros(0, 4, dtype=torch.float64))]
+
+    def run(group: ThreadGroup) -> list[float]:
+        exchange = make()
+        exchange.bind(named, group)
+        try:
+            given = {"weight": torch.full((3,), float(group.rank)), "empty": torch.zeros(0, 4, dtype=torch.float64)}
+            exchange.begin(StepRecord(0))
+            for name, gradient in given.items():
+                exchange.ready(name, gradient)
+            exchange.finish()
+            return given["weight"].tolist()
+        finally:
+            exchange.close()
+
+    assert run_members(ThreadGroup.make(2), run) == [[0.5] * 3] * 2

@@ -39,5 +39,7 @@ def start_two_that_allocate(context: ProcessContext) -> None:
     """Use more memory than there is for it, in two children of which each keeps to the limit."""
     code = f"kept = bytearray(150 * {MIB}); kept[::4096] = b'x' * len(kept[::4096]); input()"
     children = [subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) for _ in range(2)]
-    up(context).send(Word(str([child.pid for child in children])))
+    link = up(context)  # kept open: a process without its link is killed after two seconds
+    link.send(Word(str([child.pid for child in children])))
     children[0].wait()
+    link.close()

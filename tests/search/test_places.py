@@ -22,7 +22,7 @@ from ropewalk.search.trial_pool import TrialWorkers
 from ropewalk.search.trial_task import SUGGESTED, Request, TrialTask
 from ropewalk.tracking.checkpoints import CheckpointPolicy
 from ropewalk.tracking.records import EventHappened
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 from tests.search import functions
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -107,6 +107,37 @@ def test_a_kill_that_comes_after_the_attempt_has_ended_does_not_hit_the_next_one
     places.request(task(1), Request.STOP)
     ended = events(places, 2)
     assert [(type(event), event.trial) for event in ended] == [(AttemptReturned, 0), (AttemptReturned, 1)]
+
+
+def test_a_late_kill_does_not_hit_the_next_attempt_before_it_has_said_that_it_begins(
+    places: PoolPlaces, task: Callable[[int], TrialTask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places.begin(task(0))
+    events(places, 1)
+    places.begin(task(1))
+    over, asked, held = threading.Event(), threading.Event(), list[tuple[TrialTask, str]]()
+    tell = places._trials._tell_began
+    monkeypatch.setattr(places._trials, "_tell_began", lambda *facts: held.append(facts))
+
+    def lag() -> None:
+        over.wait(PATIENCE_S)
+
+    places._workers.pool._call_back(lag)
+    try:
+        (tmp_path / "go").touch()
+        wait_until(lambda: held, "the next attempt to begin in the worker")
+        places.kill(task(0))
+        places._workers.session.loop.call_soon(asked.set)
+        assert asked.wait(PATIENCE_S)
+    finally:
+        over.set()
+        tell(*held[0])
+    places.request(task(1), Request.STOP)
+    assert {(type(event), event.trial) for event in events(places, 3)} == {
+        (AttemptBegun, 1),
+        (AttemptReturned, 0),
+        (AttemptReturned, 1),
+    }
 
 
 def test_what_is_asked_before_an_attempt_begins_is_asked_when_it_does(

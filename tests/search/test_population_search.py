@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from ropewalk.search.loading import load_results
 from ropewalk.search.schedulers import PopulationTraining
 from ropewalk.search.search import Search
 from ropewalk.tracking.checkpoints import CheckpointFolder
+from ropewalk.tracking.records import ConfigIs, EventHappened, Metrics, RunRecord
 from ropewalk.tracking.store.opening import open_store
 from tests.search import functions
 
@@ -139,6 +141,28 @@ def test_a_search_that_ran_out_of_time_goes_on_from_its_last_generation(
         assert [series.count for series in store.series(last[0].run) if series.name == "score"] == [4]
 
 
+def test_copies_that_did_not_come_to_pass_again_leave_no_trace_in_configurations(
+    made: Callable[..., Search], tmp_path: Path
+) -> None:
+    """A launcher that was killed after its last checkpoint had told of copies; those in their place were not told."""
+    whole = made(functions.adds_up, name="whole", seed=5).run()
+    first = made(functions.adds_up, name="cut", seed=5, time_limit_s=0.0).run()
+    with open_store(tmp_path / "runs.db") as store:
+        copies = [event.data for event in store.events(whole.run) if event.kind == "exploit"]
+        records = []
+        for data in copies:
+            other = EventHappened("exploit", "", 1.0, data | {"donor": 9, "after": {"x": -1.0}})
+            records += [RunRecord(first.run, other), RunRecord(first[data["member"]].run, ConfigIs({"x": -1.0}))]
+        records += [RunRecord(each.run, ConfigIs({"x": -1.0})) for each in first]  # of a copy that does not come again
+        store.apply(records)
+    assert copies
+    last = made(functions.adds_up, name="cut", seed=5).run()
+    with open_store(tmp_path / "runs.db") as store:
+        told = [event.data for event in store.events(last.run) if event.kind == "exploit" and event.data["donor"] != 9]
+        assert told == copies
+        assert [store.run(each.run).config for each in last] == [store.run(each.run).config for each in whole]
+
+
 def test_the_members_of_another_process_are_loaded(made: Callable[..., Search], tmp_path: Path) -> None:
     results = made(functions.adds_up, name="sum").run()
     loaded = load_results("sum", tmp_path / "runs.db")
@@ -146,6 +170,9 @@ def test_the_members_of_another_process_are_loaded(made: Callable[..., Search], 
         (trial.state, trial.step, trial.values) for trial in results
     ]
     assert loaded.best.best == results.best.best
+    with open_store(tmp_path / "runs.db") as store:  # a NaN hid all values after it
+        store.apply([RunRecord(results.best.run, Metrics("", ["score"], [math.nan], 0.5, 1.0))])
+    assert load_results("sum", tmp_path / "runs.db")[results.best.number].best == results.best.best
 
 
 SCRIPT = """

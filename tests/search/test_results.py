@@ -31,9 +31,25 @@ def results(*trials: TrialResult, mode: Any = "max", metrics: tuple[str, ...] = 
 
 def test_trials_are_ranked_and_those_without_a_value_come_last() -> None:
     table = results(trial(0, None), trial(1, 2.0), trial(2, math.nan), trial(3, 5.0), trial(4, 5.0))
-    assert [each.number for each in table.ranked()] == [3, 4, 1, 0, 2]
+    assert [each.number for each in table.ranked()] == [3, 4, 1, 2, 0]
     assert table.best.number == 3
     assert results(*table, mode="min").best.number == 1
+
+
+@pytest.mark.parametrize(("mode", "worst"), [("max", -math.inf), ("min", math.inf)])
+def test_a_trial_that_has_reported_infinity_is_better_than_one_that_has_not(mode: Any, worst: float) -> None:
+    """Whoever asked for the best of them was told that none had reported anything."""
+    table = results(trial(0, None), trial(1, math.nan), trial(2, worst), mode=mode)
+    assert [each.number for each in table.ranked()] == [2, 1, 0] and table.best.number == 2
+
+
+def test_a_metric_does_not_hide_a_fact_of_its_trial() -> None:
+    """A metric called "step" took the place of the step, and one called "why" was left out."""
+    (record,) = results(
+        trial(0, 1.0, values={"step": 7.0, "why": 8.0, "loss": 9.0}), metrics=("step", "why", "loss")
+    ).to_records()
+    assert (record["step"], record["why"], record["loss"]) == (3.0, "", 9.0)
+    assert (record["metric.step"], record["metric.why"]) == (7.0, 8.0)
 
 
 def test_a_search_without_a_value_has_no_best_trial() -> None:

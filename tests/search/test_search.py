@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import platform
 import re
@@ -254,6 +255,32 @@ def test_what_a_killed_launcher_had_not_stored_is_reported_again_from_the_checkp
     assert (task.budget, task.reported_step) == (3, 2)
     outcome = work_on(functions.climb, task, Nowhere(), lambda: Request.NOTHING)
     assert outcome.outcome == "paused" and outcome.reports == ((3.0, (whole.best.best,)),)
+
+
+def logs_at_its_second_step(run: Any, x: float) -> None:
+    run.restore()
+    for step in run.steps(4):
+        if step == 2:
+            run.log({"score": 0.5, "cost": math.inf, "loss": 1.0})
+        run.checkpoint({})
+
+
+@pytest.mark.parametrize(
+    ("metric", "values"), [(["score", "cost"], (0.5, math.inf)), (["score"], (0.5,))], ids=["two metrics", "one metric"]
+)
+def test_what_is_reported_again_is_what_was_reported(
+    metric: list[str], values: tuple[float, ...], made: Callable[..., Search], tmp_path: Path
+) -> None:
+    """Of several metrics none was, so that the search failed as if none was ever logged; of one the step was wrong."""
+    settings = made(logs_at_its_second_step, metric=metric, mode=["max"] * len(metric), trials=1)._settings
+    book, reports = settings.book(lambda line: None), []
+    for _ in range(2):  # the second attempt is that of a launcher that knows of no report
+        begin = book.begin_next()
+        assert begin is not None
+        task = settings.task(begin, book, "s", tmp_path, begin.attempt)
+        reports.append(work_on(logs_at_its_second_step, task, Nowhere(), lambda: Request.NOTHING).reports)
+        book.suspended()
+    assert reports == [((2.0, values),)] * 2
 
 
 class Nowhere:

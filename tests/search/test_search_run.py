@@ -114,6 +114,10 @@ class Clock:
 
         return step
 
+    def forward_by_looks(self, seconds: float) -> list[Any]:
+        """Steps that let this time pass while the search goes on looking."""
+        return [self.forward(1.0)] * round(seconds)
+
 
 def running(
     places: PlannedPlaces,
@@ -207,7 +211,7 @@ def test_a_trial_that_a_user_has_stopped_does_not_go_on(
 
 def test_a_thread_that_had_to_be_stopped_when_the_search_was_interrupted_goes_on_with_it() -> None:
     clock = Clock()
-    steps = [interrupt, clock.forward(GRACE_S + 1), lambda places: places.end("stopped", 3.0)]
+    steps = [interrupt, *clock.forward_by_looks(GRACE_S + 1), lambda places: places.end("stopped", 3.0)]
     search = running(places := PlannedPlaces(steps), clock)
     search.run()
     assert places.asked == [Request.PAUSE, None]
@@ -216,12 +220,33 @@ def test_a_thread_that_had_to_be_stopped_when_the_search_was_interrupted_goes_on
 
 def test_a_silent_thread_that_had_to_be_stopped_has_failed() -> None:
     clock = Clock()
-    end = [clock.forward(6.0), lambda places: places.end("stopped")]
+    end = [*clock.forward_by_looks(6.0), lambda places: places.end("stopped")]
     search = running(PlannedPlaces(end + end), clock, silent_s=5.0)
     search.run()
     trial = search.book.trials[0]
     assert trial.state is TrialState.FAILED and trial.attempts == 2
     assert "has not reported score for 5 s" in trial.why
+
+
+def test_no_trial_is_killed_for_what_it_said_while_the_search_stood_still() -> None:
+    """After Ctrl-Z and `fg`, or a long answer of the sampler, all trials were killed as silent before one was heard."""
+    clock = Clock()
+
+    def hear(places: PlannedPlaces) -> None:
+        places.report(1, 0.5)
+        clock.now += 1.0
+
+    steps = [clock.forward(3600.0), clock.forward(3.0), hear, *clock.forward_by_looks(4.0)]
+    search = running(places := PlannedPlaces([*steps, lambda places: places.end("done", 1.0)]), clock, silent_s=5.0)
+    search.run()
+    assert places.asked == [] and search.book.trials[0].state is TrialState.DONE
+
+
+def test_trials_have_their_time_to_pause_though_the_search_stands_still() -> None:
+    clock = Clock()
+    steps = [interrupt, clock.forward(60.0), *clock.forward_by_looks(5.0), lambda places: places.end("paused", 3.0)]
+    running(places := PlannedPlaces(steps), clock).run()
+    assert places.asked == [Request.PAUSE]
 
 
 def test_what_a_trial_raises_does_not_control_the_terminal(caplog: pytest.LogCaptureFixture) -> None:

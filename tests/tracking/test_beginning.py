@@ -264,6 +264,23 @@ def test_a_run_without_steps_is_stopped_while_it_waits(store: RunStore) -> None:
     assert (store.run(run.id).state, store.run(run.id).why) == ("stopped", "stopped by request")
 
 
+@pytest.mark.parametrize("total", [2, None])
+def test_a_run_is_stopped_while_it_evaluates_after_its_loop(total: int | None, store: RunStore) -> None:
+    """It was told to stop after its step, which it never did, and went on for hours."""
+    run = begin(store)
+    for step in run.steps(total):
+        if step == 2:
+            break
+    ok, words = asking(store, run.id, "pause")
+    assert ok and words.startswith("it has left run.steps after step 2, and pauses only at a checkpoint of a further")
+    thread, answers = in_a_thread(store, run.id, "stop")
+    with pytest.raises(RunStopped), run:
+        time.sleep(60)
+    thread.join()
+    assert answers == [(True, "it has left run.steps after step 2, and was interrupted as by SIGTERM")]
+    assert (store.run(run.id).state, store.run(run.id).why) == ("stopped", "stopped by request")
+
+
 def test_what_a_run_cannot_do_is_answered(store: RunStore) -> None:
     with begin(store) as run:
         ok, words = asking(store, run.id, "fly")

@@ -14,8 +14,9 @@ import pytest
 
 from ropewalk.tracking import RunStore
 from ropewalk.tracking.journal import RecordJournal, recover
-from ropewalk.tracking.records import Metrics, NoteAdded, RunCreated, RunRecord
+from ropewalk.tracking.records import ArtifactKept, EventHappened, Metrics, NoteAdded, Record, RunCreated, RunRecord
 from ropewalk.tracking.writer import StoreWriter
+from tests.patience import wait_until
 from tests.tracking.recorded import put
 
 CREATED = RunRecord("a1", RunCreated("p", "n", "script", 1.0, {}, {}))
@@ -117,6 +118,36 @@ def test_a_writer_that_was_killed_after_its_transaction_adds_nothing_twice(store
     abandon(journal)
     assert recover(store) == 0
     assert steps(store) == [1, 2] and len(store.notes("a1")) == 1 and journals(store) == []
+
+
+ADDED = [
+    EventHappened("decision", "", 3.0, {"line": ["start", 0, {"x": 0.5}, None, 0]}),
+    NoteAdded("x", 3.0),
+    ArtifactKept("out.txt", "/out.txt", "file", 1, "00", 3.0),
+]
+"""Records of which the store adds a row each time."""
+
+
+@pytest.mark.parametrize("record", ADDED)
+def test_what_is_no_metric_is_not_added_twice_either(record: Record, store: RunStore) -> None:
+    """Only metrics told what was there: a search whose decision came twice could not go on."""
+    journal = RecordJournal(store)
+    batch = [CREATED, RunRecord("a1", record)]
+    journal.append(batch)
+    store.apply(batch)
+    abandon(journal)
+    assert recover(store) == 0
+    assert len([*store.events("a1"), *store.notes("a1"), *store.artifacts("a1")]) == 1
+
+
+@pytest.mark.parametrize("record", ADDED)
+def test_one_that_came_later_is_added_though_an_equal_one_is_there(record: Any, store: RunStore) -> None:
+    store.apply([CREATED, RunRecord("a1", record)])
+    journal = RecordJournal(store)
+    journal.append([RunRecord("a1", msgspec.structs.replace(record, time=4.0))])
+    abandon(journal)
+    assert recover(store) == 1
+    assert len([*store.events("a1"), *store.notes("a1"), *store.artifacts("a1")]) == 2
 
 
 def test_a_writer_that_was_killed_between_two_transactions_adds_nothing_twice_and_loses_nothing(
@@ -257,6 +288,49 @@ def test_a_store_that_cannot_be_written_makes_those_wait_who_would_fill_the_memo
         assert writer.settle(10)
     finally:
         assert writer.close()
+
+
+def test_a_journal_keeps_no_more_than_the_memory_while_the_store_cannot_be_written(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Metrics that were dropped from memory stayed in it: a database that was away for a night filled the disk."""
+    caplog.set_level(logging.CRITICAL)
+    slow = Slow(store, monkeypatch)
+    slow.failure = OSError("gone")
+    writer = StoreWriter(slow, "slow", gather_s=0.001, retry_s=0.001, most_numbers=100, journal=RecordJournal(store))
+    try:
+        put(writer, CREATED)
+        assert not writer.flush(0.02)
+        for step in range(2000):
+            put(writer, metrics(step))
+        assert not writer.flush(0.02)
+        wait_until(lambda: journal_bytes(store) < 10_000, "the journal to be made shorter")
+        copy = store.folder / ".journals" / journals(store)[0].replace("-", "-copy-")
+        copy.write_bytes((store.folder / ".journals" / journals(store)[0]).read_bytes())  # as a kill would leave it
+        num = recover(store) - 1
+        assert 90 <= num <= 100 and steps(store) == list(range(2000 - num, 2000))
+        slow.failure = None
+    finally:
+        assert writer.close()
+    assert journals(store) == []
+
+
+def test_a_journal_that_was_replaced_while_somebody_looked_is_left_alone(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = RecordJournal(store)
+    journal.append([CREATED, metrics(1)])
+    lock = fcntl.flock
+
+    def late(file: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        journal.replace([CREATED])
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    assert recover(store) == 0 and journals(store)
+    abandon(journal)
+    assert recover(store) == 1
 
 
 def test_what_cannot_be_written_at_the_end_waits_for_the_next_run(

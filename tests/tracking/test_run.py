@@ -197,6 +197,17 @@ def test_checkpoints_are_written_and_removed_as_the_policy_says(tmp_path: Path, 
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-4", "step-7"]
 
 
+def test_the_best_checkpoint_is_found_by_the_metric_of_its_own_group(tmp_path: Path, sink: Recorded) -> None:
+    """The loss of whichever group came last decided: a search was told of the validation loss as of its metric."""
+    run = make_run(tmp_path, sink, checkpoints=CheckpointPolicy(best="loss", mode="min"))
+    other = make_run(tmp_path / "other", sink, checkpoints=CheckpointPolicy(best="validation/loss", mode="min"))
+    for each in (run, other):
+        each.log({"loss": 0.5})
+        each.log({"loss": 0.1}, group="validation")
+        each.checkpoint({}, step=1)
+    assert [one.score for one in sink.of(CheckpointKept)] == [0.5, 0.1]
+
+
 def test_a_state_is_only_taken_if_it_is_written(tmp_path: Path) -> None:
     run = make_run(tmp_path, checkpoints=CheckpointPolicy(every=100))
 

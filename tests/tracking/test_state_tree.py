@@ -78,6 +78,8 @@ def test_states_of_random_generators_can_be_kept() -> None:
         ({"x": torch.ones(2, dtype=torch.complex128)}, "x is a tensor of torch.complex128"),
         ({"x": torch.eye(2).to_sparse()}, "x is a tensor .* layout torch.sparse"),
         (np.array([object()]), "the state is an array of object"),
+        ({"x": np.longdouble(1)}, "x is .* of type longdouble"),  # it was turned into itself for ever
+        ({"x": np.clongdouble(1)}, "x is .* of type clongdouble"),
     ],
 )
 def test_what_cannot_be_kept_is_named_by_its_place(value: Any, words: str) -> None:

@@ -182,18 +182,18 @@ def compare(refs: tuple[str, ...], group: str | None, everything: bool, as_json:
 
 @runs.command()
 @runs_argument
-@click.option(
-    "--format", "form", default="csv", metavar="FORMAT", help="csv or jsonl (points), or json (all but points)."
-)
+@click.option("--format", "form", metavar="FORMAT", help="csv (default) or jsonl (points), or json (all but points).")
 @click.option("--group", metavar="NAME", help="Only metrics of this group.")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="File to write (default, and -: print).")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @store_option
 def export(
-    refs: tuple[str, ...], form: str, group: str | None, output: Path | None, as_json: bool, store: str | None
+    refs: tuple[str, ...], form: str | None, group: str | None, output: Path | None, as_json: bool, store: str | None
 ) -> None:
     """Export the metrics of runs, one line for each point, or everything else that is known about them."""
-    form = "json" if as_json else form
+    if as_json and form not in (None, "json"):
+        raise failure(f"--json is the same as --format json, and --format {form} was given, too; leave one of them out")
+    form = "json" if as_json else form or "csv"
     if form not in _FORMATS:
         raise failure(f"--format is one of {', '.join(_FORMATS)}, not {form!r}")
     with opened(store) as opened_store:

@@ -22,6 +22,7 @@ from ropewalk.engines.resources import Resources
 from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
 from ropewalk.processes.fleet import default_resources
 from ropewalk.program.script_code import NotAProgram
+from ropewalk.quantities import parse_duration
 from ropewalk.user_frames import remote_text
 
 _PICTURES = (".png", ".pdf", ".svg")
@@ -68,7 +69,7 @@ _PICTURES = (".png", ".pdf", ".svg")
 @click.option("--project", metavar="NAME", help="Project in the store of runs (default: the name).")
 @click.option("--seed", type=int, default=0, metavar="N", help="Seed of all randomness.")
 @click.option(
-    "--time-limit", "time_limit_s", type=float, metavar="SECONDS", help="Pause all trials after this time, and exit."
+    "--time-limit", metavar="TIME", help="Pause all trials after this time, and exit: 2h, 1:30:00, or seconds."
 )
 @click.option("--begin-anew", is_flag=True, help="Begin a new search, even if the store has one of this name.")
 @placing.where_options
@@ -86,7 +87,7 @@ def search(
     name: str | None,
     project: str | None,
     seed: int,
-    time_limit_s: float | None,
+    time_limit: str | None,
     begin_anew: bool,
     plot: Path | None,
     as_json: bool,
@@ -101,6 +102,10 @@ def search(
         raise failure(f"--plot {plot}: a file that ends in {', '.join(_PICTURES)}, in a folder that is there")
     if space is not None and not space.exists():
         raise failure(f"--space {space}: there is no such file; it is a TOML file with a table [parameters]")
+    try:
+        time_limit_s = None if time_limit is None else parse_duration(time_limit)
+    except ValueError as error:
+        raise failure(f"--time-limit {error}") from None
     placed = placing.place_or_refuse(**where)
     os.environ.update(placed.variables)
     try:

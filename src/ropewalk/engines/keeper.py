@@ -385,7 +385,7 @@ def _identity(pid: int) -> list[str]:
 
 def _keeper_of(folder: Path) -> int:
     """Return the process id of a job's keeper; 0 if it is gone."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, IndexError):  # IndexError: a crash of the host has left it empty
         known = (folder / "keeper").read_text(encoding="ascii").split()
         return int(known[0]) if known == _identity(int(known[0])) else 0
     return 0
@@ -396,7 +396,7 @@ def _state_of(folder: Path) -> dict[str, object]:
         return {"state": "running"}
     try:
         return {"state": "ended", **json.loads((folder / "ended").read_bytes())}
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # ValueError: as above
         return {"state": "lost" if folder.exists() else "unknown"}
 
 

@@ -252,5 +252,5 @@ class LanedExchange(BucketedExchange):
 
 def shares(layout: Layout, size_bytes: int) -> dict[str, int]:
     """Divide a number of bytes among parameters in proportion to their components; the parts add up."""
-    ends = [round(part.stop / layout.numel * size_bytes) for part in layout.slices.values()]
+    ends = [round(part.stop / max(1, layout.numel) * size_bytes) for part in layout.slices.values()]
     return {name: end - start for name, start, end in zip(layout.names, [0, *ends[:-1]], ends, strict=True)}

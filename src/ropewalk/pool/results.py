@@ -127,6 +127,11 @@ class AsyncResult(PoolJob, Generic[T]):
         """Return whether the call has ended, with a value or an exception."""
         return self._done
 
+    @property
+    def has_arrived(self) -> bool:
+        """Whether the outcome is here, though it is ready only when its callbacks have run."""
+        return self._arrived
+
     def successful(self) -> bool:
         """Return whether the call ended without an exception.
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ropewalk.errors import RopewalkError, WorkerLost
+from ropewalk.pool.results import AsyncResult
 from ropewalk.processes.notifier import Notifier
 from ropewalk.processes.record_relay import RecordBatch
 from ropewalk.search.objective_notes import ObjectiveNotes
@@ -167,6 +168,8 @@ class PoolPlaces(Places):
         self.num = workers.num
         self._processes: dict[int, str] = {}
         """Process of each attempt that has begun, by the attempt's token."""
+        self._results: dict[int, AsyncResult[TrialOutcome]] = {}
+        """Results of attempts whose end was not told yet, by token."""
         self._wanted: dict[int, Request | None] = {}
         """What is asked of attempts whose process is not known yet; None kills it."""
         self._lock = threading.Lock()
@@ -194,7 +197,7 @@ class PoolPlaces(Places):
                 self._tell(error)
 
         try:
-            self._workers.pool.apply_async(
+            result = self._workers.pool.apply_async(
                 work_in_worker,
                 (self._train, task),
                 callback=returned,
@@ -203,6 +206,11 @@ class PoolPlaces(Places):
             )
         except RopewalkError as error:
             self._tell(error)
+            return
+        with self._lock:
+            self._results[task.token] = result
+            if result.ready():  # it was forgotten before it was noted
+                del self._results[task.token]
 
     def request(self, task: TrialTask, request: Request) -> None:
         process = self._process(task, request)
@@ -248,7 +256,9 @@ class PoolPlaces(Places):
     def _kill(self, process: str, token: int) -> None:
         def kill() -> None:
             with self._lock:
-                is_under_way = token in self._processes
+                result = self._results.get(token)
+                # Its end is told by the pool's callbacks, and its worker has the next attempt by then.
+                is_under_way = token in self._processes and not (result and result.has_arrived)
             if is_under_way:  # else the process may work on another trial by now
                 self._workers.session.processes.signal(process, signal.SIGKILL)
 
@@ -260,6 +270,7 @@ class PoolPlaces(Places):
     def _forget(self, task: TrialTask) -> None:
         with self._lock:
             self._processes.pop(task.token, None)
+            self._results.pop(task.token, None)
             self._wanted.pop(task.token, None)
 
 

@@ -10,6 +10,7 @@ have ended as there are members; intervals after it are trained again.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -40,6 +41,7 @@ from ropewalk.tracking import records
 from ropewalk.tracking.observed_run import ObservedRun
 from ropewalk.tracking.records import ConfigIs, EventHappened, Record
 from ropewalk.tracking.run import Run, RunIdentity
+from ropewalk.tracking.store.rows import EventRow
 from ropewalk.tracking.store.store import RunStore
 from ropewalk.tracking.writer import StoreWriter
 
@@ -86,8 +88,8 @@ class PopulationSearch:
         self._time_limit_s, self._progress, self._settings = time_limit_s, progress, settings
         self._folder = keeper.folder / keeper.run
         self._pbt = algorithm_of(settings, space, initial, seed, self._folder / "members")
-        self._told: set[tuple[int, int]] = set()
-        """Copies that are in the store: member, and number of its next interval."""
+        self._told: set[str] = set()
+        """Copies that are in the store; see `_key`."""
         self._whole = ObservedRun(None)
         self.why_stopping = ""
         """Why the search ends before it is complete; empty if it does not."""
@@ -99,7 +101,8 @@ class PopulationSearch:
             store: has what was kept of the search so far.
         """
         events = [event for event in store.events(self._keeper.run) if event.kind in _COPIES]
-        self._told = {(event.data["member"], event.data["interval"]) for event in events}
+        # An interval that is trained again, as it came after the last checkpoint, may copy another member than before.
+        self._told = {_key(event) for event in events}
         known = {row.id for row in store.children(self._keeper.run)}
         for number, values in enumerate(self._pbt.hyperparameters):
             task = self._train.task(number, values, derive(self._seed, number))
@@ -136,6 +139,8 @@ class PopulationSearch:
         for result in self.results():
             facts = TrialFacts(result.number, dict(result.hyperparameters), None, state=TrialState(result.state))
             facts.why = result.why or (why if state == records.FAILED else "")
+            # A copy of which an earlier launcher has told may not have come to pass again after its last checkpoint.
+            self._writer.put(result.run, ConfigIs(dict(self._pbt.hyperparameters[result.number])))
             self._keeper.changed(facts)
 
     def results(self) -> SearchResults:
@@ -180,9 +185,9 @@ class PopulationSearch:
     def _tell_copies(self) -> None:
         """Write copies that are not in the store yet."""
         for copy in self._pbt.mutations:
-            if (copy.member, copy.number) not in self._told:
-                self._told.add((copy.member, copy.number))
-                event = _event_of(copy)
+            event = _event_of(copy)
+            if (key := _key(event)) not in self._told:
+                self._told.add(key)
                 for run in (self._keeper.run, run_of_trial(self._keeper.run, copy.member)):
                     self._writer.put(run, event)
                 self._writer.put(run_of_trial(self._keeper.run, copy.member), ConfigIs(dict(copy.after)))
@@ -339,6 +344,12 @@ def algorithm_of(
         )
     except (ValueError, TypeError) as error:
         raise SearchInvalid(f"{settings!r}: {error}") from error
+
+
+def _key(event: EventHappened | EventRow) -> str:
+    """Return what distinguishes a copy from all others: who copied whom, when, and with which hyperparameters."""
+    facts = {name: event.data.get(name) for name in ("member", "interval", "donor", "donor_step", "after")}
+    return json.dumps([event.kind, facts], sort_keys=True)
 
 
 def _event_of(copy: Mutation) -> EventHappened:

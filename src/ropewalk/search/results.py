@@ -117,32 +117,22 @@ class SearchResults(Sequence[TrialResult]):
         return [trial for trial, own in points if not any(_dominates(other, own) for _, other in points)]
 
     def ranked(self) -> list[TrialResult]:
-        """Return the trials from the best to the worst; those without a report come last."""
+        """Return the trials from the best to the worst; NaN is the worst, and those without a report come last."""
         sign = 1 if self.modes[0] == "max" else -1
 
-        def key(trial: TrialResult) -> tuple[float, int]:
-            is_number = trial.best is not None and not math.isnan(trial.best)
-            return (-sign * trial.best if is_number and trial.best is not None else math.inf, trial.number)
+        def key(trial: TrialResult) -> tuple[bool, bool, float, int]:
+            best = math.nan if trial.best is None else trial.best
+            is_nan = math.isnan(best)
+            return trial.best is None, is_nan, 0.0 if is_nan else -sign * best, trial.number
 
         return sorted(self, key=key)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Return a flat dictionary for each trial: its facts, `config.NAME` and the metrics' names."""
-        return [
-            {
-                "trial": trial.number,
-                "run": trial.run,
-                "state": trial.state,
-                "step": trial.step,
-                "attempts": trial.attempts,
-                "best": trial.best,
-                **trial.values,
-                **{f"config.{name}": value for name, value in trial.hyperparameters.items()},
-                "why": trial.why,
-                "excluded_hosts": list(trial.excluded_hosts),
-            }
-            for trial in self
-        ]
+        """Return a flat dictionary for each trial: its facts, `config.NAME` and the metrics' names.
+
+        A metric with the name of one of these facts, such as "step", is called `metric.NAME`.
+        """
+        return [_record(trial) for trial in self]
 
     def to_pandas(self) -> Any:
         """Return `to_records` as a pandas DataFrame.
@@ -203,6 +193,25 @@ class SearchResults(Sequence[TrialResult]):
             best = "" if trial.best is None else f"{trial.best:.5g}"
             rows.append((str(trial.number), trial.state, f"{trial.step:g}", str(trial.attempts), best, *values))
         return rows
+
+
+def _record(trial: TrialResult) -> dict[str, Any]:
+    facts = {
+        "trial": trial.number,
+        "run": trial.run,
+        "state": trial.state,
+        "step": trial.step,
+        "attempts": trial.attempts,
+        "best": trial.best,
+    }
+    rest = {
+        **{f"config.{name}": value for name, value in trial.hyperparameters.items()},
+        "why": trial.why,
+        "excluded_hosts": list(trial.excluded_hosts),
+    }
+    taken = facts.keys() | rest.keys()
+    values = {f"metric.{name}" if name in taken else name: value for name, value in trial.values.items()}
+    return {**facts, **values, **rest}
 
 
 def shown(value: object) -> str:

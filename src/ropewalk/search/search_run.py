@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.5
 """Seconds between looks at the clock and at requests from other terminals."""
+_STOOD_STILL_S = 2 * _LOOK_S
+"""Seconds between two such looks, beyond which this process was stopped (SIGSTOP, the lid of a laptop), or a sampler
+has computed for as long."""
 _MOST_EVENTS = 100
 """Events between two such looks, however many there are."""
 GRACE_S = 10.0
@@ -313,6 +316,7 @@ class SearchRun:
         now = self._clock()
         if now - self._looked < _LOOK_S:
             return
+        self._forgive(now - self._looked - _STOOD_STILL_S, now)
         self._looked = now
         for request in self._keeper.requests():
             self._answer(request)
@@ -331,6 +335,16 @@ class SearchRun:
                 attempt.is_moving = True
                 self._places.request(attempt.task, Request.PAUSE)
         self._give_up_without_hosts()
+
+    def _forgive(self, stood_still_s: float, now: float) -> None:
+        """Count the time as no silence of attempts in which this loop stood still, and could hear none of them."""
+        if stood_still_s <= 0:
+            return
+        for attempt in self._under_way.values():
+            if attempt.heard is not None:
+                attempt.heard = min(now, attempt.heard + stood_still_s)
+        if self._kill_at is not None:
+            self._kill_at += stood_still_s
 
     def _give_up_without_hosts(self) -> None:
         """End trials that no place will ever take, because log policies keep them off the hosts of all places."""

@@ -174,7 +174,8 @@ class TrialRun(Run):
             pause_at=task.budget if task.budget != task.end_at else None,
             ended=ended,
         )
-        self._task = task
+        self._task, self._notes = task, sink
+        self._checkpoints.report = self._last_report
         self._suggestions: Suggestions | None = None
         if task.suggesting is not None:
             self._suggestions = task.suggesting.suggestions(task.trial)
@@ -201,7 +202,7 @@ class TrialRun(Run):
     def restore(self, step: float | None = None) -> Restored | None:
         """Return the newest checkpoint that is whole, as `Run.restore`."""
         found = super().restore(step)
-        if found is not None and found.step > self._task.reported_step and len(self._task.metrics) == 1:
+        if found is not None:
             self._repeat_report(found)
         return found
 
@@ -210,12 +211,23 @@ class TrialRun(Run):
         """The last complete step, here or before the restored checkpoint; 0: none."""
         return max(self.step, self._restored_step)
 
+    def _last_report(self) -> tuple[float, dict[str, float]] | None:
+        reports = self._notes.reports if isinstance(self._notes, ObjectiveNotes) else ()
+        return (reports[-1][0], dict(zip(self._task.metrics, reports[-1][1], strict=True))) if reports else None
+
     def _repeat_report(self, found: Restored) -> None:
-        """Log the score of a checkpoint again: its launcher was killed before the report was stored."""
-        scores = [saved.score for saved in CheckpointFolder(found.path.parent).saved() if saved.step == found.step]
-        if scores and scores[0] is not None:
-            group, _, name = self._task.metrics[0].rpartition("/")
-            self.log({name: scores[0]}, step=found.step, group=group)
+        """Log again what was reported before a checkpoint, if its launcher was killed before that was stored."""
+        saved = next((one for one in CheckpointFolder(found.path.parent).saved() if one.step == found.step), None)
+        if saved is None:
+            return
+        step, values = saved.report or (found.step, {})
+        if saved.report is None and saved.score is not None and len(self._task.metrics) == 1:  # of an earlier version
+            values = {self._task.metrics[0]: saved.score}
+        if step > self._task.reported_step:
+            for metric in self._task.metrics:
+                if metric in values:
+                    group, _, name = metric.rpartition("/")
+                    self.log({name: values[metric]}, step=step, group=group)
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False

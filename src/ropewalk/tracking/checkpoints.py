@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,7 +51,8 @@ class CheckpointPolicy:
     Attributes:
         every: a checkpoint is written at each step that is a multiple of it.
         keep: number of newest checkpoints that are kept; None keeps all.
-        best: name of a metric; the checkpoint with the best value of it is kept too. None: only the newest are kept.
+        best: name of a metric, with its group: "accuracy", "validation/loss"; the checkpoint with its best value is
+            kept too. None: only the newest are kept.
         mode: "max" if larger values of that metric are better, "min" if smaller ones are.
     """
 
@@ -108,6 +109,9 @@ class SavedCheckpoint:
     """When it was written, in seconds since the epoch."""
     score: float | None = None
     """Value of the metric by which the best one is found."""
+    report: tuple[float, dict[str, float]] | None = None
+    """What a trial had reported last before it, if it is that of a trial: step, and values of its objectives by name.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,8 @@ class _Manifest(msgspec.Struct, frozen=True):
     tensors: dict[str, tuple[str, tuple[Annotated[int, msgspec.Meta(ge=0, le=1 << 62)], ...]]]
     tree: str
     """JSON. A text, so that integers of any size survive, such as states of random generators."""
+    report: str = ""
+    """JSON. A text, as its numbers may be NaN or infinite."""
 
 
 class CheckpointFolder:
@@ -155,13 +161,20 @@ class CheckpointFolder:
                 found.append(_facts(path, manifest))
         return found
 
-    def write(self, step: float, state: Any, score: float | None = None) -> SavedCheckpoint:
+    def write(
+        self,
+        step: float,
+        state: Any,
+        score: float | None = None,
+        report: tuple[float, Mapping[str, float]] | None = None,
+    ) -> SavedCheckpoint:
         """Write a checkpoint; returns when it is on the disk. One of the same step is replaced.
 
         Args:
             step: the step after which the state was taken.
             state: a tree that `TreeEncoder.encode` accepts.
             score: value of the metric by which the best checkpoint is found.
+            report: see `SavedCheckpoint`.
 
         Raises:
             TypeError: the state holds something that a checkpoint cannot hold; nothing was written.
@@ -175,7 +188,8 @@ class CheckpointFolder:
             digest = hashlib.sha256()
             size_bytes = write_new_file(staged.staged / _TENSORS, _parts(encoder.tensors, digest))
             specs = {name: (one.dtype, one.shape) for name, one in encoder.tensors.items()}
-            manifest = _Manifest(step, time.time(), score, size_bytes, digest.hexdigest(), specs, tree)
+            told = "" if report is None else json.dumps([report[0], dict(report[1])])
+            manifest = _Manifest(step, time.time(), score, size_bytes, digest.hexdigest(), specs, tree, told)
             write_new_file(staged.staged / _MANIFEST, [sealed(manifest)])
             if path.exists():  # written before, by this run: after a restore from an older one
                 staged.commit_in_place_of(_staged_name(path, "old"))
@@ -296,7 +310,12 @@ def shown_step(step: float) -> str:
 
 
 def _facts(path: Path, manifest: _Manifest) -> SavedCheckpoint:
-    return SavedCheckpoint(manifest.step, path, manifest.size_bytes + len(manifest.tree), manifest.time, manifest.score)
+    size_bytes = manifest.size_bytes + len(manifest.tree)
+    report = None
+    if manifest.report:
+        step, values = json.loads(manifest.report)
+        report = float(step), {name: float(value) for name, value in values.items()}
+    return SavedCheckpoint(manifest.step, path, size_bytes, manifest.time, manifest.score, report)
 
 
 def _staged_name(path: Path, ending: str) -> Path:

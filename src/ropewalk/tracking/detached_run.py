@@ -179,16 +179,16 @@ class DetachedRun:
                 return True, self._words_for_pause()
             case "stop":
                 self._request = STOP
-                if self._run.step:
+                if self._run.is_looping:
                     return True, "it stops after the step in which it is"
                 if self._is_ending:
                     return True, "it is ending"
                 if self._handled:
                     os.kill(os.getpid(), signal.SIGTERM)  # interrupts what waits, too
-                    return True, "it does not use run.steps, and was interrupted as by SIGTERM"
+                    return True, f"{self._words_outside_loop()}, and was interrupted as by SIGTERM"
                 return False, (
-                    "it does not use run.steps, and handles SIGTERM by itself or is not in the main thread; it stops "
-                    "if it begins to use run.steps. To end it now: ropewalk runs kill"
+                    f"{self._words_outside_loop()}, and handles SIGTERM by itself or is not in the main thread; it "
+                    "stops if it begins to use run.steps. To end it now: ropewalk runs kill"
                 )
             case "kill":
                 return True, f"process {os.getpid()} on {self._owner.host} was killed"
@@ -203,7 +203,16 @@ class DetachedRun:
             )
         saved = self._run.checkpoint_step()
         known = f"; the last one was after step {saved:g}" if saved else "; it has not written one yet"
+        if not self._run.is_looping:
+            return (
+                f"{self._words_outside_loop()}, and pauses only at a checkpoint of a further loop{known}; to stop it: "
+                "ropewalk runs stop"
+            )
         return f"it is in step {self._run.step:g}, and pauses at its next checkpoint{known}"
+
+    def _words_outside_loop(self) -> str:
+        step = self._run.step
+        return f"it has left run.steps after step {step:g}" if step else "it does not use run.steps"
 
     def _kill(self) -> NoReturn:
         now = self._clock()

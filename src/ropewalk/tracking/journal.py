@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ropewalk.tracking.metric_columns import num_records
-from ropewalk.tracking.records import MetricColumns, Metrics, RunRecord
+from ropewalk.tracking.records import ArtifactKept, EventHappened, MetricColumns, Metrics, NoteAdded, RunRecord
+from ropewalk.tracking.store.column_values import to_json, to_name, to_text, to_time
 from ropewalk.trusted_files import is_trusted_owner, make_private_folder
 
 if TYPE_CHECKING:  # a store needs SQLAlchemy
@@ -58,11 +59,7 @@ class RecordJournal:
         self._file = -1
         try:
             make_private_folder(folder)
-            # Locked before it has its name: whoever recovers would take one without a lock for that of a killed writer.
-            unnamed = folder / f"new-{self._path.name}"
-            self._file = os.open(unnamed, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.rename(unnamed, self._path)
+            self._file = self._made([])
         except OSError as error:
             self._give_up(error)
 
@@ -76,15 +73,21 @@ class RecordJournal:
         if self._file < 0 or not records:
             return
         try:
-            content = _encoder.encode(records)
-        except _REFUSED:  # of those that cannot be encoded the store will tell
-            content = _encoder.encode([one for one in records if _is_encodable(one)])
-        rest = memoryview(_LENGTH.pack(len(content)) + content)
-        try:
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
+            _write(self._file, records)
         except OSError as error:
             self._give_up(error)
+
+    def replace(self, records: Sequence[RunRecord]) -> None:
+        """Keep these records in place of those so far: others have been given up, and would fill the disk."""
+        if self._file < 0:
+            return
+        try:
+            file = self._made(records)
+        except OSError as error:
+            self._give_up(error)
+        else:
+            os.close(self._file)
+            self._file = file
 
     def clear(self) -> None:
         """Forget all records: they are in the store."""
@@ -117,6 +120,25 @@ class RecordJournal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def _made(self, records: Sequence[RunRecord]) -> int:
+        """Make the file, with these records, and return its descriptor.
+
+        It is locked before it has its name: whoever recovers would take one without a lock for that of a killed writer.
+        """
+        unnamed = self._path.with_name(f"new-{self._path.name}")
+        file = os.open(unnamed, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for begin in range(0, len(records), _AT_ONCE):
+                _write(file, records[begin : begin + _AT_ONCE])
+            os.rename(unnamed, self._path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(unnamed)
+            os.close(file)
+            raise
+        return file
 
     def _give_up(self, error: OSError) -> None:
         _log.debug("no journal at %s: %s", self._path, error)  # the store tells the user, if it cannot be written too
@@ -159,6 +181,8 @@ def _recover_one(path: Path, store: RunStore) -> int:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:  # its writer is alive, or another process recovers it
             return 0
+        if not _is_at(file, path):  # its writer has replaced it meanwhile
+            return 0
         with open(os.dup(file), "rb") as opened:
             content = opened.read()
         records, end = _decoded(content)
@@ -181,6 +205,12 @@ def _recover_one(path: Path, store: RunStore) -> int:
         return num_records(records)
     finally:
         os.close(file)
+
+
+def _is_at(file: int, path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file), os.lstat(path))
+    return False
 
 
 def _decoded(content: bytes) -> tuple[list[RunRecord], int | None]:
@@ -213,23 +243,79 @@ def _num_stored(records: Sequence[RunRecord], store: RunStore) -> int:
     """Return how many of the first records are in the store already.
 
     Their writer was killed before it emptied the journal, after the last of its transactions, or after a part of them:
-    there are several if many records have waited. Metrics tell, by the time of their last point.
+    there are several if many records have waited. What a store adds for each record tells: metrics by the time of their
+    last point, events, notes and artifacts by their own. All other records only set something, and may be set again.
     """
-    last_times: dict[str, dict[tuple[str, str], float]] = {}
+    added = _AddedRows(store)
     is_newest = True
     for num in range(len(records), 0, -1):
-        run, record = records[num - 1].run, records[num - 1].record
-        if not (isinstance(record, Metrics | MetricColumns) and record.names):
+        is_there = added.has(records[num - 1])
+        if is_there is None:
             continue
-        if run not in last_times:
-            last_times[run] = {(series.group, series.name): series.last_time for series in store.series(run)}
-        group, name = record.group, record.names[-1]
-        last = record.last_time if isinstance(record, MetricColumns) else record.time
-        # Another launcher may have added later points since: only the point itself proves that it is there.
-        if last_times[run].get((group, name), -math.inf) >= last and last in store.points(run, name, group).times:
+        if is_there:
             return len(records) if is_newest and len(records) <= _AT_ONCE else num  # what follows was stored with it
         is_newest = False
     return 0
+
+
+class _AddedRows:
+    """Which records a store has added as rows of their own. Each run is read once.
+
+    Args:
+        store: the store.
+    """
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._last_times: dict[str, dict[tuple[str, str], float]] = {}
+        self._moments: dict[tuple[str, type], set[tuple[str, float, str]]] = {}
+
+    def has(self, one: RunRecord) -> bool | None:
+        """Return whether a record is there; None if it leaves no row of its own."""
+        match one.record:
+            case Metrics() | MetricColumns() as record if record.names:
+                return self._has_points(one.run, record)
+            case EventHappened(kind=kind, time=time, data=data) as record:
+                return (to_name(kind), to_time(time), to_json(data)) in self._of(one.run, type(record))
+            case NoteAdded(text=text, time=time) as record:
+                return (to_text(text), to_time(time), "") in self._of(one.run, type(record))
+            case ArtifactKept(name=name, time=time, sha256=digest) as record:
+                return (to_name(name), to_time(time), to_text(digest)) in self._of(one.run, type(record))
+            case _:
+                return None
+
+    def _has_points(self, run: str, record: Metrics | MetricColumns) -> bool:
+        if run not in self._last_times:
+            found = {(series.group, series.name): series.last_time for series in self._store.series(run)}
+            self._last_times[run] = found
+        group, name = record.group, record.names[-1]
+        last = record.last_time if isinstance(record, MetricColumns) else record.time
+        # Another launcher may have added later points since: only the point itself proves that it is there.
+        is_old = self._last_times[run].get((group, name), -math.inf) >= last
+        return is_old and last in self._store.points(run, name, group).times
+
+    def _of(self, run: str, kind: type) -> set[tuple[str, float, str]]:
+        """Return what distinguishes the events, notes or artifacts of a run from each other, as the store has it."""
+        if (run, kind) not in self._moments:
+            store = self._store
+            if kind is EventHappened:
+                found = {(event.kind, event.time, to_json(event.data)) for event in store.events(run)}
+            elif kind is NoteAdded:
+                found = {(note.text, note.time, "") for note in store.notes(run)}
+            else:
+                found = {(artifact.name, artifact.time, artifact.sha256) for artifact in store.artifacts(run)}
+            self._moments[run, kind] = found
+        return self._moments[run, kind]
+
+
+def _write(file: int, records: Sequence[RunRecord]) -> None:
+    try:
+        content = _encoder.encode(records)
+    except _REFUSED:  # of those that cannot be encoded the store will tell
+        content = _encoder.encode([one for one in records if _is_encodable(one)])
+    rest = memoryview(_LENGTH.pack(len(content)) + content)
+    while rest:
+        rest = rest[os.write(file, rest) :]
 
 
 def _is_encodable(record: RunRecord) -> bool:

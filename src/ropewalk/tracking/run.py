@@ -91,6 +91,7 @@ class Run:
         self._asked, self._pause_at, self._ended = asked, pause_at, ended
         self._step: float | None = None  # of `steps`
         self._total: float | None = None
+        self._is_looping = False
         self._counted: dict[str, int] = {}  # logs without a step, by group
         self._names: dict[str, LoggedNames] = {}  # those that were logged last, by group
         self._restored_step = 0.0
@@ -134,6 +135,11 @@ class Run:
     def step(self) -> float:
         """The step of `steps`; 0 before the first one."""
         return self._step or 0
+
+    @property
+    def is_looping(self) -> bool:
+        """Whether a loop over `steps` is under way, which obeys requests."""
+        return self._is_looping
 
     # --- what it measures ---------------------------------------------------------------------------------------------
 
@@ -255,13 +261,17 @@ class Run:
                 total,
                 step,
             )
-        while total is None or step < total:
-            step += 1
-            self._step = step
-            yield step
-            if step != total and (end := self._interruption(step)) is not None:
-                self.interrupted = end
-                raise end
+        self._is_looping = True
+        try:
+            while total is None or step < total:
+                step += 1
+                self._step = step
+                yield step
+                if step != total and (end := self._interruption(step)) is not None:
+                    self.interrupted = end
+                    raise end
+        finally:  # also after a break
+            self._is_looping = False
 
     def checkpoint(self, state: Any, *, step: float | None = None, score: float | None = None) -> bool:
         """Write a checkpoint, if the policy says so, if a pause is due, or if this is the last step.

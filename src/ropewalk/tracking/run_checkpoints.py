@@ -37,12 +37,15 @@ class RunCheckpoints:
         self._identity, self._put, self._warn = identity, put, warn
         self._folder = CheckpointFolder(identity.folder / "checkpoints")
         self._score: float | None = None
+        self.report: Callable[[], tuple[float, dict[str, float]] | None] = lambda: None
+        """Returns what is kept with each checkpoint as its report; see `SavedCheckpoint`."""
         self._is_failing = False
 
     def see(self, metrics: Metrics) -> None:
         """Look for the metric by which the best checkpoint is found, among numbers that are logged."""
+        prefix = f"{metrics.group}/" if metrics.group else ""
         for name, value in zip(metrics.names, metrics.values, strict=True):
-            if self.policy.best in (name, f"{metrics.group}/{name}"):
+            if f"{prefix}{name}" == self.policy.best:
                 self._score = value
 
     def write(self, step: float, state: Any, score: float | None) -> bool:
@@ -65,10 +68,11 @@ class RunCheckpoints:
                 self._warn(
                     "no score",
                     f"the best checkpoint of run {self._identity.name} is to be found by the metric "
-                    f"{self.policy.best!r}, which was not logged before run.checkpoint; log it, or give score=",
+                    f"{self.policy.best!r}, which was not logged before run.checkpoint; log it, or give score=. The "
+                    'name of a metric begins with its group: "validation/accuracy"',
                 )
         try:
-            saved = self._folder.write(step, state, score)
+            saved = self._folder.write(step, state, score, self.report())
         except OSError as error:
             what = f"the checkpoint of step {shown_step(step)}"
             level = logging.DEBUG if self._is_failing else logging.WARNING  # a loop may try to write one at each step

@@ -182,7 +182,9 @@ class TreeEncoder(PlainEncoder[TensorBytes]):
         if numpy is not None and isinstance(value, numpy.ndarray):
             return {"$tensor": self.keep(_of_numpy(value, place, numpy), place), "of": "numpy"}
         if numpy is not None and isinstance(value, numpy.generic):
-            return self.encode(value.item(), place)
+            plain = value.item()
+            if not isinstance(plain, numpy.generic):  # as that of a longdouble is, for which Python has no number
+                return self.encode(plain, place)
         state_dict = getattr(value, "state_dict", None)
         if callable(state_dict):
             return self.encode(state_dict(), place)

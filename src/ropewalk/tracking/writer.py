@@ -324,6 +324,8 @@ class StoreWriter:
             if number:
                 self._dropped[one.run] += number
         self._batch[:first_kept] = [one for one in self._batch[:first_kept] if not num_numbers(one)]
+        if self._journal is not None:
+            self._journal.replace(self._batch)
 
     # --- forks --------------------------------------------------------------------------------------------------------
 

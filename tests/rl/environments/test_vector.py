@@ -301,6 +301,8 @@ class Returning(Scripted):
         ({"reward": None}, "it returned reward=None, terminated=True"),
         ({"reward": np.ones(1)}, r"reward=array\(\[1.\]\)"),
         ({"terminated": np.array([False, True])}, r"terminated=array\(\[False,  True\]\)"),
+        ({"terminated": None}, "terminated=None, truncated=False"),  # of a branch without a return
+        ({"truncated": None}, "terminated=True, truncated=None"),
         ({"info": None}, "info=None"),
         ({"truncated": {}, "info": False}, "truncated={}, info=False"),  # the order of an older interface
     ],

@@ -142,7 +142,10 @@ LSTM = rl.LSTM(rl.MLP((8,)), 8)
         (rl.IMPALA(), rl.Normalised(NETWORK), "normalises observations by statistics"),
         (rl.IMPALA(normalise_rewards=True), NETWORK, "normalises rewards by statistics"),
         (rl.APPO(target_kl=0.02), NETWORK, "APPO ends an update at target_kl=0.02"),
-        (rl.APPO(minibatches=4, envs=2), LSTM, "makes minibatches=4 of the environments .* only 2"),
+        (rl.APPO(minibatches=4, envs=2), LSTM, "makes minibatches=4 of the environments .* only 2 that count"),
+        (rl.APPO(minibatches=2, envs=4, unroll=1), LSTM, "of the environments .* only 1 that count"),
+        (rl.APPO(minibatches=4, envs=3, unroll=2), NETWORK, "makes minibatches=4 of the steps .* only 3 that count"),
+        (rl.APPO(minibatches=2, envs=4, unroll=1), NETWORK, "of the steps .* only 1 that count"),
     ],
 )
 def test_learners_whose_weights_would_differ_are_refused(
@@ -153,7 +156,12 @@ def test_learners_whose_weights_would_differ_are_refused(
 
 
 def test_other_settings_of_the_same_agents_are_accepted() -> None:
-    for agent, network in ((rl.APPO(minibatches=4, envs=4), LSTM), (rl.APPO(minibatches=4, envs=2), NETWORK)):
+    for agent, network in (
+        (rl.APPO(minibatches=4, envs=4), LSTM),
+        (rl.APPO(minibatches=4, envs=2), NETWORK),
+        (rl.APPO(minibatches=4, envs=4, unroll=3), NETWORK),
+        (rl.APPO(minibatches=1, envs=1, unroll=1), LSTM),
+    ):
         assert len(agent.make_learner(experience.DISCRETE, network, seed=0).gradient_steps()) == 1
     sac = rl.SAC().make_learner(transition_batches.SPEC, NETWORK, seed=0)
     assert len(sac.gradient_steps()) == 3

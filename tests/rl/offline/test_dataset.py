@@ -115,6 +115,21 @@ def test_a_truncation_that_is_given_ends_an_episode_although_observations_go_on(
     assert joined.num_episodes == 2 and joined.scores().tolist() == [2, 2]
 
 
+def test_a_single_transition_is_an_episode_and_none_is_refused() -> None:
+    """Both ended with words of numpy about a reshape."""
+
+    def joined(num: int) -> OfflineDataset:
+        seen = np.zeros((num, 1))
+        numbers = np.zeros(num)
+        return OfflineDataset.from_transitions(
+            SPEC, observation=seen, action=numbers, reward=numbers, next_observation=seen + 1, terminated=numbers > 0
+        )
+
+    assert (joined(1).num_steps, joined(1).num_episodes) == (1, 1)
+    with pytest.raises(ValueError, match="the data set has no steps"):
+        joined(0)
+
+
 def test_observations_that_are_dictionaries_keep_their_names() -> None:
     spec = EnvironmentSpec({"a": ArraySpec(()), "b": ArraySpec((2,))}, DiscreteAction(2))
     recorded = RecordedEpisode({"a": np.arange(3), "b": np.zeros((3, 2))}, np.array([0, 1]), np.ones(2), True)

@@ -157,3 +157,13 @@ def test_numbers_below_one_are_refused(name: str) -> None:
     arguments: dict[str, Any] = {"keep": 1, name: 0}
     with pytest.raises(ValueError, match=f"{name} must be a whole number, 1 or more, not 0"):
         TrajectoryWriter(ReplayServer([queue(1)]), **arguments)
+
+
+def test_a_refused_append_says_nothing_about_later_ones() -> None:
+    """Of a step that was refused as a whole, the columns before the wrong one still decided about shapes and dtypes."""
+    with TrajectoryWriter(ReplayTables([queue(100)]), keep=1) as writer:
+        writer.append({"reward": 0.5}, partial=True)
+        with pytest.raises(ValueError, match="'reward' already"):
+            writer.append({"x": [1, 2], "reward": 0.5})
+        writer.append({"x": 1.0})
+        assert list(writer.history) == ["reward", "x"]

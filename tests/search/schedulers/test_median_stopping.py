@@ -158,3 +158,15 @@ def test_arguments_out_of_range_are_named_with_their_values(arguments: dict[str,
     with pytest.raises(SearchInvalid, match=message):
         MedianStopping(**arguments)
     assert make(1, grace=0).reported(0, 0, 0) is GO_ON
+
+
+def test_a_trial_with_infinite_scores_of_both_signs_is_no_riddle_for_others() -> None:
+    """The mean of its scores was NaN, among which a median is whatever comes out of the sorting."""
+    scheduler = MedianStopping(min_others=3)
+    for number, scores in enumerate([(2.0, 2.0), (math.inf, -math.inf), (3.0, 3.0)]):
+        scheduler.started(number, StartTrial(None))
+        for step, score in enumerate(scores, 1):
+            scheduler.reported(number, step, score)
+    for number, score, verdict in [(3, 1.9, STOP), (4, 2.1, GO_ON)]:
+        scheduler.started(number, StartTrial(None))
+        assert scheduler.reported(number, 2, score) is verdict

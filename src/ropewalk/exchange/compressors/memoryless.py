@@ -38,8 +38,8 @@ def value_seed(round_: Round, layout: Layout) -> tuple[int, ...]:
 
 
 def is_silent(gradient: Tensor, round_: Round) -> bool:
-    """Whether a member sends nothing: it does not participate, or has no samples and no residual."""
-    return not round_.participates or (round_.samples == 0 and not gradient.any())
+    """Whether a member sends nothing: it does not participate, or has no samples and no residual, or no components."""
+    return not round_.participates or not gradient.numel() or (round_.samples == 0 and not gradient.any())
 
 
 class Memoryless(Compressor):

@@ -167,13 +167,27 @@ class PPOLearner(OnPolicyLearner):
                 f"{type(agent).__name__} ends an update at target_kl={agent.target_kl}, which several learners would "
                 "not reach at the same step; leave out target_kl, or use learners=1"
             )
-        if self.model.initial_state(1) and agent.minibatches > agent.envs:
+        has_memory = bool(self.model.initial_state(1))
+        least = self._least_parts(has_memory=has_memory)
+        if agent.minibatches > least:
+            parts = "environments of a batch, as the network has memory," if has_memory else "steps of a batch,"
             raise ValueError(
-                f"{type(agent).__name__} makes minibatches={agent.minibatches} of the environments of a batch, as the "
-                f"network has memory, and a batch may have only {agent.envs}: several learners would take different "
-                f"numbers of steps. Say minibatches={agent.envs}, or more envs, or use learners=1"
+                f"{type(agent).__name__} makes minibatches={agent.minibatches} of the {parts} and a batch may have "
+                f"only {least} that count: several learners would take different numbers of steps. Say "
+                f"minibatches={least}, or more envs or a longer unroll, or use learners=1"
             )
         return super().gradient_steps()
+
+    def _least_parts(self, *, has_memory: bool) -> int:
+        """Return the least number of environments or steps of a batch that count, so that minibatches are made of them.
+
+        A batch may be a single block. Steps that only begin an episode do not count, and at most every other one does
+        so: an environment has one that counts in two steps.
+        """
+        agent = self._agent
+        if has_memory:
+            return agent.envs if agent.unroll > 1 else 1
+        return max(1, agent.envs * (agent.unroll // 2))
 
     def targets(self, unrolls: Unrolls) -> Targets:
         """Return advantages and returns by generalised advantage estimation."""

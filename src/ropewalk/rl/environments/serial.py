@@ -214,6 +214,8 @@ class SerialVectorEnvironment(VectorEnvironment):
             seen, given, terminated, truncated, info = self._envs[env].step(command)
             try:
                 reward, is_terminated, is_truncated = float(given), bool(terminated), bool(truncated)
+                if terminated is None or truncated is None:  # pyright: ignore[reportUnnecessaryComparison]
+                    raise TypeError  # of a branch without a return: the episode would never end
             except (TypeError, ValueError):
                 raise step_mistake(given, terminated, truncated, info) from None
             if (is_terminated or is_truncated) and not isinstance(info, Mapping):

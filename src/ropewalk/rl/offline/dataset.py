@@ -105,12 +105,12 @@ class OfflineDataset:
         Raises:
             ValueError: as for `from_episodes`.
         """
-        same = np.all((next_observation[:-1] == observation[1:]).reshape(max(0, len(reward) - 1), -1), axis=1)
+        same = np.all(next_observation[:-1] == observation[1:], axis=tuple(range(1, np.ndim(observation))))
         ends = np.asarray(terminated, dtype=bool) | (False if truncated is None else np.asarray(truncated, dtype=bool))
         ends[:-1] |= ~same
         ends[-1:] = True
         last = np.flatnonzero(ends)
-        starts = np.concatenate([[0], last[:-1] + 1])
+        starts = np.concatenate([[0], last[:-1] + 1])[: len(last)]
         return cls.from_episodes(
             spec,
             (

@@ -133,6 +133,7 @@ class TrajectoryWriter:
         rows = {name: np.asarray(value) for name, value in columns.items()}
         for name, row in rows.items():
             self._check_row(name, row)
+        self._forms |= {name: _form_of(row) for name, row in rows.items()}
         cells: dict[str, TrajectoryCell] = {}
         for name, row in rows.items():
             cells[name] = TrajectoryCell(name, self._num_rows.get(name, 0), self._episode, self._step)
@@ -221,8 +222,8 @@ class TrajectoryWriter:
                 f"step {self._step} of episode {self._episode} has a value of column {name!r} already; a step is "
                 "complete when append was called without partial=True"
             )
-        form = row.shape, row.dtype.name
-        before = self._forms.setdefault(name, form)
+        form = _form_of(row)
+        before = self._forms.get(name, form)
         if before != form:
             raise ValueError(
                 f"column {name!r} has values of shape {before[0]} and dtype {before[1]}, and this one has shape "
@@ -288,6 +289,10 @@ class TrajectoryWriter:
         self._rows, self._items = {}, []
         self._num_steps = 0
         self._sequence += 1
+
+
+def _form_of(row: Array) -> tuple[tuple[int, ...], str]:
+    return row.shape, row.dtype.name
 
 
 def _joined(items: Sequence[_Item]) -> NewItems:

@@ -39,7 +39,8 @@ class _Reports:
     has_failed: bool = False
 
     def add(self, step: float, score: float) -> None:
-        self.sums.append(score + (self.sums[-1] if self.sums else 0.0))
+        total = score + (self.sums[-1] if self.sums else 0.0)
+        self.sums.append(-math.inf if math.isnan(total) else total)  # infinity and then NaN, the worst score
         self.steps.append(step)
         self.best = max(self.best, score)
 
