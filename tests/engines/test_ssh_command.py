@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ropewalk.engines.engine import JobSpec
+from ropewalk.engines.resources import Resources
 from ropewalk.engines.ssh import SshEngine
 from ropewalk.engines.ssh_command import Host, SshOptions, connection, remote_line
 from ropewalk.engines.ssh_failures import explain, no_forwarding, wrong_python
@@ -116,6 +117,8 @@ def test_rendering_shows_hosts_and_job_and_no_secret() -> None:
         ("ssh: connect to host n1 port 22: Connection timed out", "cannot be reached", "take it off `hosts`"),
         ("Timeout, server n1 not responding.", "cannot be reached", "take it off `hosts`"),
         ("ann@n1: Permission denied (publickey).", "permission denied", "ssh-copy-id"),
+        ("ann@n1: Permission denied (password).", "a key is not enough", "`PubkeyAuthentication`"),
+        ("ann@n1: Permission denied (keyboard-interactive).", "a password or a code", "hosts that accept a key alone"),
         ("Host key verification failed.", "not known here", "ssh -p 2222 ann@n1"),
         ("WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\nHost key ...", "set up again", "ssh-keygen -R n1"),
         ("kex_exchange_identification: Connection closed by remote host", "hung up", "MaxStartups"),
@@ -161,3 +164,14 @@ def test_a_configuration_that_others_may_write_to_is_refused(tmp_path: Path) -> 
     file.chmod(0o666)
     with pytest.raises(EngineError, match=r"config_file: .*/config is not used.*chmod go-w"):
         SshEngine(options)
+
+
+def test_the_end_of_the_interpreter_finds_no_jobs_on_lost_hosts_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A script whose host had been lost ended with 20 lines: "cannot schedule new futures after interpreter shutdown".
+    monkeypatch.setattr("concurrent.futures.thread._shutdown", True)
+    engine = SshEngine({"hosts": ["n1", "n2"]})
+    assert engine.find("run-1") == []
+    engine.cancel(["n1/ssh-0123456789abcdef"])
+    engine.close()
+    with pytest.raises(EngineError, match=r"n1 cannot be connected to now: cannot schedule new futures.*\nn2 cannot"):
+        engine.per_job(Resources())

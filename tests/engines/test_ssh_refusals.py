@@ -189,7 +189,11 @@ def test_a_server_with_too_many_callers_is_tried_again(
 @pytest.mark.parametrize(
     ("shell", "lines", "meaning"),
     [
-        ("/bin/bash", "exec /bin/dash", "(~/.bashrc and the like) may wait for input or start another program"),
+        (
+            "/bin/bash",
+            "exec /bin/dash",
+            "(~/.bashrc and the like), or a `ForceCommand` of sshd or `command=` of our key ",
+        ),
         ("/bin/bash", "printf 'Password: '; read line", "It said: Password:"),
         ("/bin/bash", "exit 0", "ended without running"),
         ("/usr/sbin/nologin", "", "This account is currently not available"),
@@ -207,6 +211,20 @@ def test_a_login_shell_that_runs_no_command_is_an_error_that_says_where_to_look(
     machine.run(["mount", "--bind", users, "/etc/passwd"])
     said = refusal(own_ssh_hosts, hosts=[machine.ip])
     assert machine.ip in said and meaning in said and f" {machine.ip}" in said.partition("try `ssh")[2], said
+
+
+@pytest.mark.parametrize(
+    ("command", "meaning"),
+    [("/bin/cat", "may wait for input or start another program"), ("/bin/true", "ended without")],
+)
+def test_a_forced_command_that_runs_no_other_is_named_as_a_cause(
+    own_ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch, command: str, meaning: str
+) -> None:
+    # Both looked for the cause in ~/.bashrc alone.
+    monkeypatch.setattr(ssh_connection, "_START_S", 2.0)
+    machine = own_ssh_hosts.add(ForceCommand=command)
+    said = refusal(own_ssh_hosts, hosts=[machine.ip])
+    assert "a `ForceCommand` of sshd or `command=` of our key there" in said and meaning in said
 
 
 # --- Python there -----------------------------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ from ropewalk.program.packing import PackedProgram
 from ropewalk.program.reporting import await_answers, put_question, report, state_of
 from ropewalk.program.restart_rule import Restart
 from ropewalk.program.state_archive import StateArchive
+from ropewalk.supervision.failure import DeathRecord
 from ropewalk.transport.passport import Passport
 from ropewalk.transport.serialization import dumps
 from tests.program.recording import RecordingHosting, as_failure, name_of, service, worker
@@ -258,6 +259,16 @@ def test_each_death_that_a_program_survives_is_told_in_a_line(caplog: pytest.Log
     run.stop()
     run.hosting.exits(ACTOR, -9)
     assert len(caplog.messages) == 2, "it was asked to end"
+
+
+def test_a_host_of_which_nothing_is_known_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
+    run = Run([worker("actor", restart="on_failure")])
+    run.hosting.live.pop(ACTOR)
+    lost = DeathRecord(name="actor.0", host="", pid=0)
+    run.hosting.target.ended(ACTOR, lost, "went with its host: the agent on n2 (pid 571) is gone")
+    assert caplog.messages[0].startswith(
+        "actor.0 went with its host: the agent on n2 (pid 571) is gone; it starts again"
+    )
 
 
 def test_a_death_that_ends_the_program_or_is_told_by_the_trainer_has_no_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,7 +14,7 @@ from ropewalk import settings
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.messages import Exited, NotStarted
-from ropewalk.processes.owner import EMPTY_PAGE, ProcessSpec
+from ropewalk.processes.owner import EMPTY_PAGE, ProcessSpec, gone_with_agent
 from ropewalk.program.hosting import Hosting, Launch, ProcessHosting, ThreadHosting
 from ropewalk.program.messages import NodeReady, NodeStart, StartUnit, StopUnit, UnitEnded, UnitName, UnitUp
 from ropewalk.program.node import Node
@@ -225,6 +225,18 @@ def test_the_record_of_a_death_names_the_host_also_when_the_session_has_forgotte
     processes.on_exited("actor.0#1", exited("actor.0#1", 1), host_lost=False)
     record = told.ends.get_nowait()[1]
     assert record and record.host == "n17" and remembered(processes) == {}
+
+
+def test_what_was_lost_with_its_host_before_it_was_up_was_not_on_the_launchers_host(
+    processes: ProcessHosting, session: PretendSession, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # "evaluators.0 on host launcher (pid 0) went with its host: the agent on n2 (pid 571) is gone"
+    processes.start(launch_of(processes, ACTOR))
+    monkeypatch.setattr(session, "host_of", lambda _id: "")
+    gone = gone_with_agent("actor.0#1", 0, "the agent on n2 (pid 571) is gone")
+    processes.on_exited("actor.0#1", gone, host_lost=True)
+    record = told.ends.get_nowait()[1]
+    assert record and (record.host, record.whereabouts) == ("", "")
 
 
 def test_what_could_not_be_started_has_ended_with_the_reason(processes: ProcessHosting, told: Told) -> None:

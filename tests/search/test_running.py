@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ import pytest
 from ropewalk.control.view import View
 from ropewalk.population.hyperparameters import Uniform
 from ropewalk.search.population_search import PopulationSearch
+from ropewalk.search.running import RunningSearch
 from ropewalk.search.schedulers import ASHA, PopulationTraining
 from ropewalk.search.search import Search
+from ropewalk.search.trial_facts import TrialFacts, TrialState
+from ropewalk.search.view import Objective
 from tests.control.looking import ask_for, looks, within
 from tests.patience import PATIENCE_S
 from tests.search import functions
@@ -69,6 +73,22 @@ def test_trials_are_counted_and_shown_with_their_curves(made: Callable[..., Sear
     assert facts["best"] == max(row["best"] for row in rows if row["best"] is not None)
     assert view.offers == ("trials",) and view.processes == ()
     assert "trial 0 begins" in view.events[0].text and any(event.text == "trial 0 has ended" for event in view.events)
+
+
+def test_the_time_left_is_that_of_the_trials_that_are_done_now_by_a_clock_that_nobody_sets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A search that had gone on at 90 % was said to end in a second, and one whose clock was set ended in hours."""
+    clock = SimpleNamespace(monotonic=lambda: now, time=lambda: wall)
+    now, wall = 1000.0, 5000.0
+    monkeypatch.setattr("ropewalk.search.running.time", clock)
+    trials = [TrialFacts(number, {}, None, state=TrialState.DONE) for number in range(90)]
+    shown = RunningSearch("s", "r1", "", Objective("score", "max"), 100, lambda: trials, lambda _text: None)
+    assert shown.view({}).left_s is None, "nothing is known yet"
+    now, wall = 1060.0, 9000.0
+    trials += [TrialFacts(number, {}, None, state=TrialState.DONE) for number in range(90, 95)]
+    view = shown.view({})
+    assert view.progress == 0.95 and view.left_s == pytest.approx(60.0)
 
 
 def test_rungs_show_how_many_trials_came_and_went_on(made: Callable[..., Search]) -> None:

@@ -405,14 +405,19 @@ class SshEngine(Engine):
         ]
         failures: dict[str, str] = {}
         if missing:
-            with ThreadPoolExecutor(min(AT_ONCE, len(missing)), thread_name_prefix="ropewalk-ssh-connect") as threads:
-                for entry, outcome in zip(missing, threads.map(connect, missing), strict=True):
-                    if isinstance(outcome, SshConnection):
-                        self._connections[entry] = outcome
-                        self._lost_at.pop(entry, None)
-                    else:
-                        failures[entry] = str(outcome)
-                        self._lost_at[entry] = time.monotonic()
+            try:
+                with ThreadPoolExecutor(min(AT_ONCE, len(missing)), "ropewalk-ssh-connect") as threads:
+                    outcomes = list(threads.map(connect, missing))
+            except RuntimeError as error:
+                # The interpreter is ending, and starts no threads. On hosts that were lost, keepers end what ran there.
+                return {entry: f"{entry} cannot be connected to now: {error}" for entry in missing}
+            for entry, outcome in zip(missing, outcomes, strict=True):
+                if isinstance(outcome, SshConnection):
+                    self._connections[entry] = outcome
+                    self._lost_at.pop(entry, None)
+                else:
+                    failures[entry] = str(outcome)
+                    self._lost_at[entry] = time.monotonic()
             self._tell_of(failures)
         return failures
 

@@ -36,6 +36,12 @@ _MEANINGS = [
         "`chmod 600` the key",
     ),
     (
+        r"Permission denied \((?![^)]*publickey)",
+        "a key is not enough for it: it asks for a password or a code, which nobody can type here",
+        "use hosts that accept a key alone (`PubkeyAuthentication` in their sshd_config), or start the run on a host "
+        "that they accept",
+    ),
+    (
         r"Permission denied \(|Permission denied, |Too many authentication failures|No supported authentication",
         "permission denied: it does not accept our key",
         "try `{login}`; set `identity_file` and `user`, load a key that has a passphrase with `ssh-add`, or install "
@@ -63,6 +69,7 @@ _MEANINGS = [
     ),
 ]
 """A message of ssh, its meaning, and advice; the first match counts. For words in braces see `explain`."""
+_FORCED = "a `ForceCommand` of sshd or `command=` of our key there"
 _CHANGED = re.compile(r"^Host key for (\S+) has changed", re.MULTILINE)
 _OFFENDING = re.compile(r"^Offending .*?key in (.+):\d+\s*$", re.MULTILINE)
 """The name of a host in a list of known keys, which has a port that is not 22, and the file with the list."""
@@ -104,7 +111,7 @@ def explain(host: Host, options: SshOptions, code: int | None, said: str) -> str
     if code == 0:
         return (
             f"the login shell on {host.entry} ended without running {options.interpreter}; look at its start-up files "
-            f"(~/.bashrc and the like), and try `{_login(host, options)} true`.{last}"
+            f"(~/.bashrc and the like) and at {_FORCED}, and try `{_login(host, options)} true`.{last}"
         )
     if code is None:
         return f"the host {host.entry} has fallen silent; see whether it is up and its network whole.{last}"
@@ -127,8 +134,9 @@ def no_python(host: Host, options: SshOptions, timeout_s: float, said: str) -> s
     words = f" It said: {last_line(said)}" if said.strip() else ""
     return (
         f"{host.entry} accepted us, but {options.interpreter} did not start within {timeout_s:g} s there. A start-up "
-        "file of the login shell (~/.bashrc and the like) may wait for input or start another program, or the file "
-        f"system of the interpreter may hang: try `{_login(host, options)} {options.interpreter} -V`.{words}"
+        f"file of the login shell (~/.bashrc and the like), or {_FORCED}, may wait for input or start another program, "
+        "or the file system of the interpreter may hang: "
+        f"try `{_login(host, options)} {options.interpreter} -V`.{words}"
     )
 
 

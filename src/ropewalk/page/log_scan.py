@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ropewalk.escaping import escaped_line
+from ropewalk.processes.bounded_output import first_kept
 
 LEVELS = ("debug", "info", "warning", "error")
 """Levels, in order; a line without one is "info"."""
@@ -64,7 +65,8 @@ class LogScan:
         size = os.fstat(self._fd).st_size
         is_all = bool(self._text) or self._least > 0
         # Without a filter, the last lines are near the end.
-        self._position = max(0, size - (_MOST_SEARCHED_BYTES if is_all else max(_CHUNK_BYTES, 200 * num_lines)))
+        most_bytes = _MOST_SEARCHED_BYTES if is_all else max(_CHUNK_BYTES, 200 * num_lines)
+        self._position = max(first_kept(self._fd), size - most_bytes)
         self.is_whole: bool = self._position == 0
         """Whether it was read from its beginning."""
         self._skips_first = not self.is_whole
@@ -84,6 +86,8 @@ class LogScan:
         before = self.num_found
         if os.fstat(self._fd).st_size < self._position:  # the file was truncated
             self._position, self._partial = 0, b""
+        if (kept := first_kept(self._fd)) > self._position:  # more was written since than is kept
+            self._position, self._partial, self._skips_first = kept, b"", True
         while chunk := os.pread(self._fd, _CHUNK_BYTES, self._position):
             self._position += len(chunk)
             *lines, self._partial = (self._partial + chunk).split(b"\n")

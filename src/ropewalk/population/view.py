@@ -81,14 +81,15 @@ def progress_of(algorithm: Algorithm[Any], rows: Sequence[Row], generations: int
     return algorithm.progress
 
 
-def time_left(progress: float | None, seconds: float) -> float | None:
+def time_left(progress: float | None, seconds: float, before: float = 0.0) -> float | None:
     """Return the expected seconds until the work is done; None if that cannot be known yet.
 
     Args:
         progress: share of the work that is done.
         seconds: that it took.
+        before: share of the work that was done before these seconds.
     """
-    return seconds * (1 - progress) / progress if progress else None
+    return seconds * (1 - progress) / (progress - before) if progress and progress > before else None
 
 
 def all_panels(rows: Sequence[Row], panels: Mapping[str, Panel]) -> dict[str, Panel]:

@@ -308,7 +308,7 @@ class HostAgent:
             self._tell(link, NotStarted(start.id, refusal, limit=True))
             return
         try:
-            process = HostedProcess(start, link, self._output_folder())
+            process = HostedProcess(start, link, self._output_folder(), is_bounded=not self._boot.log_folder)
         except OSError as error:
             why = f"the agent cannot open what {start.name} needs: {error}{kernel.what_to_raise(error)}"
             self._tell(link, NotStarted(start.id, why))

@@ -19,8 +19,16 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 class HostedProcess:
     """One process of an agent, from the request to its end."""
 
-    def __init__(self, start: StartProcess, owner: Link, output_folder: Path | None) -> None:
+    def __init__(
+        self, start: StartProcess, owner: Link, output_folder: Path | None, *, is_bounded: bool = False
+    ) -> None:
         """Open its page and pipes.
+
+        Args:
+            start: the request.
+            owner: who asked.
+            output_folder: where its output is kept; None: nowhere.
+            is_bounded: whether only the end of its output is kept; see `bounded_output`.
 
         Raises:
             OSError: no descriptors or no memory are left.
@@ -53,7 +61,7 @@ class HostedProcess:
                 os.close(fd)
             raise
         path = output_folder / output_file_name(start.output or start.name) if output_folder else None
-        self._lines = {self.pipes[0]: LineAssembler(path), self.pipes[1]: LineAssembler(path)}
+        self._lines = {pipe: LineAssembler(path, is_bounded=is_bounded) for pipe in self.pipes}
 
     def _open_pipe(self) -> int:
         """Open a pipe from the child to the agent; returns the agent's end."""

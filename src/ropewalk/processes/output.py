@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from ropewalk.escaping import escaped, escaped_line, last_state
+from ropewalk.processes.bounded_output import give_beginning_back
 from ropewalk.trusted_files import make_folder, open_to_append
 from ropewalk.user_frames import stacks_text
 
@@ -51,10 +52,16 @@ def output_file_name(process: str) -> str:
 
 
 class LineAssembler:
-    """Turns the bytes of a pipe into whole lines, keeps the last ones, and writes all to a file."""
+    """Turns the bytes of a pipe into whole lines, keeps the last ones, and writes all to a file.
 
-    def __init__(self, path: Path | None) -> None:
+    Args:
+        path: of the file; None for none.
+        is_bounded: whether the file keeps only its end; see `bounded_output`.
+    """
+
+    def __init__(self, path: Path | None, *, is_bounded: bool = False) -> None:
         self.problem = ""
+        self._is_bounded = is_bounded
         self._partial = bytearray()
         self._bar_due: float | None = None
         """Monotonic time at which the state of a progress bar is to be shown; None: there is no bar."""
@@ -111,6 +118,8 @@ class LineAssembler:
             with self._noting_problems():
                 # Whole lines: the other pipe of the process writes to the same file.
                 self._file.write(whole + b"\n" if end_line else whole)
+                if self._is_bounded:
+                    give_beginning_back(self._file.fileno())
         lines = whole.removesuffix(b"\n").split(b"\n") if whole else []
         self._tail.extend(last_state(line)[-_TAIL_BYTES:] for line in lines)
         return whole.decode(errors="replace")
@@ -229,10 +238,15 @@ class Console:
             on_shown()
             del entry, on_shown  # they refer to a process, and with it a pipe, until the next one prints
 
-    def keep(self, text: str, path: Path) -> None:
+    def keep(self, text: str, path: Path, *, is_bounded: bool = False) -> None:
         """Append output of another host to a file here, at once.
 
         The report of a process's end finds its last output there.
+
+        Args:
+            text: whole lines.
+            path: of the file.
+            is_bounded: whether the file keeps only its end; see `bounded_output`.
         """
         if self.problem:
             return
@@ -240,6 +254,8 @@ class Console:
             make_folder(path.parent)
             with open(open_to_append(path), "ab", buffering=0) as file:
                 file.write(text.encode(errors="replace"))
+                if is_bounded:
+                    give_beginning_back(file.fileno())
         except OSError as error:  # a full disk must not end the run
             self.problem = str(error)
             logger.warning("the output of processes is no longer kept in %s: %s", path.parent, error)

@@ -20,11 +20,13 @@ class OutputRelay:
 
     Args:
         keep_in: the folder where output is kept in files; None: the agent of this host does that itself.
+        is_bounded: whether the files keep only their ends; see `bounded_output`.
     """
 
-    def __init__(self, keep_in: Path | None) -> None:
+    def __init__(self, keep_in: Path | None, *, is_bounded: bool = False) -> None:
         self._console = Console()
         self._keep_in = keep_in
+        self._is_bounded = is_bounded
 
     def open(self) -> None:
         """Be ready to print: threads cannot be started at the end of the interpreter. May be called again."""
@@ -79,5 +81,6 @@ class OutputRelay:
                 agent.link.send_if_open(OutputSeen(output.size_bytes))
 
         if self._keep_in and spec:
-            self._console.keep(output.text, self._keep_in / output_file_name(spec.output or spec.name))
+            path = self._keep_in / output_file_name(spec.output or spec.name)
+            self._console.keep(output.text, path, is_bounded=self._is_bounded)
         self._console.show(who, output.text, output.is_error, shown)

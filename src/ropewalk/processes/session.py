@@ -416,7 +416,7 @@ class Session:
         self.records = RecordRelay(self._agents)
         self.processes = ProcessManager(home, self.loop, self._members, self.retirements, self.records, beginning)
         self.blobs = BlobDirectory(self.processes, self._agents, self._run_key)
-        self.output = OutputRelay(self._output_folder if self._passport else None)
+        self.output = OutputRelay(self._output_folder if self._passport else None, is_bounded=not self.settings.logs)
         self._services = HostServices(self)
         self.processes.add_owner(self._services)
         self.retirements.listen(self._services.retired)

@@ -59,7 +59,7 @@ class DeathLines:
         elif cause == record.ending:
             told = record.describe()
         else:
-            told = f"{unit.label} on host {record.host} (pid {record.pid}) {cause}"
+            told = f"{unit.label}{record.whereabouts} {cause}"
         peers = "ranks" if self._units.is_rank_group(name.unit) else "of its gang"
         follows = self._supervisor.sequel(name.unit, name.replica).in_words(peers)
         self._warnings.warn(name.unit, f"{told}; {follows}", now)

@@ -308,7 +308,9 @@ class ProcessHosting(Hosting):
         if name is None:
             return
         label = f"{name.unit}.{name.replica}"
-        record = record_of(exited, name=label, host=host or os.uname().nodename)
+        if not host and not host_lost:  # what was lost with a host before it was up was not here
+            host = os.uname().nodename
+        record = record_of(exited, name=label, host=host)
         self._target.ended(name, record, f"went with its host: {exited.ended_by}" if host_lost else "")
 
     def on_not_started(self, id: str, failure: NotStarted) -> None:

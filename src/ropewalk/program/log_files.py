@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ropewalk.processes.bounded_output import first_kept
+
 _BLOCK_BYTES = 64 * 1024
 _MOST_LINE_BYTES = 1 << 20
 """A longer line is read in parts."""
@@ -39,14 +41,18 @@ class LogFile:
     def tail(self, num_lines: int) -> list[str]:
         """The last lines; `read_new` continues after them. Reads only as much of the file's end as is needed."""
         end = position = os.fstat(self._fd).st_size
+        kept = first_kept(self._fd)
         first, num_ends, blocks = end - max(_MOST_TAIL_BYTES, 256 * num_lines), 0, list[bytes]()
-        while position > max(0, first) and num_ends <= num_lines:
-            start = max(0, position - _BLOCK_BYTES)
+        while position > max(kept, first) and num_ends <= num_lines:
+            start = max(kept, position - _BLOCK_BYTES)
             blocks.append(os.pread(self._fd, position - start, start))
             num_ends += blocks[-1].count(b"\n")
             position = start
         self._position, self._partial = end, b""
-        return _lines(b"".join(reversed(blocks)))[-num_lines:] if num_lines else []
+        data = b"".join(reversed(blocks))
+        if position and position == kept:
+            data = data[data.find(b"\n") + 1 :]  # the beginning of its first line was given back
+        return _lines(data)[-num_lines:] if num_lines else []
 
     def read_new(self, *, everything: bool = False) -> list[str]:
         """The complete lines that were added since the last reading.
@@ -56,11 +62,15 @@ class LogFile:
         """
         if os.fstat(self._fd).st_size < self._position:  # the file was truncated
             self._position, self._partial = 0, b""
+        if is_behind := (kept := first_kept(self._fd)) > self._position:  # more was written since than is kept
+            self._position, self._partial = kept, b""
         blocks = [self._partial]
         while block := os.pread(self._fd, _BLOCK_BYTES, self._position):
             self._position += len(block)
             blocks.append(block)
         data = b"".join(blocks)
+        if is_behind:
+            data = data[data.find(b"\n") + 1 :]
         end = data.rfind(b"\n") + 1
         if everything or len(data) - end > _MOST_LINE_BYTES:
             end = len(data)

@@ -14,6 +14,7 @@ from pathlib import Path
 from ropewalk.errors import SearchInvalid
 from ropewalk.launcher_claim import LauncherClaim
 from ropewalk.search.book import Line, SearchBook
+from ropewalk.search.lost_launcher import wait_for_lost_launcher
 from ropewalk.search.search_settings import SearchSettings
 from ropewalk.search.store_keeper import (
     StoreKeeper,
@@ -64,6 +65,8 @@ def claimed_search(
             that has had fewer trials than are wanted now.
     """
     config = settings.config()
+    if resume:
+        wait_for_lost_launcher(store, settings.project, settings.name)
     found, note = unfinished_search(store, settings.project, settings.name) if resume else None, ""
     if resume and found is None and settings.population is None:
         found, note = complete_search(store, settings.project, settings.name, config, _MAY_CHANGE)

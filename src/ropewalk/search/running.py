@@ -59,6 +59,10 @@ class RunningSearch(LoopTarget):
         self._name, self._run, self._pool = name, run, pool
         self._objective, self._total = objective, total
         self._trials, self._ask, self._part = trials, ask, part
+        self._began, self._before = time.monotonic(), self._progress() or 0.0
+
+    def _progress(self) -> float | None:
+        return progress_of(list(map(state_of, self._trials())), self._total)
 
     @property
     def name(self) -> str:
@@ -110,7 +114,7 @@ class RunningSearch(LoopTarget):
         view = self._seen(
             facts=facts,
             progress=progress,
-            left_s=time_left(progress, time.time() - self._started),
+            left_s=time_left(progress, time.monotonic() - self._began, self._before),
             panels=data,
             offers=("trials",),
             actions=("pause", "stop"),

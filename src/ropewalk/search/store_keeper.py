@@ -16,6 +16,7 @@ from typing import Any
 from ropewalk.errors import SearchInvalid, StoreError
 from ropewalk.launcher_claim import LauncherClaim
 from ropewalk.search.book import Line
+from ropewalk.search.lost_launcher import running_search
 from ropewalk.search.results import run_of_trial
 from ropewalk.search.search_keeper import SearchRequest
 from ropewalk.search.trial_facts import TrialFacts, TrialState
@@ -279,9 +280,7 @@ def complete_search(
 
 def told_of_running(store: RunStore, project: str, name: str) -> str:
     """Return words for a search of this name on which another launcher works now; "" if there is none."""
-    rows = store.runs(project=project, kind="search", states=(records.RUNNING,), order="-created")
-    row = next((row for row in rows if row.name == name and row.state == records.RUNNING), None)
-    if row is None:
+    if (row := running_search(store, project, name)) is None:
         return ""
     owner = f" in process {row.owner.pid} on {row.owner.host}" if row.owner else ""
     return f"a search of this name ({row.id}) is running{owner}, so a new one begins beside it"

@@ -103,7 +103,12 @@ class DeathRecord:
             'pool-1.3 on host n17 (pid 4711) was killed by SIGKILL after 9.2 s; it printed nothing'
         """
         what = f"{self.exit_phrase}{self._after}{self._in_task}"
-        return f"{self.name}{self._place} (pid {self.pid}) {what}; {self._last_words}"
+        return f"{self.name}{self.whereabouts} {what}; {self._last_words}"
+
+    @property
+    def whereabouts(self) -> str:
+        """Its host and its pid, as words after its name, as far as they are known: " on host n17 (pid 4711)"."""
+        return f"{self._place} (pid {self.pid})" if self.pid else self._place
 
     @property
     def _place(self) -> str:

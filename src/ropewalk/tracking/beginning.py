@@ -20,7 +20,8 @@ from ropewalk.tracking.current import current_run
 from ropewalk.tracking.detached_run import DetachedRun, TakesRequest
 from ropewalk.tracking.interruptions import outcome_of
 from ropewalk.tracking.records import RUNNING, RunCreated
-from ropewalk.tracking.relaunch import Relaunch, take_relaunch
+from ropewalk.tracking.relaunch import TOLD, Relaunch, take_relaunch
+from ropewalk.tracking.resuming import unfinished_run
 from ropewalk.tracking.run import Run
 from ropewalk.tracking.run_config import to_plain
 from ropewalk.tracking.run_identity import RunIdentity
@@ -50,6 +51,7 @@ def track(
     system: bool = True,
     sinks: Sequence[str | RunSink] = (),
     checkpoints: CheckpointPolicy | None = None,
+    resume: bool = False,
 ) -> Run:
     """Begin a run, and return it; use it in `with`, whose end ends it, or call `run.finish()`.
 
@@ -78,15 +80,21 @@ def track(
         system: whether the use of CPU, memory, disk, network and GPUs is measured every 5 s.
         sinks: where the run is copied to: "csv", "jsonl", "tensorboard", "mlflow", "wandb", or objects of these.
         checkpoints: which checkpoints `run.checkpoint` writes and keeps; None: the newest one.
+        resume: continue the newest run of this project and `name`, as its next attempt, unless it is done: for a job
+            that is requeued, or submitted again. If a process on another host wrote it less than a minute ago, this
+            call first waits until that one is heard again, or is lost.
 
     Raises:
         RunOpen: this process already has a run; or the run that should continue is running.
+        ValueError: `resume` without a `name`.
         StoreError: the store cannot be opened, or the folder of the run not be made.
         ModuleNotFoundError: a sink needs a package that is not installed.
         TypeError: the settings have no names, or labels or sinks are one text.
         SettingsError: the variables of `ropewalk runs fork` name a setting that the configuration does not have.
     """
     _check_kinds(config, labels, sinks)
+    if resume and not name:
+        raise ValueError('resume=True needs a name, by which the run is found again: rw.track(name="...", resume=True)')
     open_run = current_run()
     if open_run is not None:
         raise RunOpen(
@@ -107,6 +115,7 @@ def track(
         system=system,
         sinks=sinks,
         checkpoints=checkpoints,
+        resume=resume,
     )
 
 
@@ -135,14 +144,17 @@ def begin_run(
     relaunch: Relaunch | None = None,
     more_facts: Mapping[str, Any] | None = None,
     make_run: MakeRun | None = None,
+    resume: bool = False,
 ) -> Run:
     """Begin a run as `track` does, of any kind that `RunCreated` knows. A current run of this process stays that.
 
     `take` is asked about a request to pause or to stop, in the writer's thread, in place of `run.steps`; it returns
     whether that can be done, and the answer. Without it, the run is that of a script. `relaunch` is what the run
-    continues or forks; None: what the environment says. `more_facts` are kept with it. `make_run` makes its object.
+    continues or forks; None: what the environment says, or else, with `resume`, the run of this name. `more_facts` are
+    kept with it. `make_run` makes its object.
     """
     begun = begun_runs() if relaunch is None else None
+    is_told = relaunch is not None or not TOLD.isdisjoint(os.environ)  # by `ropewalk runs continue`, `fork` or `rerun`
     relaunch = relaunch or take_relaunch(os.environ)
     settings = relaunch.configure(config or {})
     opened = store if isinstance(store, RunStore) else open_store(store)
@@ -150,6 +162,8 @@ def begin_run(
     made: list[RunSink] = []
     try:
         before = begun.earlier(place) if begun else ""
+        if resume and name and not before and not is_told:
+            before = unfinished_run(opened, project or _own_project(), name)
         relaunch = _after(opened, before, relaunch)
         earlier = opened.run(relaunch.continues) if relaunch.continues else None
         parent = opened.run(relaunch.forks) if relaunch.forks else None
@@ -271,8 +285,7 @@ def _identity(
             )
         attempt = max((one.number for one in store.attempts(earlier.id)), default=0) + 1
         return RunIdentity(earlier.id, earlier.project, earlier.name, Path(earlier.folder), attempt, seed)
-    script = facts.script_path()
-    stem = script.stem if script else "notebook" if facts.is_notebook() else "interactive"
+    stem = _own_project()
     run_id = secrets.token_hex(8)
     forked_at = relaunch.fork_step
     if parent is not None and forked_at is None:
@@ -287,6 +300,12 @@ def _identity(
         forked_from=Path(parent.folder) if parent else None,
         forked_at=forked_at,
     )
+
+
+def _own_project() -> str:
+    """Return the project of runs that name none."""
+    script = facts.script_path()
+    return script.stem if script else "notebook" if facts.is_notebook() else "interactive"
 
 
 def _tell(

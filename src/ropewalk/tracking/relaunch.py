@@ -19,6 +19,8 @@ from ropewalk.errors import SettingsError
 
 CONTINUE, FORK, FORK_STEP, SET = "ROPEWALK_CONTINUE", "ROPEWALK_FORK", "ROPEWALK_FORK_STEP", "ROPEWALK_SET"
 TRIAL = "ROPEWALK_TRIAL"
+TOLD = frozenset({CONTINUE, FORK, SET})
+"""One of these is there whenever `ropewalk runs` has started the script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,4 +112,4 @@ def _copied(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-__all__ = ["CONTINUE", "FORK", "FORK_STEP", "SET", "TRIAL", "Relaunch", "take_relaunch"]
+__all__ = ["CONTINUE", "FORK", "FORK_STEP", "SET", "TOLD", "TRIAL", "Relaunch", "take_relaunch"]

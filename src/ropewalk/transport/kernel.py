@@ -30,6 +30,8 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 FLOCK = struct.Struct("@hhqqi0q")
 """`struct flock` on 64-bit Linux: type, whence, start, length, and the pid, which has to be 0 here."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+"""Flags of `fallocate`."""
 _MOST_DESCRIPTORS = 65536
 """The limit of open descriptors that is asked for: enough for thousands of processes on a host, and few enough for
 programs that close each number up to their limit."""
@@ -64,6 +66,17 @@ def seal(fd: int) -> None:
         OSError: the file was not made sealable, or is mapped for writing.
     """
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+
+
+def punch_hole(fd: int, num_bytes: int) -> None:
+    """Give the first bytes of a file back to its file system; they read as zeros, and its size stays.
+
+    Raises:
+        OSError: the file system has no holes, or the file is not open for writing.
+    """
+    length = ctypes.c_int64(num_bytes)
+    if _libc.fallocate(fd, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_int64(0), length):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def raise_descriptor_limit() -> None:

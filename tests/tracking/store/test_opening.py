@@ -46,6 +46,20 @@ def test_a_new_store_is_for_this_user_alone(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "a" / "b") == ["runs.db"]
 
 
+def test_a_store_that_is_open_is_not_taken_for_the_name_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Search(store=open_store(...)) wrote all of its trials into a file "<RunStore /home/ada/runs.db>".
+    monkeypatch.chdir(tmp_path)
+    with new_store(tmp_path) as store:
+        wrong: Any = store
+        with pytest.raises(TypeError, match="store is of type RunStore; give the path or URL of a store"):
+            open_store(wrong)
+        with open_store(store.where) as again:
+            assert again.where == store.where
+    assert [path for path in os.listdir(tmp_path) if path.startswith("<")] == []
+
+
 def test_the_setting_says_where_the_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.delenv("ROPEWALK_STORE", raising=False)

@@ -16,6 +16,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from ropewalk import settings
+from ropewalk.argument_kinds import check_kind
 from ropewalk.atomic_files import open_new_file
 from ropewalk.errors import FileNotTrusted, StoreCorrupt, StoreError, StoreMissing
 from ropewalk.setting_values import data_folder
@@ -60,7 +61,9 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> RunSt
         StoreCorrupt: the file is damaged or is not a store; it was not changed.
         StoreError: the store cannot be opened.
         FileNotTrusted: another user could have written the file.
+        TypeError: `where` is neither a path nor a URL.
     """
+    check_kind("store", where, str | os.PathLike, 'the path or URL of a store ("runs.db"), or the `where` of one')
     store = _open(str(settings.current().store if where is None else where), create=create)
     with contextlib.suppress(StoreError):  # a store that can only be read shows what it has
         recover(store)
