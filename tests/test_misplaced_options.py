@@ -21,6 +21,16 @@ def draw(size: int, *, colours: Colours | None = None) -> tuple[int, Colours | N
     return size, colours
 
 
+def test_the_options_of_a_place_may_be_given_by_name() -> None:
+    @tells_places({"size=Size({}=...)": ("height",)})
+    def cut(size: int) -> int:
+        return size
+
+    with pytest.raises(TypeError, match=r"^.*cut has no argument height; write size=Size\(height=\.\.\.\)$"):
+        cast("Any", cut)(height=3)
+    assert cut(size=2) == 2
+
+
 def test_arguments_of_the_function_pass() -> None:
     colours = Colours("white")
     assert draw(3, colours=colours) == draw(size=3, colours=colours) == (3, colours)

@@ -12,11 +12,15 @@ import pytest
 import torch
 from torch import nn
 
+import ropewalk
 from ropewalk.errors import StageFailed
 from ropewalk.program.deferred import Deferred
 from ropewalk.quantities import parse_memory
+from ropewalk.tracking import open_store
 from ropewalk.transport.one_traceback import one_traceback
 from ropewalk.user_frames import VARIABLE, shortened, stacks_text, user_frames_only
+
+rw: Any = ropewalk  # without types, as those have it who make such mistakes
 
 
 class Broken(nn.Module):
@@ -90,6 +94,25 @@ def test_a_refused_argument_is_told_without_our_frames() -> None:
     text = one_traceback(caught(lambda: parse_memory("many")))
     assert "quantities.py" not in text and text.splitlines()[-1].startswith("ValueError: memory must be a")
     assert one_traceback(alone(caught(lambda: parse_memory("many")))) == text.splitlines()[-1] + "\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rw.Pool(1, gpus=1), "Pool has no argument gpus; write resources=ropewalk.Resources(gpus=...)"),
+        (lambda: rw.Pool("4"), "processes is '4', of type str; give a whole number"),
+        (lambda: rw.Executor(max_worker=1), "Executor has no argument max_worker; did you mean 'max_workers'?"),
+        (lambda: rw.Search(print, {}), "missing 1 required keyword-only argument: 'metric'"),
+        (lambda: rw.Search(print, {}, n_trials=3), "Search has no argument n_trials; did you mean 'trials'?"),
+        (lambda: rw.track(store="/proc/nowhere"), "the store /proc/nowhere cannot be made or opened: [Errno 2]"),
+        (lambda: open_store("mysql://host/name"), "a store is a SQLite file or a PostgreSQL database"),
+        (lambda: rw.track(stor="x"), "track() got an unexpected keyword argument 'stor'"),
+    ],
+)
+def test_a_wrong_argument_is_told_in_the_line_of_the_user(call: Callable[[], object], message: str) -> None:
+    error = caught(call)
+    assert functions_in(error) == ["caught", "<lambda>"] and error.__cause__ is None
+    assert message in str(error)
 
 
 def test_a_mistake_of_ours_alone_keeps_all_its_frames() -> None:

@@ -6,10 +6,8 @@ type checkers and editors accept every name.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from ropewalk.near_names import did_you_mean
@@ -17,18 +15,22 @@ from ropewalk.near_names import did_you_mean
 P = ParamSpec("P")
 R = TypeVar("R")
 
+OF_RESOURCES = {"resources=ropewalk.Resources({}=...)": ("cpus", "gpus", "memory")}
+"""The place of what a process asks its engine for."""
 
-def tells_places(places: Mapping[str, type[Any]]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+
+def tells_places(places: Mapping[str, type[Any] | Sequence[str]]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function that is called with an option of one of its arguments' objects say where to write it.
 
     Args:
-        places: what to write, with `{}` for the option, as in "options=TrainingOptions({}=...)"; and the dataclass
-            whose fields with a default are the options of that place.
+        places: what to write, with `{}` for the option, as in "options=TrainingOptions({}=...)"; and the options of
+            that place: their names, or the dataclass whose fields with a default they are.
     """
-    place_of = {field.name: place for place, kind in places.items() for field in _options(kind)}
+    place_of = {option: place for place, there in places.items() for option in _options(there)}
 
     def telling(function: Callable[P, R]) -> Callable[P, R]:
-        known = inspect.signature(function).parameters
+        code = function.__code__  # not by `inspect`, whose import a first pool would wait for
+        known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         owner = function.__qualname__.removesuffix(".__init__")
 
         @functools.wraps(function)
@@ -46,10 +48,14 @@ def tells_places(places: Mapping[str, type[Any]]) -> Callable[[Callable[P, R]], 
     return telling
 
 
-def _options(kind: type[Any]) -> list[dataclasses.Field[Any]]:
+def _options(there: type[Any] | Sequence[str]) -> Sequence[str]:
+    if not isinstance(there, type):
+        return there
+    import dataclasses  # by those that have imported it already
+
     missing = dataclasses.MISSING
-    fields = dataclasses.fields(kind)
-    return [field for field in fields if field.default is not missing or field.default_factory is not missing]
+    fields = dataclasses.fields(there)
+    return [field.name for field in fields if field.default is not missing or field.default_factory is not missing]
 
 
-__all__ = ["tells_places"]
+__all__ = ["OF_RESOURCES", "tells_places"]

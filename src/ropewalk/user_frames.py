@@ -41,6 +41,8 @@ _BETWEEN = ("concurrent", "contextlib", "functools", "threading", "")
 _HERE = Path(__file__).parent
 _STACK_LINE = re.compile(r' *File "(.+)", line \d+ in (.+)')
 _STARTS_OF_THREADS = ("run", "_bootstrap_inner", "_bootstrap")
+_WRAPPERS = (__name__, "ropewalk.misplaced_options")
+"""Modules whose functions call those that they wrap with the arguments of the user."""
 _REFUSALS = (ValueError, TypeError, RuntimeError, FileNotFoundError)
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 _OF_TORCH = "<eval_with_key>"
@@ -173,6 +175,8 @@ def _is_refusal(error: BaseException) -> bool:
         last = last.tb_next
     if last is None or _package(last) != "ropewalk":
         return False
+    if isinstance(error, TypeError) and last.tb_frame.f_globals.get("__name__") in _WRAPPERS:  # not in the signature
+        return True
     if not isinstance(error, _REFUSALS) or isinstance(error, NotImplementedError):
         return False
     return last.tb_frame.f_code.co_code[last.tb_lasti] == _RAISE

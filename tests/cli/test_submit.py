@@ -229,6 +229,10 @@ def test_mistakes_show_before_anything_is_submitted(tmp_path: Path, state: dict[
         done = ropewalk("submit", *arguments, folder=tmp_path, **state)
         assert done.returncode == 2 and words in done.stderr, done.stderr
     assert list(tmp_path.glob("state/ropewalk/runs/*")) == []
+    (tmp_path / "train.py").touch()
+    done = ropewalk("submit", "train.py", folder=tmp_path, XDG_STATE_HOME="/proc/nowhere")
+    words = "records of submitted runs cannot be kept in /proc/nowhere/ropewalk/runs: "
+    assert done.returncode == 2 and words in done.stderr and "; set XDG_STATE_HOME to a folder" in done.stderr
     unknown = call("attach", "nobody", **state)
     assert unknown.returncode == 2 and "'nobody' is not a run that was submitted here" in unknown.stderr
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from ropewalk.processes import open_sessions
@@ -12,6 +14,7 @@ class Interrupted:
 
     def __init__(self) -> None:
         self.is_killed = False
+        self.at_interrupt: object = None
 
     def close(self) -> None:
         open_sessions.remove(self)
@@ -19,6 +22,7 @@ class Interrupted:
 
     def kill(self) -> None:
         self.is_killed = True
+        self.at_interrupt = signal.getsignal(signal.SIGINT)
 
     def forget(self) -> None:
         pass
@@ -30,9 +34,16 @@ class Interrupted:
 def test_an_interrupt_of_the_end_kills_what_it_waits_for_and_prints_no_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another Ctrl-C while a script ended printed "Exception ignored in atexit callback" and where it had waited."""
+    """Another Ctrl-C while a script ended printed "Exception ignored in atexit callback" and where it had waited.
+
+    So did a third one.
+    """
+    before = signal.getsignal(signal.SIGINT)
     sessions = [Interrupted(), Interrupted()]
     monkeypatch.setattr(open_sessions, "_sessions", {id(session): session for session in sessions})
     monkeypatch.setattr(open_sessions, "_last_calls", [])
-    open_sessions._end()
-    assert all(session.is_killed for session in sessions)
+    try:
+        open_sessions._end()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert all(session.is_killed and session.at_interrupt is signal.SIG_DFL for session in sessions)

@@ -10,8 +10,9 @@ import pytest
 from ropewalk.calls.directory import ReplicaLocation
 from ropewalk.processes.messages import Retired, RetiredProcess
 from ropewalk.program.announcer import LAUNCHER, Announcer
-from ropewalk.program.directory import DirectoryView
+from ropewalk.program.directory import DirectoryView, Table
 from ropewalk.program.messages import NodeReady, Placed, RendezvousAt, Sizes, UnitName
+from ropewalk.program.restart_rule import Restart
 from ropewalk.program.supervisor import Supervisor
 from ropewalk.program.units import Units
 from ropewalk.transport.tokens import TokenList
@@ -233,3 +234,61 @@ def test_a_death_that_was_not_healed_is_the_reason_also_when_the_program_stops(a
     announcing.supervisor.stop(2, "it was asked to")
     announcing.dies(name_of("store", 0, 1))
     assert announcing.told(ACTOR)[-1] == Placed("store", 0, "stopped", "", 0, "", 1, "it was killed")
+
+
+def test_a_service_is_told_as_up_while_those_that_share_its_process_still_start(announcing: Announcing) -> None:
+    announcing.announcer.subscribe("store", "actor.0#0", ACTOR)
+    announcing.told(ACTOR)
+    unit = announcing.units.find(STORE)
+    assert unit
+    unit.address = announcing.hosting.address(STORE)
+    announcing.announcer.host_up(unit)
+    announcing.announcer.node_ready(unit, NodeReady(STORE, "store", 7))
+    announcing.publish()
+    assert [(news.state, news.target) for news in announcing.told(ACTOR)] == [("up", 7)]
+
+
+def test_when_the_program_stops_those_that_had_stopped_before_are_told_with_its_reason() -> None:
+    announcing = Announcing()
+    rule = Restart("never", strategy="together")
+    announcing.units = Units([service("store", replicas=2, restart=rule, essential=False), worker("actor")])
+    announcing.supervisor = Supervisor(announcing.units.rules())
+    announcing.announcer = Announcer(announcing.units, announcing.view)
+    announcing.announcer.begin(announcing.hosting)
+    announcing.supervisor.begin(0)
+    other = name_of("store", 1)
+    for name in (STORE, other, ACTOR):
+        announcing.units.begin(name)
+        announcing.comes_up(name)
+    announcing.announcer.subscribe("store", "actor.0#0", ACTOR)
+    announcing.dies(STORE)  # and its gang with it
+    announcing.dies(other)
+    announcing.told(ACTOR)
+    announcing.supervisor.stop(1, "enough")
+    announcing.publish()
+    assert announcing.told(ACTOR) == [Placed("store", 1, "stopped", "", 0, "", 0, "the program stops: enough")]
+
+
+def test_a_change_of_one_replica_costs_no_look_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each start and end went through all replicas: the end of 200 took 0.42 s of processor time, that of 400 1.7."""
+    announcing = Announcing()
+    looked: list[int] = []
+    original = Table._placed
+
+    def placed(table: Table, name: str, replica: int, *args: Any) -> Placed:
+        looked.append(replica)
+        return original(table, name, replica, *args)
+
+    monkeypatch.setattr(Table, "_placed", placed)
+    announcing.units = Units([service("store", restart="on_failure", replicas=3)])
+    announcing.supervisor = Supervisor(announcing.units.rules())
+    announcing.announcer = Announcer(announcing.units, announcing.view)
+    announcing.announcer.begin(announcing.hosting)
+    announcing.supervisor.begin(0)
+    announcing.publish()
+    assert looked == [0, 1, 2]
+    second = name_of("store", 1)
+    announcing.units.begin(second)
+    announcing.comes_up(second)
+    announcing.dies(second)
+    assert set(looked[3:]) == {1}

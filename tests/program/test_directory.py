@@ -79,10 +79,12 @@ def test_what_subscribers_were_told_adds_up_to_what_is_true_and_nothing_is_told_
                 if came_up:
                     program.table.came_up(name, index, generation, f"unix:/{name}{index}", 1)
         sizes = {name: len(service) for name, service in zip("ab", services, strict=True)}
-        program.hear(program.table.update(states, sizes, stopping=stopping))
-        assert program.table.update(states, sizes, stopping=stopping) == []
-        assert program.sizes == sizes
         present = {(name, index) for name, index, *_ in states}
+        gone = [(*key, ReplicaState.REMOVED, 0, "") for key in sorted(set(program.places) - removed - present)]
+        program.hear(program.table.update([*states, *gone], sizes, stopping=stopping))
+        assert program.table.update([*states, *gone], sizes, stopping=stopping) == []
+        assert program.table.update([], sizes, stopping=stopping) == [], "what is not named has not changed"
+        assert program.sizes == sizes
         removed = (removed | set(program.places)) - present
         assert {key for key in program.places if key not in present} == removed
         assert all(program.places[key].cause == "it was scaled away" for key in removed)
@@ -127,10 +129,10 @@ def test_who_calls_a_replica_that_was_scaled_away_hears_that_it_is_gone() -> Non
         table.came_up("a", replica, 0, f"unix:/a{replica}", 1)
     table.update([("a", 0, READY, 0, ""), ("a", 1, READY, 0, "")], {"a": 2}, stopping="")
     assert table.update([("a", 0, READY, 0, ""), ("a", 1, ENDING, 0, "")], {"a": 1}, stopping="") == [Sizes("a", 1)]
-    assert table.update([("a", 0, READY, 0, "")], {"a": 1}, stopping="") == [
+    assert table.update([("a", 1, ReplicaState.REMOVED, 0, "")], {"a": 1}, stopping="") == [
         told("a", 1, "failed", 0, "it was scaled away")
     ]
-    again = table.update([("a", 0, READY, 0, ""), ("a", 1, ReplicaState.STARTING, 1, "")], {"a": 2}, stopping="")
+    again = table.update([("a", 1, ReplicaState.STARTING, 1, "")], {"a": 2}, stopping="")
     assert again == [told("a", 1, "waiting", 1), Sizes("a", 2)], "the place first: who knows the size looks there"
 
 
@@ -155,7 +157,7 @@ def test_the_table_does_not_grow_with_what_came_and_went() -> None:
     for generation in range(50):
         table.came_up("a", 3, generation, "unix:/a3", 1)
         table.update([("a", 3, READY, generation, "")], {"a": 4}, stopping="")
-        table.update([], {"a": 0}, stopping="")
+        table.update([("a", 3, ReplicaState.REMOVED, generation, "")], {"a": 0}, stopping="")
     assert all(not value or value == {"a": 0} for value in vars(table).values())
 
 

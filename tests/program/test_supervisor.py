@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
@@ -17,6 +18,7 @@ from ropewalk.program.instructions import (
     NodeRule,
     ProgramOutcome,
     ReplicaState,
+    ReplicaStatus,
     Start,
 )
 from ropewalk.program.restart_rule import Restart
@@ -621,6 +623,10 @@ def test_the_history_has_the_time_of_each_event() -> None:
 # --- any order of events ----------------------------------------------------------------------------------------------
 
 
+def without_due(status: ReplicaStatus) -> ReplicaStatus:
+    return dataclasses.replace(status, due=None)
+
+
 class World:
     """Carries instructions out without any process, and checks what must hold after each of them."""
 
@@ -632,6 +638,8 @@ class World:
         self.ending: set[tuple[str, int]] = set()
         self.generations: dict[tuple[str, int], int] = {}
         self.over = False
+        self.known: dict[tuple[str, int], ReplicaStatus] = {}
+        """What `take_changes` has told."""
 
     def obey(self, instructions: list[Instruction]) -> None:
         for said in instructions:
@@ -660,6 +668,12 @@ class World:
             for replica in supervisor.replicas
             if replica.state in (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.ENDING)
         }
+        self.known |= {(status.name, status.replica): status for status in supervisor.take_changes()}
+        told = [without_due(status) for status in self.known.values() if status.state is not ReplicaState.REMOVED]
+        assert sorted(told, key=str) == sorted(map(without_due, supervisor.replicas), key=str)
+        assert supervisor.take_changes() == []
+        coming = (ReplicaState.WAITING, ReplicaState.STARTING, ReplicaState.ENDING)
+        assert supervisor.is_ready == (not any(status.state in coming for status in told))
         if self.over:
             assert self.ending == set(self.alive), "something goes on after the end"
         gangs: dict[str, set[int]] = {}

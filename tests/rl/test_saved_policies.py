@@ -50,6 +50,7 @@ def test_a_saved_policy_acts_as_the_trained_one(
     result = trained(agent, environment, network)
     result.save(tmp_path / "policy.safetensors")
     loaded = rl.load_policy(tmp_path / "policy.safetensors")
+    assert loaded.spec == result.policy().spec and loaded.spec is not None
     for greedy in (False, True):
         np.testing.assert_array_equal(
             actions(loaded, result, greedy=greedy), actions(result.policy(), result, greedy=greedy)

@@ -606,6 +606,20 @@ def test_a_pool_may_be_collected_while_a_message_to_it_is_handled(
         assert other.apply_async(square, (3,)).get(PATIENCE_S) == 9
 
 
+def test_a_call_that_waits_goes_through_what_a_subclass_makes_of_the_one_that_does_not() -> None:
+    """As in multiprocessing, where libraries count or wrap tasks in this way."""
+    asked: list[str] = []
+
+    class Counting(ropewalk.Pool):
+        def apply_async(self, func: Callable[..., Any], *args: Any, **options: Any) -> Any:
+            asked.append(func.__name__)
+            return super().apply_async(func, *args, **options)
+
+    with Counting(1) as pool:
+        assert pool.apply(square, (3,)) == 9
+    assert asked == ["square"]
+
+
 def test_a_pool_whose_making_is_interrupted_ends_without_a_second_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

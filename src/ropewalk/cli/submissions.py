@@ -34,7 +34,7 @@ import psutil
 from ropewalk.atomic_files import boot_id, replace_file
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine, JobState, JobStatus
-from ropewalk.errors import RopewalkError
+from ropewalk.errors import RopewalkError, StartFailed
 from ropewalk.process_start import start_ticks
 from ropewalk.setting_values import state_folder
 from ropewalk.trusted_files import make_private_folder, read_trusted
@@ -163,8 +163,22 @@ def output_of(run: Submission) -> Path:
 
 
 def make_folder(name: str) -> Path:
-    """Make a new folder for a run that is about to be submitted; its name becomes the run's id."""
+    """Make a new folder for a run that is about to be submitted; its name becomes the run's id.
+
+    Raises:
+        StartFailed: it cannot be made.
+    """
     parent = runs_folder()
+    try:
+        return _new_folder(parent, name)
+    except OSError as error:
+        raise StartFailed(
+            f"records of submitted runs cannot be kept in {parent}: {error}; set XDG_STATE_HOME to a folder that you "
+            "can write to"
+        ) from error
+
+
+def _new_folder(parent: Path, name: str) -> Path:
     make_private_folder(parent)
     short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24] or "run"
     while True:

@@ -21,12 +21,14 @@ from ropewalk.compat.broken_executor import as_futures_name_it
 from ropewalk.compat.task_futures import MapJob, TaskFuture
 from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.errors import NotPicklable, PoolClosed
+from ropewalk.misplaced_options import OF_RESOURCES, tells_places
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.result_batch import RaisedEntry
 from ropewalk.pool.results import PoolJob
 from ropewalk.pool.status import PoolStatus, WorkerHandle
 from ropewalk.processes.session import Session
+from ropewalk.user_frames import user_frames_only
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,6 +77,8 @@ class Executor(ProcessPoolExecutor):
         TypeError: `initializer` cannot be called, or `max_tasks_per_child` is not an int.
     """
 
+    @user_frames_only
+    @tells_places(OF_RESOURCES)
     def __init__(
         self,
         max_workers: int | None = None,

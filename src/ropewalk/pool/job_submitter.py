@@ -6,6 +6,8 @@ items ─ cut into units ─ pack ─┴─▶ dispatcher.submit, some hundred u
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -26,6 +28,12 @@ T = TypeVar("T")
 _SLICE_UNITS = 500
 """Number of units that a job submits at a time."""
 _MOST_SEED = 0xFFFFFFFFFFFFFFFF
+
+
+class LatestJob(threading.local):
+    """The job that was made last in this thread: noted before any of its tasks can run, and not kept by this."""
+
+    job: weakref.ref[AsyncResult[Any]] | None = None
 
 
 class JobSubmitter:
@@ -50,6 +58,7 @@ class JobSubmitter:
         self._loop = loop
         self._packer = Packer(dispatcher, workers)
         self._num_jobs = 0
+        self.latest = LatestJob()
 
     def call(
         self,
@@ -60,12 +69,10 @@ class JobSubmitter:
         error_callback: Callable[[BaseException], Any] | None,
         seed: int | None,
         avoids: Collection[str],
-        begun: Callable[[AsyncResult[Any]], object] | None = None,
     ) -> AsyncResult[T]:
-        """Run one call; see `Pool.apply_async`. `begun` is told of the job before it is submitted."""
+        """Run one call; see `Pool.apply_async`."""
         job: AsyncResult[T] = AsyncResult(callback, error_callback, self._call_back, self._loop)
-        if begun:
-            begun(job)
+        self.latest.job = weakref.ref(job)
         job.avoids = frozenset(avoids)
         arguments = tuple(args)
         call = (arguments, dict(kwds)) if kwds else arguments
@@ -82,19 +89,14 @@ class JobSubmitter:
         seed: int | None,
         *,
         star: bool,
-        begun: Callable[[AsyncResult[Any]], object] | None = None,
     ) -> MapResult[T]:
-        """Run a call for each item, or with each item as its arguments; see `Pool.map_async` and `starmap_async`.
-
-        `begun` is told of the job before any of it is submitted.
-        """
+        """Run a call for each item, or with each item as its arguments; see `Pool.map_async` and `starmap_async`."""
         items: Sequence[Any] = iterable if isinstance(iterable, list | tuple | range) else list(iterable)
         if chunksize is None:
             chunksize = default_chunksize(len(items), self._dispatcher.most_workers)
         check_chunksize(chunksize)
         job: MapResult[T] = MapResult(len(items), callback, error_callback, self._call_back)
-        if begun:
-            begun(job)
+        self.latest.job = weakref.ref(job)
         if items:
             cut: list[Sequence[Any]] = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]
             if not isinstance(items, range):

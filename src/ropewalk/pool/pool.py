@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ropewalk import interpreter_ahead
 from ropewalk.errors import PoolClosed, TaskCancelled
 from ropewalk.escaping import escaped
+from ropewalk.misplaced_options import OF_RESOURCES, tells_places
 from ropewalk.pool import parts
 from ropewalk.pool.pool_arguments import PoolSize, check_worker_arguments
 from ropewalk.processes.interrupts import interrupts_deferred
@@ -99,6 +100,7 @@ class Pool:
     """
 
     @user_frames_only
+    @tells_places(OF_RESOURCES)
     def __init__(
         self,
         processes: int | None = None,
@@ -194,7 +196,7 @@ class Pool:
         Raises:
             Exception: what the call raised, with the remote traceback as its cause.
         """
-        return self._wait(lambda begun: self._open_submitter().call(func, args, kwds, None, None, None, (), begun))
+        return self._wait(lambda: self.apply_async(func, args, kwds))
 
     def apply_async(
         self,
@@ -249,11 +251,7 @@ class Pool:
         Raises:
             Exception: what the call with the lowest index raised, once all calls have ended.
         """
-        return self._wait(
-            lambda begun: self._open_submitter().map(
-                func, iterable, chunksize, None, None, seed, star=False, begun=begun
-            )
-        )
+        return self._wait(lambda: self.map_async(func, iterable, chunksize, seed=seed))
 
     def map_async(
         self,
@@ -305,11 +303,7 @@ class Pool:
         Raises:
             Exception: what the call with the lowest index raised, once all calls have ended.
         """
-        return self._wait(
-            lambda begun: self._open_submitter().map(
-                func, iterable, chunksize, None, None, seed, star=True, begun=begun
-            )
-        )
+        return self._wait(lambda: self.starmap_async(func, iterable, chunksize, seed=seed))
 
     def starmap_async(
         self,
@@ -594,15 +588,16 @@ class Pool:
         if not self._released and not self._session.loop.is_here:
             self._session.output.wait_until_shown()
 
-    def _wait(self, begin: Callable[[Callable[[AsyncResult[Any]], object]], AsyncResult[T]]) -> T:
-        """Begin a job, which `begin` tells of before any of its tasks can run, and wait for its result."""
-        begun: list[AsyncResult[Any]] = []
+    def _wait(self, begin: Callable[[], AsyncResult[T]]) -> T:
+        """Begin a job, and wait for its result."""
+        latest = self._submitter.latest
+        latest.job = None
         try:
-            return begin(begun.append).get()
+            return begin().get()
         except KeyboardInterrupt as error:
-            for job in begun:
-                if not job.ready():  # no caller can ask for the results any more: its tasks need not run
-                    self._dispatcher.cancel(job, error, running=True)
+            job = latest.job and latest.job()
+            if job and not job.ready():  # no caller can ask for its results any more: its tasks need not run
+                self._dispatcher.cancel(job, error, running=True)
             raise
 
     def _check_open(self) -> None:

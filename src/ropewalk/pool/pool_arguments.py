@@ -60,6 +60,8 @@ class PoolSize(NamedTuple):
             TypeError: a number is something else.
         """
         check_number("idle_s", idle_s, Real, "a number of seconds", least=0, required=True)
+        if processes is not None and not hasattr(processes, "__index__"):
+            raise TypeError(f"processes is {processes!r}, of type {type(processes).__name__}; give a whole number")
         if processes is not None and operator.index(processes) < 1:
             raise ValueError(f"Number of processes must be at least 1, not {processes}")
         if least is None and most is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import os
+import signal
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -88,6 +89,7 @@ def _end() -> None:
         finally:
             close_all()
     except KeyboardInterrupt:  # a user who interrupts the end, too, does not want to wait, nor to see where it was
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # one more ends this process, without a traceback of this function
         for session in sessions:
             session.kill()
 

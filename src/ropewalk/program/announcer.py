@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import msgspec
 
@@ -39,6 +40,9 @@ class Announcer:
         """Keys that make the tokens for services, by address."""
         self._certificates: dict[str, str] = {}
         """Fingerprints of the certificates of processes that have one, by host."""
+        self._came_up: dict[tuple[str, int], None] = {}
+        """Units and indices of services that can be called since the last `publish`; a set that keeps its order."""
+        self._told_end = ""
         self._gone: list[RetiredProcess] = []
         self._subscribers: dict[str, dict[str, UnitName | None]] = {}
         """Hosts that asked for a service, by service and host; None is the launcher itself."""
@@ -83,6 +87,7 @@ class Announcer:
         """A service can be called."""
         if message.target:
             self._table.came_up(message.node, unit.name.replica, unit.name.generation, unit.address, message.target)
+            self._came_up[unit.name.unit, unit.name.replica] = None
 
     def subscribe(self, service: str, host: str, name: UnitName | None) -> None:
         """A host asks where a service is."""
@@ -94,14 +99,26 @@ class Announcer:
         """Send changes to the hosts that asked for them."""
         states = [
             (spec.name, status.replica, status.state, status.generation, _why_gone(spec, status))
-            for unit, specs in self._services.items()
-            for status in supervisor.replicas_of(unit)
-            for spec in specs
+            for status in self._changed(supervisor)
+            for spec in self._services.get(status.name, ())
         ]
         sizes = {spec.name: self._units.sizes[unit] for unit, specs in self._units.nodes.items() for spec in specs}
         for news in self._table.update(states, sizes, stopping=supervisor.why_it_ends):
             for host, name in list(self._subscribers.get(news.name, {}).items()):
                 self._inform(host, name, news)
+
+    def _changed(self, supervisor: Supervisor) -> Iterable[ReplicaStatus]:
+        """The replicas whose place may be another one than at the last call."""
+        changed = {(status.name, status.replica): status for status in supervisor.take_changes()}
+        came_up, self._came_up = self._came_up, {}
+        if self._told_end != supervisor.why_it_ends:  # it is the cause of all that have stopped
+            self._told_end = supervisor.why_it_ends
+            return [*changed.values(), *(one for one in supervisor.replicas if (one.name, one.replica) not in changed)]
+        for unit, replica in came_up:
+            status = supervisor.replica(unit, replica)
+            if status:
+                changed[unit, replica] = status
+        return changed.values()
 
     def rendezvous(self, at: RendezvousAt) -> None:
         """The first rank offers a rendezvous address: send it to all ranks when all of them are there."""

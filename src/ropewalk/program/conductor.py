@@ -34,7 +34,6 @@ from ropewalk.program.instructions import (
     Instruction,
     ProgramOutcome,
     ReplicaState,
-    ReplicaStatus,
     Start,
 )
 from ropewalk.program.kept_folder import KeptFolder
@@ -160,8 +159,7 @@ class Conductor:
     @property
     def is_ready(self) -> bool:
         """Whether every replica is ready, or has ended and is not restarted; from any thread."""
-        waited_for = (ReplicaState.WAITING, ReplicaState.STARTING, ReplicaState.ENDING)
-        return not any(status.state in waited_for for status in self.supervisor.replicas)
+        return self.supervisor.is_ready
 
     # Requests of the user
 
@@ -262,7 +260,7 @@ class Conductor:
             self._records[name] = record, ending
             if len(self._records) > _MOST_RECORDS:
                 del self._records[next(iter(self._records))]
-        before, now = self._status_of(name), time.monotonic()
+        before, now = self.supervisor.replica(name.unit, name.replica), time.monotonic()
         was = before.state if before else None
         could_start = not problem or record is not None
         if not could_start and was is ReplicaState.STARTING:
@@ -271,9 +269,9 @@ class Conductor:
         instructions = self.supervisor.ended(
             name.unit, name.replica, name.generation, ok, cause, now, for_good=for_good
         )
-        after = self._status_of(name)
+        after = self.supervisor.replica(name.unit, name.replica)
         has_failed = before is not None and after is not None and after.num_failures > before.num_failures
-        if any((each.replica, each.cause) == (name.replica, cause) for each in self.supervisor.replicas_of(name.unit)):
+        if after is not None and after.cause == cause:
             self.happened(f"{unit.label} {cause}", "" if ok else "death", self._shown(name), record if died else None)
             self.last_failure = self.last_failure if ok else f"{unit.label} {cause}"
         if ending and ending.failure:
@@ -289,12 +287,8 @@ class Conductor:
         if ok and self._services_awaited():
             self.hosting.loop.call_later(_HINT_S, self._tell_what_is_awaited)
 
-    def _status_of(self, name: UnitName) -> ReplicaStatus | None:
-        statuses = self.supervisor.replicas_of(name.unit)
-        return next((each for each in statuses if each.replica == name.replica), None)
-
     def _state_of(self, name: UnitName) -> ReplicaState | None:
-        status = self._status_of(name)
+        status = self.supervisor.replica(name.unit, name.replica)
         return status.state if status else None
 
     def _services_awaited(self) -> list[str]:
@@ -392,9 +386,8 @@ class Conductor:
             self.log.add(f"{name.unit}.{name.replica} starts again", "restart", self._shown(name))
         self.units.begin(name)
         specs = self.units.nodes[name.unit]
-        attempt = next(
-            status.num_failures for status in self.supervisor.replicas_of(name.unit) if status.replica == name.replica
-        )
+        status = self.supervisor.replica(name.unit, name.replica)
+        attempt = status.num_failures if status else 0
         size = self.units.sizes[name.unit]
         bundles = self._packed.bundles([spec.name for spec in specs])
         message = StartUnit(

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ropewalk.calls import call_context
 from ropewalk.calls.directory import ReplicaLocation
@@ -34,7 +34,6 @@ _STATES = {
     ReplicaState.COMPLETED: "completed",
     ReplicaState.FAILED: "failed",
     ReplicaState.STOPPED: "stopped",
-    ReplicaState.REMOVED: "failed",
 }
 
 
@@ -52,7 +51,7 @@ class Table:
 
     def update(
         self,
-        states: Sequence[tuple[str, int, ReplicaState, int, str]],
+        states: Iterable[tuple[str, int, ReplicaState, int, str]],
         sizes: Mapping[str, int],
         *,
         stopping: str,
@@ -60,22 +59,20 @@ class Table:
         """Update the table, and return the changes.
 
         Args:
-            states: of all replicas of all services: name, index, state, generation, cause of the last failure.
+            states: of replicas of services that may have changed or came up: name, index, state, generation, cause of
+                the last failure. There may be thousands of others.
             sizes: number of replicas of each node.
             stopping: why the program ends; empty while it runs.
         """
         news: list[Placed | Sizes] = []
         for name, replica, state, generation, cause in states:
+            if state is ReplicaState.REMOVED:
+                news += self._removed(name, replica)
+                continue
             placed = self._placed(name, replica, state, generation, cause, stopping)
             if self._places.get((name, replica)) != placed:
                 self._places[name, replica] = placed
                 news.append(placed)
-        present = {(name, replica) for name, replica, *_ in states}
-        for name, replica in [key for key in self._places if key not in present]:
-            # Clients that still call it must not go on looking for it.
-            last = self._places.pop((name, replica))
-            self._up.pop((name, replica), None)
-            news.append(Placed(name, replica, "failed", "", 0, "", last.generation, "it was scaled away"))
         for name, size in sizes.items():
             if self._sizes.get(name) != size:
                 self._sizes[name] = size
@@ -87,6 +84,12 @@ class Table:
         size = self._sizes.get(name, 0)
         known = [self._places[name, replica] for replica in range(size) if (name, replica) in self._places]
         return [*known, Sizes(name, size)]
+
+    def _removed(self, name: str, replica: int) -> Iterator[Placed]:
+        self._up.pop((name, replica), None)
+        last = self._places.pop((name, replica), None)
+        if last:  # clients that still call it must not go on looking for it
+            yield Placed(name, replica, "failed", "", 0, "", last.generation, "it was scaled away")
 
     def _placed(
         self, name: str, replica: int, state: ReplicaState, generation: int, cause: str, stopping: str

@@ -54,6 +54,8 @@ from ropewalk.supervision.restart import GiveUp
 
 _MOST_TOLD = 10
 """Indices of running replicas that an error names."""
+_COMING = (ReplicaState.WAITING, ReplicaState.STARTING, ReplicaState.ENDING)
+"""The states of a replica that is not ready yet, or not again."""
 
 
 class Supervisor:
@@ -74,6 +76,8 @@ class Supervisor:
         self._nodes: dict[str, SupervisedNode] = {}
         self._gangs: dict[str, Gang] = {}
         self._said: list[Instruction] = []
+        self._changed: dict[Replica, None] = {}
+        """Replicas that may have another status since the last `take_changes`; a set that keeps its order."""
         self._now = 0.0
         self._begun = False
         self.outcome = ProgramOutcome.RUNNING
@@ -238,15 +242,31 @@ class Supervisor:
     @property
     def replicas(self) -> list[ReplicaStatus]:
         """All replicas except those that were scaled away and have ended."""
-        return [status for name in self._nodes for status in self.replicas_of(name)]
+        return [
+            member.status
+            for node in self._nodes.values()
+            for member in node.replicas
+            if member.state is not ReplicaState.REMOVED
+        ]
 
-    def replicas_of(self, name: str) -> list[ReplicaStatus]:
-        """The replicas of one node.
+    def replica(self, name: str, replica: int) -> ReplicaStatus | None:
+        """A replica of a node; None if it was scaled away and has ended.
 
         Raises:
             ValueError: there is no such node.
         """
-        return [member.status for member in self._node(name).replicas if member.state is not ReplicaState.REMOVED]
+        member = self._node(name).replicas[replica]
+        return None if member.state is ReplicaState.REMOVED else member.status
+
+    def take_changes(self) -> list[ReplicaStatus]:
+        """The replicas that may have changed since the last call, those included that were scaled away meanwhile."""
+        changed, self._changed = self._changed, {}
+        return [member.status for member in changed]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every replica is ready, or has ended and is not restarted."""
+        return not any(member.state in _COMING for node in self._nodes.values() for member in node.replicas)
 
     @property
     def awaited(self) -> list[ReplicaStatus]:
@@ -416,6 +436,7 @@ class Supervisor:
             member = Replica(node, index, gang)
             gang.members.append(member)
             node.replicas.append(member)
+            self._changed[member] = None
 
     def _tell_gang_is_ready(self, gang: Gang) -> None:
         if all(member.state in (ReplicaState.READY, ReplicaState.COMPLETED) for member in gang.wanted):
@@ -424,6 +445,7 @@ class Supervisor:
     def _enter(self, member: Replica, state: ReplicaState, why: str) -> None:
         member.history.append(f"{self._now:.3f} {member.state.value} -> {state.value}: {why}")
         member.state = state
+        self._changed[member] = None
 
     def _node(self, name: str) -> SupervisedNode:
         if name not in self._nodes:

@@ -87,7 +87,9 @@ class Assembly:
         Groups of actors that were added to a running program explore as the first ones do, in the same order.
         """
         agent, rung = self.experiment.agent, group % self.groups
-        return agent.make_policy(spec, self.experiment.network, group=rung, groups=self.groups)
+        policy = agent.make_policy(spec, self.experiment.network, group=rung, groups=self.groups)
+        policy.spec = spec
+        return policy
 
     def policy_of(self, group: int) -> Policy:
         """As `policy`, for processes that have no use for the spec otherwise."""

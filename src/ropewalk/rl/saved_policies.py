@@ -76,7 +76,9 @@ def load_policy(path: Path | str, *, agent: Agent | None = None, network: Networ
     maker: Agent = _made(path, header, "agent") if agent is None else agent
     if network is None and header["network"] is not None:
         network = _made(path, header, "network")
-    policy = maker.make_policy(from_json(header["spec"]), network)
+    spec = from_json(header["spec"])
+    policy = maker.make_policy(spec, network)
+    policy.spec = spec
     try:
         policy.load(Variables(header["version"], header["progress"], load_tensors(content)))
     except (LookupError, ValueError, RuntimeError) as error:

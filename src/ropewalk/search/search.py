@@ -27,6 +27,7 @@ from ropewalk.control.view import Observable, View
 from ropewalk.engines.resources import Resources, check_resources
 from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
 from ropewalk.html_table import html_box, html_headline, html_table
+from ropewalk.misplaced_options import OF_RESOURCES, tells_places
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased
 from ropewalk.quantities import counted
@@ -126,6 +127,8 @@ class Search:
         TypeError: an argument has the wrong type.
     """
 
+    @user_frames_only
+    @tells_places(OF_RESOURCES)
     def __init__(
         self,
         train: Train,

@@ -26,6 +26,7 @@ from ropewalk.sharing.host_calls import BerthsTaken, HostCalls, calls_to
 from ropewalk.sharing.membership import member_of_run
 from ropewalk.sharing.resting_calls import acquire_lock, add, release_lock
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create, limited
+from ropewalk.user_frames import user_frames_only
 
 logger = logging.getLogger(__name__)
 
@@ -248,6 +249,7 @@ class Semaphore(_Acquirable):
         StartFailed: there is no depot to hold it, and none can be started.
     """
 
+    @user_frames_only
     def __init__(self, value: int = 1, *, session: Session | None = None, ctx: Any = None) -> None:
         self._make(value, None, session or session_of(ctx))
 
@@ -294,6 +296,7 @@ class BoundedSemaphore(Semaphore):
         StartFailed: there is no depot to hold it, and none can be started.
     """
 
+    @user_frames_only
     def __init__(self, value: int = 1, *, session: Session | None = None, ctx: Any = None) -> None:
         self._bound = value
         self._make(value, value, session or session_of(ctx))

@@ -19,6 +19,7 @@ from ropewalk.sharing.host_calls import BerthsTaken
 from ropewalk.sharing.locks import BoundedSemaphore, Lock, RLock, Semaphore, Synchronizer, limited, owned
 from ropewalk.sharing.resting_calls import is_set, put
 from ropewalk.sharing.shared_object import SharedObject, create
+from ropewalk.user_frames import user_frames_only
 
 _ALL = 1 << 30
 """More threads than can wait."""
@@ -223,6 +224,7 @@ class Barrier(Synchronizer):
         StartFailed: there is no depot to hold it, and none can be started.
     """
 
+    @user_frames_only
     def __init__(
         self,
         parties: int,

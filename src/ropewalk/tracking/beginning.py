@@ -30,11 +30,13 @@ from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.rows import RunRow
 from ropewalk.tracking.store.store import RunStore
 from ropewalk.trusted_files import make_private_folder
+from ropewalk.user_frames import user_frames_only
 
 _BEGIN_S = 2.0
 """Seconds within which a store takes the first records; training does not wait longer for it."""
 
 
+@user_frames_only
 def track(
     project: str | None = None,
     config: Mapping[str, Any] | None = None,

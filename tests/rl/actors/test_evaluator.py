@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
 import pytest
 
+from ropewalk import rl
 from ropewalk.rl.actors.evaluator import EvaluationOver, PolicyEvaluator, evaluate_policy
 from ropewalk.rl.environments.gymnasium_env import Gymnasium
+from ropewalk.rl.environments.spec import ArraySpec, DiscreteAction, EnvironmentSpec
 from ropewalk.rl.policies.policy import ActionChoice
 from tests.rl.actors.policies import Always, Remembering, TwoLayers
 from tests.rl.environments.scripted import Scripted
@@ -104,3 +106,23 @@ def test_counts_below_one_are_refused(episodes: int, num_envs: int) -> None:
         ValueError, match=f"episodes is {episodes}, num_envs is {num_envs} and max_steps is 100000; all"
     ):
         evaluate_policy(Always(np.array([0])), Scripts(), episodes=episodes, seed=0, num_envs=num_envs)
+
+
+def test_a_policy_of_another_environment_is_refused_with_what_differs() -> None:
+    """It was told as an array of size 3 that cannot be reshaped into (1, 4)."""
+    cartpole = EnvironmentSpec(ArraySpec((4,)), DiscreteAction(2))
+    policy = rl.PPO().make_policy(cartpole, None)
+    policy.spec = cartpole
+    message = (
+        r"^the policy was made for an environment with observation \(4,\), action one of 2, and this one has "
+        r"observation \(3,\), action 1 number$"
+    )
+    with pytest.raises(ValueError, match=message):
+        evaluate_policy(policy, rl.Gymnasium("Pendulum-v1"), episodes=1, seed=0)
+
+
+def test_what_is_no_policy_is_refused() -> None:
+    with pytest.raises(
+        TypeError, match=r"^policy is of type builtin_function_or_method; give result\.policy\(\), or rl\.load_policy"
+    ):
+        evaluate_policy(cast("Any", print), rl.Gymnasium("CartPole-v1"), episodes=1, seed=0)

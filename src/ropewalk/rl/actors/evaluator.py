@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.environment import EnvironmentFactory, Steps, VectorEnvironment
-from ropewalk.rl.environments.spec import Array
+from ropewalk.rl.environments.spec import Array, spec_in_words
 from ropewalk.rl.environments.vector import make_vector
 from ropewalk.rl.policies.policy import Policy
 from ropewalk.rl.seeds import derived_seed, generator
@@ -48,8 +48,12 @@ def evaluate_policy(
         The undiscounted sum of rewards of each episode, shape (episodes,): those of environment 0 first.
 
     Raises:
-        ValueError: an argument is less than 1.
+        ValueError: an argument is less than 1, or the policy was made for other observations or actions than those of
+            this environment.
+        TypeError: this is no policy.
     """
+    if not isinstance(policy, Policy):
+        raise TypeError(f"policy is of type {type(policy).__name__}; give result.policy(), or rl.load_policy(path)")
     return PolicyEvaluator(factory, max_steps).scores(policy, episodes, seed=seed, num_envs=num_envs)
 
 
@@ -103,6 +107,7 @@ class PolicyEvaluator:
         environment = make_vector(self._factory, min(num_envs, episodes), own_seed, exact=False, keeps_history=False)
         self._environment = environment
         try:
+            _check_fit(policy, environment)
             shares, rng = _shares(episodes, environment.num_envs), generator(seed, "evaluation")
             return self._play(policy, environment, shares, rng, is_over)
         finally:
@@ -145,6 +150,14 @@ class PolicyEvaluator:
                 scores[env].append(float(score[env]))
                 score[env] = length[env] = 0
         return np.array([value for done, share in zip(scores, shares, strict=True) for value in done[:share]])
+
+
+def _check_fit(policy: Policy, environment: VectorEnvironment) -> None:
+    if policy.spec is not None and spec_in_words(policy.spec) != spec_in_words(environment.spec):
+        raise ValueError(
+            f"the policy was made for an environment with {spec_in_words(policy.spec)}, and this one has "
+            f"{spec_in_words(environment.spec)}"
+        )
 
 
 def _shares(episodes: int, num_envs: int) -> list[int]:

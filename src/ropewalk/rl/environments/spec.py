@@ -9,6 +9,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ropewalk.quantities import counted
+
 Array: TypeAlias = NDArray[np.generic]
 Observation: TypeAlias = "Array | dict[str, Array]"
 """One array, or several by name, as a `gymnasium.spaces.Dict` has them; the leading axes are those of the holder."""
@@ -92,6 +94,24 @@ class EnvironmentSpec:
                 return ArraySpec((len(low),), "float32", min(low), max(high))
 
 
+def spec_in_words(spec: EnvironmentSpec) -> str:
+    """Return a spec in words, without bounds: what has to be equal for a policy to act in both environments.
+
+    Example:
+        >>> spec_in_words(EnvironmentSpec(ArraySpec((4,)), DiscreteAction(2)))
+        'observation (4,), action one of 2'
+    """
+    observation = ", ".join(f"{name} {array.shape}" for name, array in spec.observation_columns.items())
+    match spec.action:
+        case DiscreteAction(num):
+            action = f"one of {num}"
+        case MultiDiscreteAction(nums):
+            action = f"one each of {', '.join(map(str, nums))}"
+        case ContinuousAction(low):
+            action = counted(len(low), "number")
+    return f"{observation}, action {action}"
+
+
 def observation_columns(observation: Observation) -> dict[str, Array]:
     """Return an observation as flat columns, named as in `EnvironmentSpec.observation_columns`."""
     if isinstance(observation, dict):
@@ -118,4 +138,5 @@ __all__ = [
     "Observation",
     "observation_columns",
     "observation_of",
+    "spec_in_words",
 ]

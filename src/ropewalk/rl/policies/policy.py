@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.rl.environments.spec import Array, Observation
+from ropewalk.rl.environments.spec import Array, EnvironmentSpec, Observation
 from ropewalk.rl.variables import Variables
 
 
@@ -56,7 +56,12 @@ class Policy(ABC):
 
     So its choice follows from its arguments alone, in whichever process it runs, and one policy serves any number of
     environments.
+
+    Attributes:
+        spec: observations and actions of the environment that it was made for, if that is known.
     """
+
+    spec: EnvironmentSpec | None = None
 
     def initial_state(self, num_envs: int) -> dict[str, Array]:
         """Return the recurrent state at the first step of an episode, shape (num_envs, ...) each; {} without memory."""

@@ -23,6 +23,7 @@ from ropewalk.tracking.store.databases import file_engine, server_engine
 from ropewalk.tracking.store.migrating import migrate
 from ropewalk.tracking.store.store import RunStore
 from ropewalk.trusted_files import check_unopened, make_private_folder
+from ropewalk.user_frames import user_frames_only
 
 _LEAST_BYTES = 512
 """One page of a SQLite file at least."""
@@ -30,6 +31,7 @@ _making = threading.Lock()
 """Held while a file is made: its descriptor must be closed before another thread lets SQLite lock the file."""
 
 
+@user_frames_only
 def open_store(where: str | Path | None = None, *, create: bool = True) -> RunStore:
     """Open the store of this user's runs.
 
@@ -99,7 +101,7 @@ def _open_file(path: Path, *, create: bool) -> RunStore:
             f"the store {where} cannot be made or opened: {error}; name a file in a folder that you can write to, with "
             f"ROPEWALK_STORE or store=",
             where=where,
-        ) from error
+        ) from None
     if 0 < real.stat().st_size < _LEAST_BYTES:  # SQLite would take it for a new one
         size = real.stat().st_size
         raise StoreCorrupt(
