@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--slice", metavar="I/N", help="of the chosen tests, only each N-th, from the I-th on (0 to N-1)")
+    parser.addoption("--slice", metavar="I/N", help="of the chosen tests, only the I-th of N parts (0 to N-1)")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
@@ -153,15 +154,34 @@ def _is_of_the_lab(item: pytest.Item) -> bool:
     return any(found[-1].func.__module__.startswith(LAB) for found in definitions.values() if found)
 
 
+SHARED = {"shared_session", "shared_depot", "printed_in_soak"}
+"""Fixtures that cost as much for one test of a file as for all of them."""
+
+
 class Slice:
-    """A part of the tests that were chosen; all parts together are all of them."""
+    """A part of the tests that were chosen; all parts together are all of them.
+
+    Parts have as many tests of each folder as each other, but those of a file that share what is expensive are in one:
+    otherwise each part would begin nearly all sessions, and run all pages for a few of their blocks.
+    """
 
     def __init__(self, part: str) -> None:
         self.index, self.num = map(int, part.split("/"))
 
     @pytest.hookimpl(trylast=True)  # after `-m` has chosen
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        ours = set(sorted(item.nodeid for item in items)[self.index :: self.num])
+        units: dict[str, list[str]] = {}
+        for item in sorted(items, key=lambda item: item.nodeid):
+            shares = SHARED.intersection(getattr(item, "fixturenames", ()))
+            units.setdefault(item.nodeid.partition("::")[0] if shares else item.nodeid, []).append(item.nodeid)
+        parts: list[list[str]] = [[] for _ in range(self.num)]
+        sizes = [Counter[str]() for _ in parts]
+        for unit in sorted(units.values(), key=len, reverse=True):
+            folder = unit[0].partition("::")[0].rpartition("/")[0]  # its tests take as long as each other, more or less
+            chosen = min(range(self.num), key=lambda part: (sizes[part][folder], len(parts[part])))
+            parts[chosen] += unit
+            sizes[chosen][folder] += len(unit)
+        ours = set(parts[self.index])
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in ours])
         items[:] = [item for item in items if item.nodeid in ours]
 

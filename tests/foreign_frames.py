@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import traceback
-from pathlib import Path
 
-import torch
-
-import ropewalk
-
-_FOLDERS = tuple(str(Path(str(package.__file__)).parent) for package in (ropewalk, torch))
+#: Where they are, without an import: processes that are forked from one with a test's module need no torch for this.
+_FOLDERS = tuple(
+    folder
+    for package in ("ropewalk", "torch")
+    if (spec := importlib.util.find_spec(package))
+    for folder in spec.submodule_search_locations or ()
+)
 
 
 def foreign_frames(error: BaseException) -> list[str]:

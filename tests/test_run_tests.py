@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import itertools
 import os
 import shutil
 import signal
@@ -13,10 +15,12 @@ import types
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests import run_tests
 from tests.conftest import Slice
+from tests.patience import wait_until
 from tests.run_tests import MAX_FAILURES, Flake, Record, read_ledger, read_record, why_not_again
 
 TODAY = datetime.date(2024, 5, 17)
@@ -70,15 +74,34 @@ def test_a_line_of_the_ledger_that_says_too_little_is_refused(tmp_path: Path) ->
 
 
 def test_the_parts_of_a_run_are_all_of_it_and_have_nothing_in_common() -> None:
-    chosen = [types.SimpleNamespace(nodeid=f"test_{number}") for number in range(23)]
+    chosen = [types.SimpleNamespace(nodeid=f"a.py::test_{number}") for number in range(23)]
+    parts = parts_of(chosen)
+    assert {len(part) for part in parts} == {3, 4}
+    assert sorted(itertools.chain(*parts)) == sorted(item.nodeid for item in chosen)
+
+
+def test_tests_of_a_file_that_share_a_session_are_in_one_part_of_a_run() -> None:
+    chosen = [
+        types.SimpleNamespace(nodeid=f"{file}.py::test_{number}", fixturenames=["tmp_path", *shared])
+        for file, num, shared in (("a", 20, []), ("b", 6, ["shared_session"]), ("c", 4, ["shared_depot"]))
+        for number in range(num)
+    ]
+    parts = parts_of(chosen)
+    assert {len(part) for part in parts} == {4, 6}
+    assert sorted(itertools.chain(*parts)) == sorted(item.nodeid for item in chosen)
+    files = [[test.partition("::")[0] for test in part] for part in parts]
+    assert sorted(file.count("b.py") for file in files) == [0, 0, 0, 0, 0, 0, 6]
+    assert sorted(file.count("c.py") for file in files) == [0, 0, 0, 0, 0, 0, 4]
+
+
+def parts_of(chosen: list[types.SimpleNamespace]) -> list[list[str]]:
     config: Any = types.SimpleNamespace(hook=types.SimpleNamespace(pytest_deselected=lambda items: None))
-    parts: list[str] = []
+    parts: list[list[str]] = []
     for index in range(7):
         items: list[Any] = chosen.copy()
         Slice(f"{index}/7").pytest_collection_modifyitems(config, items)
-        assert len(items) in (3, 4)
-        parts += [item.nodeid for item in items]
-    assert sorted(parts) == sorted(item.nodeid for item in chosen)
+        parts.append([item.nodeid for item in items])
+    return parts
 
 
 # --- whole runs -------------------------------------------------------------------------------------------------------
@@ -94,7 +117,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     monkeypatch.setattr(run_tests, "ROOT", tmp_path)
     monkeypatch.setattr(run_tests, "RESULTS", tmp_path / "build")
-    monkeypatch.setattr(run_tests, "BUSY", 1)
+    monkeypatch.setattr(run_tests, "busy", lambda number: contextlib.nullcontext(number))
     monkeypatch.setattr(run_tests, "RERUNS", 2)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # Hypothesis and others take half of such a run
     return tmp_path
@@ -107,8 +130,10 @@ def write(project: Path, body: str) -> None:
 
 
 def test_a_test_that_fails_once_is_a_flake_and_one_that_fails_again_is_red(
-    project: Path, capfd: pytest.CaptureFixture[str]
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    beside: list[int] = []
+    monkeypatch.setattr(run_tests, "busy", lambda number: contextlib.nullcontext(beside.append(number)))
     write(
         project,
         """
@@ -131,6 +156,17 @@ def test_a_test_that_fails_once_is_a_flake_and_one_that_fails_again_is_red(
     (project / "failed-once").unlink()  # it fails in the rerun as well
     assert run_tests.main(["--again", "some"]) == 1
     assert "failed again" in capfd.readouterr().out
+    assert beside == [8, 8]
+
+
+def test_processes_that_a_rerun_is_beside_compute_until_it_is_over() -> None:
+    with run_tests.busy(2):
+        processes = psutil.Process().children()
+        computing = [each for each in processes if each.cmdline()[-1] == "while True: pass"]
+        assert len(computing) == 2
+        for each in computing:
+            wait_until(lambda each=each: each.cpu_times().user > 0, what="a process to compute")
+    assert not any(each.is_running() for each in computing)
 
 
 def test_a_rerun_gets_the_options_that_are_said(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,8 +287,7 @@ def test_an_interrupt_lets_the_tests_end_what_they_have_started(project: Path) -
     """
     before = signal.getsignal(signal.SIGINT)
     process: Any = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], start_new_session=True)
-    while not (project / "begun").exists():
-        assert process.poll() is None
+    wait_until((project / "begun").exists, what="the test to begin")
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(60) == 2
     assert (project / "tidied").exists()

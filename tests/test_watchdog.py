@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -67,8 +68,20 @@ def run(folder: Path, tests: str, again_s: float, last_s: float) -> subprocess.C
         f"from tests import watchdog\nwatchdog.AGAIN_S, watchdog.LAST_S = {again_s}, {last_s}\n"
     )
     (folder / "test_some.py").write_text(tests)
-    command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "--timeout", "0.3"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-rA",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "pytest_timeout",
+        "--timeout",
+        "0.3",
+    ]
+    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # Hypothesis and others take a while to import
+    return subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True, timeout=200)
 
 
 def test_a_test_that_hangs_is_ended_and_the_next_one_runs(tmp_path: Path) -> None:

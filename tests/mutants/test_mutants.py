@@ -69,6 +69,12 @@ def test_least():
     assert least.add(1, twice=True) == 2
 """
 
+#: The command, whose mutants need nothing that takes long to import: torch alone takes 1.5 s of CPU time.
+COMMAND = [
+    *(sys.executable, "-c"),
+    "from tests.mutants import run; run.PRELOADED = ('pytest', 'hypothesis'); raise SystemExit(run.main())",
+]
+
 EQUAL = """
 [[decider.equal]]
 was = "if number < self.value and not twice:"
@@ -98,7 +104,7 @@ def test_what_survives_is_told_unless_it_is_listed_as_equal_and_lists_are_kept_s
         f'[[decider]]\nmodule = "least"\nroot = "{tmp_path}"\ntests = ["{tmp_path / "test_least.py"}"]\n{listed}'
     )
     files = ["--deciders", tmp_path / "deciders.toml", "--table", tmp_path / "table.md"]
-    ran = subprocess.run([sys.executable, "-m", "tests.mutants.run", *files], cwd=ROOT, capture_output=True, text=True)
+    ran = subprocess.run([*COMMAND, *files], cwd=ROOT, capture_output=True, text=True)
     assert (ran.returncode, ran.stdout.count(": survived")) == (code, survivors), ran.stdout + ran.stderr
     assert ("take it off the list" in ran.stdout) == ("!=" in listed)
     assert (tmp_path / "least.py").read_text() == SOURCE, "no file is changed"
@@ -118,9 +124,8 @@ def test_the_row_of_a_sample_says_of_how_many_it_is(tmp_path: Path) -> None:
         f'[[decider]]\nmodule = "least"\nroot = "{tmp_path}"\ntests = ["{tmp_path / "test_least.py"}"]\n{EQUAL}'
     )
     files = ["--deciders", str(tmp_path / "deciders.toml"), "--table", str(tmp_path / "table.md")]
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.mutants.run", *files, "--sample", "4"], cwd=ROOT, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "tests.mutants.run"]
+    ran = subprocess.run([*command, *files, "--sample", "4"], cwd=ROOT, capture_output=True, text=True)
     cells = read_rows(tmp_path / "table.md")["least"]
     assert cells[1] == "4 of 10"
     assert sum(map(int, cells[2:5])) == 4

@@ -438,6 +438,23 @@ def test_scaling_down_ends_the_highest_replicas_and_scaling_up_starts_new_ones()
     assert supervisor.ended("a", 1, 0, True, "", 1.3) == [Start("a", 1, 1)]
 
 
+def test_one_replica_can_be_looked_at_until_it_was_scaled_away_and_has_ended() -> None:
+    supervisor = begun(NodeRule(name="b"), NodeRule(name="a", replicas=3))
+    supervisor.scale("a", 1, 1.0)
+    supervisor.ended("a", 2, 0, True, "", 1.1)
+    looked = [supervisor.replica("a", replica) for replica in range(3)]
+    assert looked == [*(status for status in supervisor.replicas if status.name == "a"), None]
+    with pytest.raises(ValueError, match="'c'"):
+        supervisor.replica("c", 0)
+
+
+def test_a_replica_that_is_not_there_is_refused_with_the_first_ten_that_run() -> None:
+    supervisor = begun(NodeRule(name="a", replicas=12))
+    supervisor.check_replica("a", 11)
+    with pytest.raises(ValueError, match=r"a has no replica 12; it has 12, from 0; running now: 0, .*, 9 and 2 more$"):
+        supervisor.check_replica("a", 12)
+
+
 def test_scaling_away_a_replica_that_waits_forgets_its_start() -> None:
     supervisor = begun(NodeRule(name="a", replicas=2, restart=ON_FAILURE))
     for generation in range(2):

@@ -62,6 +62,7 @@ def outcome(folder: Path, *options: str) -> str:
     (folder / "conftest.py").write_text('pytest_plugins = ["ropewalk.testing.pytest_plugin"]\n')
     (folder / "test_mine.py").write_text(PROGRAM)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("ROPEWALK_", "PYTEST_"))}
+    clean["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # Hypothesis and others take a while to import
     done = subprocess.run(
         [
             sys.executable,
@@ -70,8 +71,6 @@ def outcome(folder: Path, *options: str) -> str:
             "-q",
             "-p",
             "no:cacheprovider",
-            "-p",
-            "no:xdist",
             "--basetemp=made",
             *options,
             "test_mine.py",
