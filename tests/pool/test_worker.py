@@ -610,8 +610,8 @@ def test_the_page_tells_what_the_message_tells_later(worker: Driven) -> None:
     worker.run()
     *found, seen = results(worker.said()[1:])
     assert found == values
-    assert seen == values[-len(seen) :] and (len(seen) == len(values) or len(seen) == 0)
-    assert [type(one) for one in seen] == [type(one) for one in values[-len(seen) :]] or not seen
+    if seen:  # nothing where the message was sent before the second unit began, on a busy machine
+        assert [(type(one), one) for one in seen] == [(type(one), one) for one in values]
 
 
 class LooksWhenLoaded:
