@@ -187,7 +187,7 @@ class StagedFile:
             with contextlib.suppress(BlockingIOError):
                 self.is_locked = _lock(self.file.fileno())
                 """Whether the file was locked before it became visible under `path`; the file system may lack locks."""
-                if _is_at(self.file.fileno(), self.staged):
+                if is_at(self.file.fileno(), self.staged):
                     break
             self.file.close()  # another writer removed it as abandoned, before it was locked
         else:
@@ -331,7 +331,7 @@ class StagedFolder:
         self._folder = open_new_folder(staged, mode)
         try:
             _lock(self._folder)
-            if not _is_at(self._folder, staged):  # not locked yet, it looked like one that a dead writer has left
+            if not is_at(self._folder, staged):  # not locked yet, it looked like one that a dead writer has left
                 raise FileExistsError(errno.EEXIST, "another writer has removed it", str(staged))
         except BaseException as error:
             os.close(self._folder)
@@ -493,7 +493,7 @@ def remove_left(staged: Path, is_ours: Callable[[str], bool] = lambda name: True
             return
         try:
             facts = os.fstat(lock)
-            if facts.st_uid == os.geteuid() and _is_at(lock, staged):
+            if facts.st_uid == os.geteuid() and is_at(lock, staged):
                 if stat.S_ISDIR(facts.st_mode):
                     if all(map(is_ours, os.listdir(lock))):
                         remove_open(lock, staged)
@@ -536,8 +536,13 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the open file or folder is still the one at `path`."""
+def is_at(descriptor: int, path: Path) -> bool:
+    """Return whether an open file or folder is still the one at a path.
+
+    Args:
+        descriptor: of the open one.
+        path: the path, which need not exist any more.
+    """
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except OSError:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ropewalk.atomic_files import is_at
 from ropewalk.tracking.metric_columns import num_records
 from ropewalk.tracking.records import ArtifactKept, EventHappened, MetricColumns, Metrics, NoteAdded, RunRecord
 from ropewalk.tracking.store.column_values import to_json, to_name, to_text, to_time
@@ -181,7 +182,7 @@ def _recover_one(path: Path, store: RunStore) -> int:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:  # its writer is alive, or another process recovers it
             return 0
-        if not _is_at(file, path):  # its writer has replaced it meanwhile
+        if not is_at(file, path):  # its writer has replaced it meanwhile
             return 0
         with open(os.dup(file), "rb") as opened:
             content = opened.read()
@@ -205,12 +206,6 @@ def _recover_one(path: Path, store: RunStore) -> int:
         return num_records(records)
     finally:
         os.close(file)
-
-
-def _is_at(file: int, path: Path) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file), os.lstat(path))
-    return False
 
 
 def _decoded(content: bytes) -> tuple[list[RunRecord], int | None]:
