@@ -65,7 +65,7 @@ RUN_TESTS := $(BIN)/python -P tests/run_tests.py
 
 test: $(STAMPS)/test
 	@echo "==> without real clusters: \`make lab\` installs them, and \`make test-lab\` runs what needs them"
-	@$(RUN_TESTS) test -n 4 -m "not lab and not gpu and not soak and not timing"
+	@$(RUN_TESTS) test -n 3 -m "not lab and not gpu and not soak and not timing"
 
 test-lab: $(STAMPS)/lab
 	@$(RUN_TESTS) test-lab -n 2 -m "lab and not soak and not timing"
