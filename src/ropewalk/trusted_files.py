@@ -193,11 +193,10 @@ def locate(path: Path | str, *, is_folder: bool = False) -> str:
             continue
         # Folders above the home folder are not checked, as in sshd: a user who may replace the home folder controls
         # everything in it anyway.
-        if ((ahead or is_folder) and not f"{home}/".startswith(f"{place}/")) or place == home:
+        is_file = not ahead and not is_folder
+        if (not is_file and not f"{home}/".startswith(f"{place}/")) or place == home:
             _check_folder(path, place, facts)
-        if (
-            not ahead and not is_folder and not is_trusted_owner(facts.st_uid)
-        ):  # before opening, which may be forbidden or block
+        if is_file and not is_trusted_owner(facts.st_uid):  # before opening, which may be forbidden or block
             raise _belongs_to_another(path, place, facts)
         here = place
     return here

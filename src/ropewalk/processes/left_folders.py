@@ -123,10 +123,8 @@ def _origin(fd: int) -> tuple[str, str]:
 
 
 def _sweep(folder: Path) -> None:
-    with (
-        contextlib.suppress(OSError),
-        contextlib.ExitStack() as opened,
-    ):  # it has no claim, its owner lives, or it is gone
+    # An error: it has no claim, its owner lives, or it is gone.
+    with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
         inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         opened.callback(os.close, inside)
         if not _is_private(os.fstat(inside)):
