@@ -182,6 +182,7 @@ def test_a_function_of_a_users_file_is_measured_and_planned(tmp_path: Path) -> N
         (["--profile", "nowhere.json", "--devices", "4"], 2, "No such file"),
         (["nowhere.py:make", "--devices", "4"], 2, "there is no file nowhere.py"),
         (["TRAIN:make_modle", "--devices", "4"], 2, "did you mean make_model?"),
+        (["TRAIN:make_model", "--devices", "2", "--concurrency", "1000"], 2, "concurrency=1000 with"),
         (["TRAIN:nothing", "--devices", "4"], 2, "must return (model, example inputs of one micro-batch), not int"),
         (["TRAIN", "--devices", "4"], 2, "a model is named as FILE.py:FUNCTION"),
     ],
