@@ -25,7 +25,7 @@ from ropewalk.processes.messages import CONTROL
 from ropewalk.program.messages import PROGRAM
 from ropewalk.sharing.manager_messages import MANAGER
 from ropewalk.transport.frames import MAX_FDS, encode_head
-from ropewalk.transport.link import HIGH_WATER_BYTES, Codec, Link, Received
+from ropewalk.transport.link import Codec, Link, Received
 from ropewalk.transport.streams.plain import PlainStream
 from tests.interrupting import interrupts_at_each_step
 from tests.patience import PATIENCE_S
@@ -258,47 +258,6 @@ def test_an_impatient_send_keeps_what_the_peer_does_not_take_in_order(pair: Pair
         assert [receive(theirs).message.number for _ in range(count + 200)] == list(range(count + 200))
         pumped.result(PATIENCE_S)
     assert ours.unsent_bytes == 0
-
-
-def test_a_patient_send_waits_above_the_high_water_mark_and_memory_stays_bounded(kind: str) -> None:
-    """A loop-served sender, a reader that takes its time: nothing is dropped and little is kept."""
-    total, size = 60, 1 << 20
-    with made(kind) as (ours, theirs), running_loop() as loop:
-        on_loop(loop, lambda: loop.add_link(ours, lambda _: None, lambda _: None) or True)
-        highest = 0
-
-        def send_all() -> None:
-            nonlocal highest
-            for number in range(total):
-                ours.send(Note(number), [bytes(size)], patient=True)
-                highest = max(highest, ours.unsent_bytes)
-
-        with threads(*(ours, theirs)) as start:
-            sent = start(send_all)
-            time.sleep(0.2)
-            assert not sent.done(), "nobody reads, so a patient sender waits"
-            for number in range(total):
-                assert receive(theirs).message.number == number
-                time.sleep(0.001)
-            sent.result(PATIENCE_S)
-        assert highest <= HIGH_WATER_BYTES + 2 * size
-        on_loop(loop, lambda: loop.remove_link(ours) or True)
-
-
-def test_a_patient_sender_is_woken_when_the_link_closes(kind: str) -> None:
-    with made(kind) as (ours, theirs), running_loop() as loop:
-        on_loop(loop, lambda: loop.add_link(ours, lambda _: None, lambda _: None) or True)
-        with threads(ours, theirs) as start:
-
-            def send_on() -> None:
-                while True:
-                    ours.send(Note(1), [bytes(1 << 20)], patient=True)
-
-            sending = start(send_on)
-            time.sleep(0.2)
-            ours.close()
-            with pytest.raises(LinkClosed):
-                sending.result(PATIENCE_S)
 
 
 # --- ends -------------------------------------------------------------------------------------------------------------

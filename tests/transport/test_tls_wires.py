@@ -17,7 +17,7 @@ from ropewalk.errors import LinkClosed
 from ropewalk.transport import server
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import AllowList, Credentials
-from ropewalk.transport.link import HIGH_WATER_BYTES, Link
+from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
 from ropewalk.transport.tls_server import TlsListener
@@ -169,21 +169,10 @@ def test_sending_to_a_host_that_was_cut_off_never_stops_the_loop(lab: Lab) -> No
                 theirs.send(Note(number), [bytes(1 << 20)])
             return theirs.unsent_bytes
 
-        assert on_loop(at.loop, send_much) > HIGH_WATER_BYTES
+        assert on_loop(at.loop, send_much) > 16 << 20
         assert on_loop(at.loop, lambda: True)
-        patient = threading.Thread(target=lambda: send_patiently(theirs))
-        patient.start()
-        patient.join(0.2)
-        assert patient.is_alive()  # it waits for room that a cut host does not make
         on_loop(at.loop, lambda: at.loop.remove_link(theirs))
-        patient.join(PATIENCE_S)
-        assert not patient.is_alive()
         at.links.clear()
-
-
-def send_patiently(link: Link) -> None:
-    with contextlib.suppress(LinkClosed):
-        link.send(Note(1), [bytes(1 << 20)], patient=True)
 
 
 def test_what_was_sent_to_a_slow_host_arrives_when_the_host_is_healed(lab: Lab) -> None:

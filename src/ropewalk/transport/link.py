@@ -36,8 +36,6 @@ from ropewalk.transport.frames import (
 from ropewalk.transport.looking import Looking
 from ropewalk.transport.streams.stream import TURN_BYTES, Reception, Stream
 
-HIGH_WATER_BYTES = 16 << 20
-"""Above this much unsent data, `send(..., patient=True)` waits for the peer to read."""
 _MOST_HELD_FDS = 32
 """Messages with descriptors are held until their descriptors reach this number; the kernel passes at most 253 at once.
 """
@@ -78,7 +76,6 @@ class Link:
         self.reader: FrameReader = FrameReader(stream, limits)
         """Holds what was received and not taken yet."""
         self._sending = threading.Lock()
-        self._room = threading.Condition(self._sending)
         self.held: list[bytes] = []
         """Messages that wait for the next one."""
         self._held_fds: list[int] = []
@@ -108,7 +105,6 @@ class Link:
         parts: Sequence[Part] = (),
         fds: Sequence[int] = (),
         *,
-        patient: bool = False,
         copies: bool = False,
     ) -> None:
         """Send one message. The descriptors are duplicated if they have to wait; the caller keeps its own.
@@ -117,7 +113,6 @@ class Link:
             message: a struct of this link's protocol.
             parts: bytes-like and contiguous; they must not change until they are sent.
             fds: descriptors to pass along (plain streams only).
-            patient: whether to wait while more than `HIGH_WATER_BYTES` are unsent (never from the loop's thread).
             copies: whether to copy what has to wait for the peer, so that the parts may change after this.
 
         Raises:
@@ -138,9 +133,6 @@ class Link:
         with self._sending:
             if self.closed:
                 raise LinkClosed(f"the link to {self.peer} is closed")
-            if patient and self.want_write:
-                while self._unsent_bytes > HIGH_WATER_BYTES and not self.closed:
-                    self._room.wait()
             held, held_fds = self.held, self._held_fds
             if held:
                 buffers.insert(0, memoryview(b"".join(held)))
@@ -368,9 +360,7 @@ class Link:
         with self._sending:
             if self.closed:
                 return True
-            done = self._push()
-            self._room.notify_all()
-            return done
+            return self._push()
 
     def write_out(self, timeout_s: float) -> bool:
         """Send waiting bytes before this process ends, for at most `timeout_s` seconds; True when none are left."""
@@ -395,7 +385,6 @@ class Link:
             self.held.clear()
             self._held_fds.clear()
             self._unsent_bytes = 0
-            self._room.notify_all()
         self.stream.close()
         for fd in self.reader.take_fds():
             os.close(fd)
