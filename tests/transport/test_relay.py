@@ -490,12 +490,12 @@ def test_the_same_ticket_is_not_expected_twice(exchange: Exchange) -> None:
 
 @pytest.mark.parametrize("early", [b"", b"words before the other came"])
 def test_a_side_that_is_here_already_meets_whoever_comes(exchange: Exchange, early: bytes) -> None:
-    ticket = new_ticket()
+    ticket = exchange.expect()
     ours, theirs = socket.socketpair()
     with ours:
         ours.settimeout(PATIENCE_S)
         ours.sendall(early)
-        on_loop(exchange.loop, lambda: exchange.board.wait_for(ticket, theirs))
+        on_loop(exchange.loop, lambda: exchange.board.bring(ticket, theirs))
         with exchange.join(ticket).result() as other:
             assert other.recv(len(early) or 1) == early if early else True
             other.sendall(b"the first byte")
@@ -528,7 +528,7 @@ def test_a_side_that_is_brought_for_nobody_is_closed(exchange: Exchange) -> None
     with ours:
         ours.settimeout(PATIENCE_S)
         ticket = exchange.expect(0.1)
-        on_loop(exchange.loop, lambda: exchange.board.wait_for(ticket, theirs))
+        on_loop(exchange.loop, lambda: exchange.board.bring(ticket, theirs))
         assert ours.recv(1) == b""
         wait_until(lambda: exchange.missed == [ticket], "whoever expected them is told")
 

@@ -7,19 +7,14 @@ the direction: of two hosts that cannot connect, one usually can reach the other
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import errno
 import socket
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ropewalk.errors import LinkClosed, TransportRefused
-from ropewalk.transport.credentials import ProcessCertificate
+from ropewalk.errors import TransportRefused
 
-PROBE_S = 3.0
-"""Timeout in seconds: a working network connects far faster; a lost packet is sent again after 1 s."""
 _NEIGHBOUR_S = 1.0
 
 
@@ -81,27 +76,6 @@ class Unreached:
         return f"{source} {failed}: {self.why}; {advice}"
 
 
-def probe(
-    ip: str, port: int, timeout_s: float = PROBE_S, *, certificate: ProcessCertificate | None = None
-) -> Unreached | None:
-    """Connect and hang up again; None if that worked. Blocking, for `timeout_s` at most.
-
-    Args:
-        ip: address of another host.
-        port: port on which a process should listen.
-        timeout_s: seconds for all of it.
-        certificate: certificate of this process, to check as well whether a process of the same run answers there.
-    """
-    deadline = time.monotonic() + timeout_s
-    try:
-        with contextlib.closing(socket.create_connection((ip, port), timeout=timeout_s)) as sock:
-            if certificate:
-                _shake_hands(sock, certificate, deadline)
-    except (OSError, TransportRefused, LinkClosed) as error:
-        return unreached(ip, port, error, timeout_s)
-    return None
-
-
 def is_answered(path: Path) -> bool:
     """Return whether a process listens on a unix socket; connects and hangs up. A full queue counts as a listener."""
     with socket.socket(socket.AF_UNIX) as sock:
@@ -134,16 +108,6 @@ def unreached(ip: str, port: int, error: BaseException, timeout_s: float) -> Unr
             return Unreached(ip, port, Obstacle.TIMED_OUT, f"timed out after {timeout_s:.2g} s")
         cause = cause.__cause__
     return Unreached(ip, port, Obstacle.UNKNOWN, str(error))
-
-
-def _shake_hands(sock: socket.socket, certificate: ProcessCertificate, deadline: float) -> None:
-    from ropewalk.transport.streams.tls import TlsStream, client_context
-
-    stream = TlsStream(sock, client_context(certificate), server_side=False)
-    try:
-        stream.handshake(max(0.1, deadline - time.monotonic()), lambda _: True)
-    finally:
-        stream.close()
 
 
 def _lower(words: str) -> str:

@@ -118,14 +118,14 @@ class Relay:
         """
         self._listen(listen_at(path, backlog=BACKLOG), path)
 
-    def listen_tcp(self, ip: str, port: int = 0) -> tuple[str, int]:
-        """Accept connections at one address of this host; returns it with the port, which the kernel chooses for 0.
+    def listen_tcp(self, ip: str) -> tuple[str, int]:
+        """Accept connections at one address of this host; returns it with the port, which the kernel chooses.
 
         Raises:
             SettingsError: the address means "every network that this host is on".
             OSError: the address cannot be bound.
         """
-        sock = listen_on(ip, port, backlog=BACKLOG)
+        sock = listen_on(ip, 0, backlog=BACKLOG)
         self._listen(sock, "")
         return ip, sock.getsockname()[1]
 
@@ -147,17 +147,6 @@ class Relay:
             raise ValueError(f"the ticket with the hash {key.hex()[:12]} is expected already; make a new one")
         meeting = self._meetings[key] = _OpenTicket(ticket, timeout_s, on_timeout)
         meeting.deadline = self._loop.call_later(timeout_s, lambda: self._give_up(meeting))
-
-    def wait_for(self, ticket: str, sock: socket.socket) -> None:
-        """Accept a ticket whose first side is connected already, to splice it with the second one.
-
-        Args:
-            ticket: as in `expect`, which may have been called before or not.
-            sock: connected; owned by the relay from now on, and closed if no other side comes. Nothing is sent on it.
-        """
-        if _hash(ticket) not in self._meetings:
-            self.expect(ticket)
-        self.bring(ticket, sock)
 
     def bring(self, ticket: str, sock: socket.socket) -> None:
         """Add a side that shows no ticket itself, such as one that we connected to.
