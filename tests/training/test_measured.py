@@ -118,7 +118,6 @@ def test_a_step_that_some_have_not_ended_is_left_out() -> None:
         start_ns=record.start_ns[:-1],
         end_ns=record.end_ns[:-1],
         waited_ns=record.waited_ns[:-1],
-        causes=record.causes[:-1],
     )
     measured = measured_timeline(timeline.plan, "one_f_one_b", {**records, worker: cut})
     steps = [action for actions in measured.actions.values() for action in actions if action.kind is ActionKind.STEP]

@@ -20,12 +20,12 @@ FORWARDS = [Action(ActionKind.FORWARD, 1, 0, number) for number in range(10)]
 def test_what_was_recorded_is_taken_in_order() -> None:
     recorder = Recorder(ME, capacity=4)
     recorder.record(FORWARDS[0], 100, 110)
-    recorder.record(FORWARDS[1], 130, 150, waited_ns=15, cause=ADMISSION)
+    recorder.record(FORWARDS[1], 130, 150, waited_ns=15)
     record = recorder.take()
     assert record.worker == ME and len(record) == 2
     assert record.actions == tuple(FORWARDS[:2])
     assert (record.start_ns, record.end_ns) == (array("q", [100, 130]), array("q", [110, 150]))
-    assert record.waited_ns == array("q", [0, 15]) and record.causes == ("", ADMISSION)
+    assert record.waited_ns == array("q", [0, 15])
     assert pickle.loads(pickle.dumps(record)) == record
     assert recorder.take() == record, "taking removes nothing"
 
@@ -34,13 +34,12 @@ def test_what_was_recorded_is_taken_in_order() -> None:
 def test_a_full_ring_forgets_the_oldest_and_counts_them(num: int) -> None:
     recorder = Recorder(ME, capacity=4)
     for number in range(num):
-        recorder.record(FORWARDS[number], number, number + 1, number, str(number))
+        recorder.record(FORWARDS[number], number, number + 1, number)
     kept = range(max(0, num - 4), num)
     record = recorder.take()
     assert record.actions == tuple(FORWARDS[number] for number in kept)
     assert list(record.start_ns) == list(record.waited_ns) == [*kept]
     assert list(record.end_ns) == [number + 1 for number in kept]
-    assert record.causes == tuple(map(str, kept))
     assert record.num_forgotten == num - len(kept) and recorder.num_recorded == num
 
 
@@ -114,7 +113,7 @@ def test_the_end_of_the_newest_action_is_known() -> None:
 def test_a_recorder_that_was_cleared_is_as_new() -> None:
     recorder = Recorder(ME, capacity=2)
     for number in range(3):
-        recorder.record(FORWARDS[number], 1, 2, 1, ADMISSION)
+        recorder.record(FORWARDS[number], 1, 2, 1)
     recorder.clear()
     assert recorder.take() == Recorder(ME, capacity=2).take()
     with pytest.raises(ValueError, match="at least 1"):
@@ -131,16 +130,10 @@ def test_a_recorder_that_was_cleared_is_as_new() -> None:
         ("F1:3", (ADMISSION, None)),
     ],
 )
-def test_why_a_worker_waited_follows_from_the_action_unless_it_was_said(
-    code: str, cause: tuple[str, int | None]
-) -> None:
+def test_why_a_worker_waited_follows_from_the_action(code: str, cause: tuple[str, int | None]) -> None:
     recorder = Recorder(ME)
-    action = Action.parse(code)
-    recorder.record(action, 1, 2, 1)
-    recorder.record(action, 1, 2, 1, ADMISSION)
-    record = recorder.take()
-    assert record.cause(0) == cause
-    assert record.cause(1)[0] == ADMISSION
+    recorder.record(Action.parse(code), 1, 2, 1)
+    assert recorder.take().cause(0) == cause
 
 
 @pytest.mark.timing
@@ -150,7 +143,7 @@ def test_recording_an_action_takes_less_than_a_microsecond() -> None:
     for _ in range(5):
         start = time.perf_counter()
         for number in range(2000):
-            record(action, number, number, 0, "")
+            record(action, number, number, 0)
         times.append((time.perf_counter() - start) / 2000)
     assert min(times) < 1e-6
 

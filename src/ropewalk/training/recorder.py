@@ -1,6 +1,6 @@
 """The recorder: a worker's actions, their times and the waits before them; cheap enough to be always on.
 
-    ──── waited ────┤ start ▬▬▬▬▬ end        one row of the ring: action, start, end, waited, cause
+    ──── waited ────┤ start ▬▬▬▬▬ end        one row of the ring: action, start, end, waited
       for a tensor, a slot, a sum, or for work
 
 A ring of preallocated columns keeps the newest rows. Times are `time.monotonic_ns()`: one
@@ -20,7 +20,7 @@ from ropewalk.pipeline.plans import PlanWorker
 ADMISSION = "admission"
 """Causes of waiting. There was no action to do: the controller had to admit more."""
 STARVED = "starved"
-"""Causes that follow from the action: a Receive lacked its tensor, a Send room on its link, a Step its sums."""
+"""A Receive lacked its tensor, a Send room on its link, a Step its sums."""
 BACK_PRESSURE = "back-pressure"
 SUMS = "sums"
 
@@ -35,8 +35,6 @@ class WorkerRecord:
     end_ns: array[int]
     waited_ns: array[int]
     """Nanoseconds of waiting right before each action, that is, until its `start_ns`."""
-    causes: tuple[str, ...]
-    """The causes of the waits; "" where the cause follows from the action."""
     num_forgotten: int = 0
     """The number of older actions that the ring has dropped."""
 
@@ -46,7 +44,7 @@ class WorkerRecord:
     def cause(self, place: int) -> tuple[str, int | None]:
         """Return the cause of the wait before an action, and the stage that was waited for, if there is one."""
         action = self.actions[place]
-        return self.causes[place] or _cause(action), action.peer
+        return _cause(action), action.peer
 
 
 class Recorder:
@@ -73,14 +71,13 @@ class Recorder:
         """Forget all records, for a new run whose versions count from 0."""
         blank = Action(ActionKind.FORWARD, 0)
         self._actions = [blank] * self._num_slots
-        self._causes = [""] * self._num_slots
         self._start_ns = array("q", bytes(8 * self._num_slots))
         self._end_ns = array("q", bytes(8 * self._num_slots))
         self._waited_ns = array("q", bytes(8 * self._num_slots))
         self.num_recorded: int = 0
         """The number of all actions so far, including those that were dropped. Any thread may ask."""
 
-    def record(self, action: Action, start_ns: int, end_ns: int, waited_ns: int = 0, cause: str = "") -> None:
+    def record(self, action: Action, start_ns: int, end_ns: int, waited_ns: int = 0) -> None:
         """Record a completed action.
 
         Args:
@@ -88,14 +85,12 @@ class Recorder:
             start_ns: when it began, after waiting.
             end_ns: when it was done.
             waited_ns: nanoseconds for which the worker could not begin it.
-            cause: the cause of the wait, if it does not follow from the action; `ADMISSION`.
         """
         slot = self.num_recorded % self._num_slots
         self._actions[slot] = action
         self._start_ns[slot] = start_ns
         self._end_ns[slot] = end_ns
         self._waited_ns[slot] = waited_ns
-        self._causes[slot] = cause
         self.num_recorded += 1
 
     @property
@@ -121,7 +116,6 @@ class Recorder:
 
         actions = [action for part in parts for action in self._actions[part]]
         columns = [column(of) for of in (self._start_ns, self._end_ns, self._waited_ns)]
-        causes = [cause for part in parts for cause in self._causes[part]]
         num_lost = max(self.num_recorded - self._capacity - first, 0)
         start_ns, end_ns, waited_ns = (each[num_lost:] for each in columns)
         return WorkerRecord(
@@ -130,7 +124,6 @@ class Recorder:
             start_ns=start_ns,
             end_ns=end_ns,
             waited_ns=waited_ns,
-            causes=tuple(causes[num_lost:]),
             num_forgotten=first + min(num_lost, num),
         )
 
