@@ -121,7 +121,7 @@ class Host:
     def run(self) -> None:
         """Serve until the launcher is gone."""
         self._loop.add_link(self._launcher, self._heard, lambda _why: self._loop.stop())
-        self._launcher.send(AgentUp(os.getpid(), platform.node(), self._boot.address, os.cpu_count() or 1))
+        self._launcher.send(AgentUp(os.getpid(), platform.node()))
         self._loop.run()
 
     def blob(self, id: str) -> tuple[BlobRef, int] | None:

@@ -172,7 +172,7 @@ os.mkdir(folder, 0o755)
 os.chown(folder, 65534, 65534)
 os.setuid(65534)
 words = [b"\\x01", *map(encode_alone, (CODEC.encode(Challenge(bytes(32))), CODEC.encode(Welcome(bytes(32))),
-                                       CONTROL.encode(AgentUp(1, "n1", "unix:/nowhere", 4))))]
+                                       CONTROL.encode(AgentUp(1, "n1"))))]
 def meet(peer):
     heard = []
     peer.settimeout(5)

@@ -123,7 +123,7 @@ def test_an_agent_says_nothing_of_a_process_that_another_one_hosts(
     """A forged end of a process ended it for its owner, and the page in it was delivered as its results."""
     owner, (id, _) = crew
     pid = session.processes.pid_of(id)
-    intruder.send(say.AgentUp(os.getpid(), "n9", "unix:/nowhere", 1))
+    intruder.send(say.AgentUp(os.getpid(), "n9"))
     for what, forge in FORGED.items():
         intruder.send(forge(id))
         intruder.send(say.HostEvent(what))
@@ -142,8 +142,8 @@ def test_what_an_agent_says_of_itself_forges_no_lines(
 ) -> None:
     """S32: a host that calls itself "n9] x", a line break, and the name of another process."""
     owner, _ = crew
-    intruder.send(say.AgentUp(os.getpid(), "n9\n[pool-1 0@n1] done\x85\u2028\x1b[2J" + "x" * 1000, "unix:/nowhere", 1))
-    intruder.send(say.AgentUp(os.getpid(), "n1", "unix:/nowhere", 1))
+    intruder.send(say.AgentUp(os.getpid(), "n9\n[pool-1 0@n1] done\x85\u2028\x1b[2J" + "x" * 1000))
+    intruder.send(say.AgentUp(os.getpid(), "n1"))
     intruder.send(say.HostEvent("disk full\r\n[pool-1 0@n1] all is well\x9b2J"))
     said = owner.next("event")
     assert said.isprintable() and "disk full" in said and len(said) < 500
@@ -160,7 +160,7 @@ def test_an_agent_asks_and_speaks_for_processes_of_its_host_alone(
 ) -> None:
     """With a token in the launcher's name it could speak as the launcher; at its loss all hung up on the launcher."""
     owner, (id, _) = crew
-    intruder.send(say.AgentUp(os.getpid(), "n9", "unix:/nowhere", 1))
+    intruder.send(say.AgentUp(os.getpid(), "n9"))
     for name in ("launcher", "agent-0", id, "pool-1.0#1-1@agent-8"):
         intruder.send(say.NeedToken("ticket", "unix:/a/b.sock", name))
         intruder.send(say.Retired([say.RetiredProcess("pool-1.0#1-1@"), say.RetiredProcess(name)]))
@@ -187,7 +187,7 @@ def test_the_id_of_a_guest_says_which_agent_speaks_for_it() -> None:
 @pytest.mark.parametrize("entry", ["os:abort\n[pool-1 0@n1]", "x\x9b2J:main", "os", "x" * 300 + ":main", ":main"])
 def test_what_a_host_asks_for_as_a_service_forges_no_lines(session: Session, intruder: Link, entry: str) -> None:
     """S32: a part of it stands in front of what the service prints."""
-    intruder.send(say.AgentUp(os.getpid(), "n9", "unix:/nowhere", 1))
+    intruder.send(say.AgentUp(os.getpid(), "n9"))
     intruder.send(say.NeedService("ticket", entry))
     problem = heard(intruder, say.ServiceAt).problem
     assert "is not an entry" in problem and problem.isprintable()
@@ -196,7 +196,7 @@ def test_what_a_host_asks_for_as_a_service_forges_no_lines(session: Session, int
 @pytest.mark.parametrize("pid", [0, -1, -(1 << 31)])
 def test_a_number_that_means_more_than_one_process_is_no_pid(pid: int) -> None:
     """`os.kill` of -1 ends everything that the user has."""
-    for message in (say.AgentUp(pid, "n9", "unix:/nowhere", 1), say.Started("x", pid)):
+    for message in (say.AgentUp(pid, "n9"), say.Started("x", pid)):
         with pytest.raises(msgspec.ValidationError):
             say.CONTROL.decode(say.CONTROL.encode(message))
 

@@ -32,7 +32,6 @@ from weakref import WeakSet
 import msgspec
 
 from ropewalk import injection
-from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import RopewalkError, TransportRefused
 from ropewalk.processes.agent_children import AgentChildren
 from ropewalk.processes.blob_exchange import BlobExchange
@@ -231,13 +230,13 @@ class HostAgent:
         self._launcher = launcher
         self._serve("launcher", launcher)
         meeting = self._meeting
-        up = AgentUp(os.getpid(), self._host, str(self._listener.address), usable_cpus())
+        up = AgentUp(os.getpid(), self._host)
         if self._boot.launcher_pid:
             up = msgspec.structs.replace(up, environment=sendable_variables(snapshot()))
         if meeting:
             meeting.launcher = launcher
             blobs = self._exchange.open(meeting.ip)
-            up = msgspec.structs.replace(up, ip=meeting.ip, dialled=meeting.dialled, blobs=blobs)
+            up = msgspec.structs.replace(up, ip=meeting.ip, blobs=blobs)
             self._launcher_watch.begin_lease(launcher, self._boot.lease_s)
         self._tell(launcher, up)
 

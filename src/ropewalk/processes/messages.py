@@ -283,13 +283,8 @@ class AgentUp(msgspec.Struct, tag=20, array_like=True, frozen=True):
 
     pid: Pid
     host: str
-    address: str
-    """The address at which processes of this host reach it."""
-    usable_cpus: int
     ip: str = ""
     """The address at which other hosts reach processes of this one; "" if only the agent can be reached."""
-    dialled: bool = False
-    """Whether the launcher had to dial, because it could not be reached from here."""
     blobs: str = ""
     """Address at which other agents fetch blobs; "" if they cannot."""
     environment: dict[str, str] | None = None
