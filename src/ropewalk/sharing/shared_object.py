@@ -117,32 +117,23 @@ class SharedObject:
         packed = pack_arguments(None, (threading.get_ident(), *args), {}, keep=False)
         return self._call(over or self._connection(), method, packed, timeout, keep)
 
-    def _ask_with(self, method: str, item: Any, *, timeout: float | None = None, many: str = "") -> Any:
+    def _ask_with(self, method: str, item: Any) -> Any:
         """Call a method that takes one item, which stays opaque until it is used; otherwise like `_ask`.
 
         Args:
             method: the name of a method of the state.
             item: the item.
-            timeout: as in `_ask`.
-            many: a method that takes any number of items and returns immediately: then a small item is sent, perhaps
-                batched with others, without waiting for its arrival.
 
         Raises:
             NotPicklable: the item cannot be sent.
         """
         with PickleAttempt():  # handles in an item that is not accepted are not under way
-            return self._send_item(method, item, timeout, many)
-
-    def _send_item(self, method: str, item: Any, timeout: float | None, many: str) -> Any:
-        connection = self._connection()
-        packed = pack_item(connection.link, item)
-        if many and is_small(packed):
-            self._post(connection, many, packed)
-            return None
-        try:
-            return self._call(connection, method, packed, timeout)
-        finally:
-            packed.close()
+            connection = self._connection()
+            packed = pack_item(connection.link, item)
+            try:
+                return self._call(connection, method, packed, None)
+            finally:
+                packed.close()
 
     def _post(
         self,
