@@ -141,18 +141,6 @@ def test_a_lower_limit_of_samples_lets_each_item_be_sampled_once_more() -> None:
     assert loaded.sample("t", 4).columns["x"].tolist() == [0, 1, 1, 1]
 
 
-def test_a_state_without_items_starts_empty_with_counts_at_0_and_says_so() -> None:
-    saved = used(UniformSelector(), Fifo())
-    state = saved.state_dict(with_items=False)
-    assert "rows/x" not in state and state["tables/t/counts"].tolist()[0] == 80
-    loaded = ReplayTables(saved.tables)
-    assert loaded.load_state_dict(state) == (
-        "the state was saved without items: all tables start empty, with all counts at 0",
-    )
-    info = loaded.info()["t"]
-    assert (info.size, info.inserts, info.samples) == (0, 0, 0) and loaded.insert(numbered(0))
-
-
 def test_a_limiter_that_was_changed_stays_after_loading() -> None:
     replay = used(UniformSelector(), Fifo())
     state = replay.state_dict()

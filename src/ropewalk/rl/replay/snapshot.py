@@ -62,7 +62,7 @@ class ReplaySnapshot:
         for name, slots in self._held.items():
             numbers = saved_slots[name] = np.full(len(self._holders[name]), -1)
             numbers[slots] = np.arange(len(slots))
-        state = {**self._counts, "with_items": np.array(True)}
+        state = {**self._counts}
         state |= {f"streams/{name}": array for name, array in self._streams.state_dict(saved_slots).items()}
         for table, items in self._items.items():
             state |= {f"tables/{table}/{name}": array for name, array in items.state_dict(saved_slots).items()}

@@ -189,14 +189,8 @@ class ReplayTables:
         items = {name: table.frozen() for name, table in self._tables.items()}
         return ReplaySnapshot(self._store, self._streams, items, self._counts_and_limiters())
 
-    def state_dict(self, *, with_items: bool = True) -> dict[str, Array]:
-        """Return everything that decides what comes next, as copies.
-
-        Args:
-            with_items: whether items and rows are saved, and not only the counts.
-        """
-        if not with_items:
-            return self._counts_and_limiters() | {"with_items": np.array(False)}
+    def state_dict(self) -> dict[str, Array]:
+        """Return everything that decides what comes next, as copies."""
         with self.snapshot() as snapshot:
             rows = {f"rows/{name}": snapshot.rows(name, 0, num) for name, num in snapshot.num_rows.items()}
             return snapshot.state_dict() | rows
@@ -204,18 +198,13 @@ class ReplayTables:
     def load_state_dict(self, state: Mapping[str, Array]) -> tuple[str, ...]:
         """Replace everything by what was saved; limiters and all other settings stay as they are now.
 
-        A state without items makes all tables empty, and sets their counts to 0.
-
         Returns:
             What is not as it was when the state was saved, one sentence each.
         """
         loaded = ReplayTables(self.tables)
         for name, table in self._tables.items():
             loaded.set_limiter(name, table.limiter)
-        if state["with_items"]:
-            said = loaded._load_items(state)
-        else:
-            said = ["the state was saved without items: all tables start empty, with all counts at 0"]
+        said = loaded._load_items(state)
         self._store, self._streams, self._tables = loaded._store, loaded._streams, loaded._tables
         return tuple(said)
 
