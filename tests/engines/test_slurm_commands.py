@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ropewalk.engines.slurm_commands import advise
+from ropewalk.engines.slurm_commands import SLURM
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,6 @@ from ropewalk.engines.slurm_commands import advise
     ],
 )
 def test_refusals_of_slurm_come_with_the_next_step(words: str, advice: str) -> None:
-    said = advise(f"sbatch: error: {words}")
+    said = SLURM.advise(f"sbatch: error: {words}")
     assert said.startswith(words.removeprefix("Batch job submission failed: "))
     assert advice in said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,13 @@ from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.checkpoint import load_module, read_manifest, save
 from ropewalk.training.checkpoint_files import begin
-from ropewalk.training.checkpoint_parts import only, write_part
+from ropewalk.training.checkpoint_parts import KINDS, write_part
 from tests.pipeline.played_plans import even_cut, plan_of
+
+
+def only(state: Mapping[str, Any], names: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Return a state reduced to these parameters and buffers."""
+    return {kind: {name: value for name, value in state[kind].items() if name in names} for kind in KINDS}
 
 
 @pytest.fixture(autouse=True)

@@ -49,4 +49,3 @@ SLURM = ClusterCommands(
 run_command = SLURM.run
 start_command = SLURM.start
 ask = SLURM.ask
-advise = SLURM.advise

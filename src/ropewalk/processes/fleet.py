@@ -10,7 +10,6 @@ our own heartbeats: engines notice late, and their messages are only added to th
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
 import signal
@@ -38,8 +37,6 @@ from ropewalk.transport.credentials import AllowList
 from ropewalk.transport.joining import Socket
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
-
-logger = logging.getLogger(__name__)
 
 _TICK_S = 0.5
 _LOOKS = 5

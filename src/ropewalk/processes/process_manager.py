@@ -56,10 +56,8 @@ from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.main_namespace import is_importing
 
-if TYPE_CHECKING:  # only a run of several hosts imports it
+if TYPE_CHECKING:  # only a run of several hosts imports these
     from ropewalk.processes.code_bundle import CodeBundle
-
-if TYPE_CHECKING:  # only a run of several hosts imports it
     from ropewalk.processes.code_sender import CodeSender  # which reaches processes through the blobs
 
 logger = logging.getLogger(__name__)

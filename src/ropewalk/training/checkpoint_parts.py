@@ -10,7 +10,7 @@ The state has the form that `pipeline.stages.saved_training` gives it. It is rea
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,6 @@ WEIGHTS = ("parameters", "buffers")
 """The keys of a state that map to tensors with bytes of their own, and those that map to values of parameters."""
 OF_PARAMETERS = ("optimizer", "options", "rates")
 KINDS = (*WEIGHTS, *OF_PARAMETERS)
-
-
-def only(state: Mapping[str, Any], names: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return a state reduced to these parameters and buffers."""
-    return {kind: {name: value for name, value in state[kind].items() if name in names} for kind in KINDS}
 
 
 def write_part(folder: Path | str, name: str, state: Mapping[str, Any], extra: Any = None) -> PartRecord:
@@ -86,4 +81,4 @@ def _encoded(encoder: StateEncoder, state: Mapping[str, Any], extra: Any) -> byt
     return f'{json.dumps(found)[:-1]},"values":[{",".join(numbers)}]}}'.encode()
 
 
-__all__ = ["KINDS", "OF_PARAMETERS", "WEIGHTS", "only", "write_part"]
+__all__ = ["KINDS", "OF_PARAMETERS", "WEIGHTS", "write_part"]

@@ -17,6 +17,7 @@ from ropewalk.pipeline.step_metrics import StepMetrics
 
 _NUM_RECENT = 256
 _NUM_OLD = 2048
+_RATES_OVER_S = 10.0
 
 
 class StepLoss(NamedTuple):
@@ -120,25 +121,24 @@ class LossHistory:
             entries = list(self._recent)
         return next((found for entry in reversed(entries) if (found := entry.value()) is not None), None)
 
-    def rates(self, now: float, over_s: float = 10.0) -> tuple[float, float] | None:
-        """Return steps and samples per second, over the last steps.
+    def rates(self, now: float) -> tuple[float, float] | None:
+        """Return steps and samples per second, over the last 10 s, and over two steps at least.
 
         Args:
             now: Unix time in seconds.
-            over_s: how far back steps count; there are always two at least.
 
         Returns:
             Both rates; None if fewer than two steps were admitted.
         """
         with self._lock:
             entries = list(self._recent)
-        return _rates([(one.at, one.num_samples) for one in entries], now, over_s)
+        return _rates([(one.at, one.num_samples) for one in entries], now)
 
 
-def _rates(admitted: Sequence[tuple[float, int]], now: float, over_s: float) -> tuple[float, float] | None:
+def _rates(admitted: Sequence[tuple[float, int]], now: float) -> tuple[float, float] | None:
     if len(admitted) < 2:
         return None
-    begin = len(admitted) - max(2, sum(at >= now - over_s for at, _ in admitted))
+    begin = len(admitted) - max(2, sum(at >= now - _RATES_OVER_S for at, _ in admitted))
     (first, _), later = admitted[begin], admitted[begin + 1 :]
     length_s = later[-1][0] - first
     # A training that stands still, or waits for its caller, becomes slower with each look.
