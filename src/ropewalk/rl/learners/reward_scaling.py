@@ -18,6 +18,8 @@ from ropewalk.rl.networks.normalisation import RunningMoments
 
 EPSILON = 1e-8
 """Is added to the variance."""
+_CLIP = 10.0
+"""Scaled rewards are clipped to this (detail 9)."""
 
 
 class RewardScaling:
@@ -28,11 +30,10 @@ class RewardScaling:
 
     Args:
         discount: discount of the return.
-        clip: scaled rewards are clipped to -clip and clip (detail 9).
     """
 
-    def __init__(self, discount: float, clip: float = 10.0) -> None:
-        self._discount, self._clip = discount, clip
+    def __init__(self, discount: float) -> None:
+        self._discount = discount
         self._moments = RunningMoments(())
         self._returns: dict[str, tuple[str, NDArray[np.float64]]] = {}  # by group: its run id, and one for each env
 
@@ -50,7 +51,7 @@ class RewardScaling:
         returns = [self._returns_of(*block) for block in zip(reward, done, run_ids, strict=True)]
         self._moments.update(torch.as_tensor(np.array(returns)), torch.as_tensor(mask))
         scale = 1.0 / np.sqrt(float(self._moments.variance) + EPSILON)
-        return np.clip(reward * scale, -self._clip, self._clip).astype(np.float32)
+        return np.clip(reward * scale, -_CLIP, _CLIP).astype(np.float32)
 
     def _returns_of(self, reward: Array, done: NDArray[np.bool_], run_id: str) -> NDArray[np.float64]:
         """Return R after each step of a block, shape (T, N), and keep the last for the next block."""

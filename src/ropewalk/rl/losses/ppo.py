@@ -13,6 +13,9 @@ from torch import Tensor
 
 from ropewalk.rl.losses.recursion import masked, masked_mean
 
+_EPSILON = 1e-8
+"""Is added to a deviation that may be 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClippedPolicyLoss:
@@ -72,7 +75,7 @@ def clipped_value_loss(
 
 
 @torch.no_grad()
-def normalised_advantages(advantages: Tensor, mask: Tensor | None, eps: float = 1e-8) -> Tensor:
+def normalised_advantages(advantages: Tensor, mask: Tensor | None) -> Tensor:
     """Return advantages less their mean, divided by their deviation; 0 at masked steps. A mask of None counts all.
 
     The deviation is that of a sample (with n - 1), as torch has it. A single step is left as it is.
@@ -81,12 +84,12 @@ def normalised_advantages(advantages: Tensor, mask: Tensor | None, eps: float = 
         if advantages.numel() <= 1:
             return advantages
         std, mean = torch.std_mean(advantages)
-        return (advantages - mean) / (std + eps)
+        return (advantages - mean) / (std + _EPSILON)
     num = mask.sum()
     if num <= 1:
         return torch.where(mask, advantages, 0.0)
     apart = torch.where(mask, advantages - masked_mean(advantages, mask), 0.0)
-    return apart / ((apart.square().sum() / (num - 1)).sqrt() + eps)
+    return apart / ((apart.square().sum() / (num - 1)).sqrt() + _EPSILON)
 
 
 @torch.no_grad()

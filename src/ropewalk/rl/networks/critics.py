@@ -17,10 +17,12 @@ from ropewalk.rl.networks.torso import ObservationTensor, TorsoFactory, WrappedT
 
 HEAD_UNITS = 256
 """Units of the hidden layer that joins the action to the features of observations that are not vectors."""
+_NUM = 2
+"""C, the number of estimates."""
 
 
 class Critics(nn.Module):
-    """Estimates of Q(x, a), each with weights of its own.
+    """Two estimates of Q(x, a), each with weights of its own.
 
     Where the observation is a vector of floats, the network sees it joined with the action. Otherwise (images,
     dictionaries) it sees the observation, and a hidden layer joins its features with the action. Perceptrons are
@@ -29,16 +31,15 @@ class Critics(nn.Module):
     Args:
         network: makes the torso, once for each estimate.
         spec: observations and actions, which are continuous.
-        num: C, the number of estimates.
     """
 
-    def __init__(self, network: TorsoFactory, spec: EnvironmentSpec, num: int = 2) -> None:
+    def __init__(self, network: TorsoFactory, spec: EnvironmentSpec) -> None:
         super().__init__()
         self._joins = is_vector(spec)
         make = _joined_critic if self._joins else _SplitCritic
-        critics = [make(network, spec) for _ in range(num)]
+        critics = [make(network, spec) for _ in range(_NUM)]
         together = stacked(critics) if self._joins else None
-        self._num, self._is_stacked = num, together is not None
+        self._is_stacked = together is not None
         self.body: nn.Module = nn.ModuleList(critics) if together is None else together
 
     def forward(self, observation: ObservationTensor, action: Tensor) -> Tensor:
@@ -52,7 +53,7 @@ class Critics(nn.Module):
             return torch.stack([critic(observation, action).squeeze(-1) for critic in self._critics()])
         joined = torch.cat([cast("Tensor", observation), action], dim=-1)
         if self._is_stacked:
-            return self.body(joined.expand(self._num, *joined.shape)).squeeze(-1)
+            return self.body(joined.expand(_NUM, *joined.shape)).squeeze(-1)
         return torch.stack([critic(joined).squeeze(-1) for critic in self._critics()])
 
     def _critics(self) -> nn.ModuleList:

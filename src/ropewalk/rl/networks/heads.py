@@ -52,9 +52,9 @@ class GaussianHead(nn.Module):
 class ValueHead(nn.Module):
     """A linear layer to one number, orthogonal with gain 1."""
 
-    def __init__(self, features: int, gain: float = VALUE_GAIN) -> None:
+    def __init__(self, features: int) -> None:
         super().__init__()
-        self.linear: nn.Linear = orthogonal(nn.Linear(features, 1), gain)
+        self.linear: nn.Linear = orthogonal(nn.Linear(features, 1), VALUE_GAIN)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return values, shape (...), of features, shape (..., F)."""
@@ -72,9 +72,8 @@ class QHead(nn.Module):
         num_actions: A.
         num_atoms: Z, numbers for each action: 1 for its value, more for logits of atoms (C51) or quantiles.
         dueling: value and advantages apart.
-        noisy: with noise in the weights; `sigma` is its initial size.
+        noisy: with noise in the weights; see `NoisyLinear`.
         hidden: units of a layer with ReLU before each output, as in Rainbow; 0: none.
-        sigma: see `NoisyLinear`.
     """
 
     def __init__(
@@ -86,13 +85,12 @@ class QHead(nn.Module):
         dueling: bool = False,
         noisy: bool = False,
         hidden: int = 0,
-        sigma: float = 0.5,
     ) -> None:
         super().__init__()
         self.num_actions: int = num_actions
         self.num_atoms: int = num_atoms
-        self.advantage: nn.Module = _stream(features, num_actions * num_atoms, noisy, hidden, sigma)
-        self.value: nn.Module | None = _stream(features, num_atoms, noisy, hidden, sigma) if dueling else None
+        self.advantage: nn.Module = _stream(features, num_actions * num_atoms, noisy, hidden)
+        self.value: nn.Module | None = _stream(features, num_atoms, noisy, hidden) if dueling else None
 
     def forward(self, features: Tensor) -> Tensor:
         """Return values, shape (..., A), or (..., A, Z) with several atoms, of features, shape (..., F)."""
@@ -109,9 +107,9 @@ def policy_head(features: int, distribution: ActionDistribution) -> nn.Module:
     return PolicyHead(features, distribution)
 
 
-def _stream(features: int, outputs: int, noisy: bool, hidden: int, sigma: float) -> nn.Module:
+def _stream(features: int, outputs: int, noisy: bool, hidden: int) -> nn.Module:
     def linear(inputs: int, units: int, gain: float) -> nn.Module:
-        return NoisyLinear(inputs, units, sigma) if noisy else orthogonal(nn.Linear(inputs, units), gain)
+        return NoisyLinear(inputs, units) if noisy else orthogonal(nn.Linear(inputs, units), gain)
 
     if not hidden:
         return linear(features, outputs, VALUE_GAIN)
