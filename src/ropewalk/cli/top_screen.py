@@ -43,6 +43,7 @@ _CAUSE_LINES = 3
 _FACT_LINES = 2
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 """In a fact, so that a line ends between two of them."""
+_LISTING_WIDTH = 160
 _OTHER_LINES = 4
 """The first line, the last one, and two headings."""
 
@@ -130,8 +131,9 @@ def screen(
     return _filled(lines, below, size)
 
 
-def listing(things: Sequence[Seen], sort: str = SORTS[0], width: int = 160) -> str:
-    """Return everything, with all processes, as text for logs and scripts; lines longer than `width` are cut."""
+def listing(things: Sequence[Seen]) -> str:
+    """Return everything, with all processes, as text for logs and scripts; lines longer than 160 letters are cut."""
+    sort, width = SORTS[0], _LISTING_WIDTH
     blocks: list[Text] = []
     for thing in sorted_things(things, sort):
         blocks.append(_line(_THINGS, [column.name for column in _THINGS], width, ""))

@@ -78,10 +78,10 @@ def weights_of_draws(candidates: Numbers, weights: NDArray[np.float64]) -> tuple
     return numbers, np.bincount(which, signed, len(numbers)).astype(np.float32)
 
 
-def usual_table(dim: int, seed: int = 0) -> NoiseTable:
+def usual_table(dim: int) -> NoiseTable:
     """Return a noise table for vectors of `dim` numbers: 4 to 128 MB, or 8 times as large as the vectors."""
     wanted = max(_LEAST_TABLE, min(128 * dim, _USUAL_TABLE), 8 * dim)
-    return NoiseTable(1 << (wanted - 1).bit_length(), seed)
+    return NoiseTable(1 << (wanted - 1).bit_length(), 0)
 
 
 def start_parameters(initial: Any) -> Vector:
