@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from ropewalk.rl.agents.sac import SAC, SACLearner
 from ropewalk.rl.learners.optimizers import TorchAdam
+from ropewalk.rl.networks.critics import StackedLinear
 from ropewalk.rl.networks.mlp import MLP
-from ropewalk.rl.networks.stacked import StackedLinear
 from tests.rl.agents.transition_batches import SPEC, random_batch
 
 NETWORK = MLP((16, 16), activation="relu")

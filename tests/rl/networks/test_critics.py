@@ -4,10 +4,9 @@ import torch
 from torch import nn
 
 from ropewalk.rl.environments.spec import ArraySpec, ContinuousAction, EnvironmentSpec
-from ropewalk.rl.networks.critics import Critics
+from ropewalk.rl.networks.critics import Critics, StackedLinear, stacked
 from ropewalk.rl.networks.initialisation import seeded
 from ropewalk.rl.networks.mlp import MLP
-from ropewalk.rl.networks.stacked import StackedLinear, stacked
 
 SPEC = EnvironmentSpec(ArraySpec((3,)), ContinuousAction((-1.0, -1.0), (1.0, 1.0)))
 
