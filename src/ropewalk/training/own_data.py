@@ -4,16 +4,24 @@
     data(first_step, shard) ──▶ only the samples of each mini-batch that are of this replica's micro-batches
 
 A process that restarts, or goes back to a snapshot, calls the function again with its next step. Random numbers that it
-draws follow from the seed of the run (`data_randomness`).
+draws follow from the seed of the run (`DataRandomness`), so that several processes that read by themselves agree:
+
+    process of stage 0    data() shuffles by the run's seed ─▶ x ─┐ belong together, also after one of the processes
+    process of stage 2    data() shuffles by the run's seed ─▶ y ─┘ was replaced by one that has drawn nothing yet
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+import random
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, cast
+
+import numpy as np
+import torch
 
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.stages.losses import kind_of
@@ -21,7 +29,6 @@ from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, split
 from ropewalk.pipeline.stages.randomness import micro_batch_seed
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
-from ropewalk.training.data_randomness import DataRandomness
 
 MakesData = Callable[..., Iterable[tuple[Any, Any]]]
 """The user's function: called with the first step that is wanted, and, if it has an argument called `shard`, with the
@@ -129,3 +136,35 @@ class OwnData:
         with self._randomness.drawing():
             made = self._make(step, **keywords) if self._takes_step else self._make(**keywords)
             self._batches = islice(iter(made), skipped, None)
+
+
+_numpy: Any = np.random
+
+
+class DataRandomness:
+    """The generators that a user's data draws from by default: torch's on the CPU, Python's and numpy's.
+
+    Args:
+        seed: what they begin with, not negative.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._torch = torch.Generator().manual_seed(seed).get_state()
+        self._python = random.Random(seed).getstate()
+        self._numpy: Any = _numpy.MT19937(seed)
+
+    @contextmanager
+    def drawing(self) -> Generator[None]:
+        """In this context numbers go on from where the last one ended; those outside are not disturbed."""
+        outside = torch.get_rng_state(), random.getstate()
+        bits = _numpy.get_bit_generator()  # to swap it takes 1 µs, and to set its state 150
+        torch.set_rng_state(self._torch)
+        random.setstate(self._python)
+        _numpy.set_bit_generator(self._numpy)
+        try:
+            yield
+        finally:
+            self._torch, self._python = torch.get_rng_state(), random.getstate()
+            torch.set_rng_state(outside[0])
+            random.setstate(outside[1])
+            _numpy.set_bit_generator(bits)
