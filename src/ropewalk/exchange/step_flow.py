@@ -9,17 +9,18 @@ An error raised on either thread fails the step: the rest of it is not computed,
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from typing import Protocol
 
 import torch
 
 from ropewalk.exchange import not_finite
 from ropewalk.exchange.bucket_store import BucketStore
-from ropewalk.exchange.communication_thread import CommunicationThread
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.not_finite import NanPolicy
 from ropewalk.exchange.observers import WHOLE_STEP, Observers
@@ -169,3 +170,53 @@ def _copy_back(step: OpenStep, bucket: Bucket) -> None:
             for name, view in bucket.views.items():
                 if name in step.grads:
                     step.grads[name].copy_(view)
+
+
+Job = Callable[[], Callable[[], None] | None]
+"""Begins a transfer; returns the function that completes it, or None if it is complete already."""
+
+
+class CommunicationThread:
+    """Two threads: one begins every collective, one completes them, both in the order of submission.
+
+    One thread begins all collectives of a process, so that their order is the same on every member, whichever thread
+    found a bucket full. Another thread waits, so that several buckets are in flight. Jobs must not raise.
+    """
+
+    def __init__(self, name: str = "exchange") -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._rests: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        # Daemon threads, because a member whose peers hang must still be able to exit.
+        self._threads = [
+            threading.Thread(target=self._begin, name=f"{name}-communication", daemon=True),
+            threading.Thread(target=self._complete, name=f"{name}-completion", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, job: Job) -> None:
+        """Run `job` on the communication thread, and what it returns on the completion thread."""
+        self._jobs.put(job)
+
+    def drain(self) -> None:
+        """Wait until everything that was submitted is complete; must not be called from one of the two threads."""
+        idle = threading.Event()
+        self._jobs.put(lambda: idle.set)
+        idle.wait()
+
+    def close(self) -> None:
+        """Complete the submitted jobs and end the threads; may be called twice."""
+        self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _begin(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            rest = job()
+            if rest is not None:
+                self._rests.put(rest)
+        self._rests.put(None)
+
+    def _complete(self) -> None:
+        while (rest := self._rests.get()) is not None:
+            rest()
