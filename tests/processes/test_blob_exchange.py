@@ -225,7 +225,7 @@ def test_a_host_without_memory_says_so_once_and_gets_the_blob_when_there_is_some
         full.setattr(blob_exchange, "empty_file", refuse)
         a.fetch(2)
     events = [each.text for each in a.told if isinstance(each, HostEvent)]
-    assert len(events) == 1 and "0.4 MB" in events[0] and "No space left" in events[0]
+    assert len(events) == 1 and "385 KiB" in events[0] and "No space left" in events[0]
     failed = [(each.number, each.problem) for each in a.told if isinstance(each, BlobNotFetched)]
     assert failed == [(1, FetchProblem.NO_MEMORY), (2, FetchProblem.NO_MEMORY)]
     a.fetch(3)

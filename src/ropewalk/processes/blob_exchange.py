@@ -37,6 +37,7 @@ from ropewalk.processes.messages import (
     ReadBlob,
     Retired,
 )
+from ropewalk.quantities import shown_size
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.blobs import BlobRef, ContentHash, empty_file, read_bytes, write_bytes
 from ropewalk.transport.client import dial
@@ -235,7 +236,7 @@ class BlobExchange:
         """Tell the user, once, why processes of this host wait for a value."""
         if ref.id not in self._without_memory:
             self._without_memory.add(ref.id)
-            size = f"{ref.size_bytes / 1e6:.1f} MB"
+            size = shown_size(ref.size_bytes)
             text = f"a value of {size} that processes need cannot be held here: {error.strerror}; it is fetched again"
             self._tell(HostEvent(text))
 
