@@ -215,12 +215,6 @@ def test_weights_that_were_loaded_act_from_the_next_block_on() -> None:
     assert [collector.collect(3).version for _ in range(2)] == [7, 7]
 
 
-def test_a_greedy_policy_is_told_so() -> None:
-    collector = Collector(TwoLayers(4, 2), make_vector(CART_POLE, 2, 0), seed=0)
-    again = Collector(TwoLayers(4, 2), make_vector(CART_POLE, 2, 0), seed=99)
-    assert same(collector.collect(30, greedy=True), again.collect(30, greedy=True)), "chance had a part in it"
-
-
 def test_the_time_of_a_block_is_divided_by_its_parts() -> None:
     """The clock moves by one second whenever it is read, and only then."""
     seconds = iter(range(1000))

@@ -93,12 +93,11 @@ class Collector:
         self._policy.load(variables)
         self._version = variables.version
 
-    def collect(self, num_steps: int, *, greedy: bool = False) -> Block:
+    def collect(self, num_steps: int) -> Block:
         """Take some steps in all environments, and return them.
 
         Args:
             num_steps: T, steps of each environment, those that only begin an episode included.
-            greedy: act without exploration.
 
         Raises:
             ValueError: num_steps is less than 1, or the policy returned arrays of other shapes than it must.
@@ -108,7 +107,7 @@ class Collector:
             request = next(steps)
             while True:
                 asked = clock()
-                choice = request.chosen(greedy=greedy)
+                choice = request.chosen()
                 request = steps.send((choice, clock() - asked))
         except StopIteration as end:
             return end.value

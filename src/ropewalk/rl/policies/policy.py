@@ -46,9 +46,9 @@ class ActionRequest:
     state: Mapping[str, Array]
     rng: np.random.Generator
 
-    def chosen(self, *, greedy: bool = False) -> ActionChoice:
+    def chosen(self) -> ActionChoice:
         """Return what the policy chooses."""
-        return self.policy.act(self.observation, self.first, self.state, self.rng, greedy=greedy)
+        return self.policy.act(self.observation, self.first, self.state, self.rng)
 
 
 class Policy(ABC):
