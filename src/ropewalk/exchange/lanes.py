@@ -21,7 +21,7 @@ from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encode
 from ropewalk.exchange.exchange import ExchangeReport
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep
-from ropewalk.exchange.packed_state import pack, unpack
+from ropewalk.exchange.packed_state import pack, part_of_state, unpack
 from ropewalk.exchange.traffic import ring_bytes
 
 
@@ -105,9 +105,9 @@ class BucketLane:
     def load(self, state: Mapping[str, Any]) -> None:
         """Load the state of this lane's parameters."""
         self.holds = True
-        self.encoder.load_state_dict(_unprefixed(state, "encoder."))
+        self.encoder.load_state_dict(part_of_state(state, "encoder."))
         if self.decoder is not None:
-            self.decoder.load_state_dict(_unprefixed(state, "decoder."))
+            self.decoder.load_state_dict(part_of_state(state, "decoder."))
         applied: Mapping[str, Tensor] = state.get("applied", {})
         if all(name in applied for name in self.layout.names):
             self.applied = torch.empty(self.layout.numel, dtype=self.layout.dtype, device=self.layout.device)
@@ -126,10 +126,6 @@ class BucketLane:
         if self.applied is not None:
             state["applied"] = self.layout.by_name(self.applied)
         return state
-
-
-def _unprefixed(state: Mapping[str, Any], prefix: str) -> State:
-    return {kind.removeprefix(prefix): part for kind, part in state.items() if kind.startswith(prefix)}
 
 
 class LanedExchange(BucketedExchange):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -46,3 +47,8 @@ def unpack(packed: bytes, device: torch.device | str = "cpu") -> Any:
             f"tensors, numbers, texts and lists, tuples, sets and dicts of them: {why[0]:.200}; let the state_dict() "
             "of what is sent (model, optimizer, everything in carry=) return those alone"
         ) from error
+
+
+def part_of_state(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the entries of a state whose names begin with a prefix, without it."""
+    return {kind.removeprefix(prefix): part for kind, part in state.items() if kind.startswith(prefix)}

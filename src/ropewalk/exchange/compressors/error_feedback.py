@@ -23,6 +23,7 @@ from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encode
 from ropewalk.exchange.compressors.memoryless import state_dtype
 from ropewalk.exchange.compressors.pending import PendingState
 from ropewalk.exchange.message import Message
+from ropewalk.exchange.packed_state import part_of_state
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,8 @@ class _CorrectingEncoder(Encoder):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.layout.fill(self._error, state.get("error", {}))
-        self._inner.load_state_dict(_below("inner.", state))
-        self._hears.load_state_dict(_below("heard.", state))
+        self._inner.load_state_dict(part_of_state(state, "inner."))
+        self._hears.load_state_dict(part_of_state(state, "heard."))
 
 
 class _SummableCorrectingEncoder(_CorrectingEncoder, SummableEncoder):
@@ -160,7 +161,3 @@ class _SummableCorrectingEncoder(_CorrectingEncoder, SummableEncoder):
     def abort(self) -> None:
         super().abort()
         self._corrected = self._own = None
-
-
-def _below(prefix: str, state: Mapping[str, Any]) -> dict[str, Any]:
-    return {kind.removeprefix(prefix): part for kind, part in state.items() if kind.startswith(prefix)}
