@@ -43,7 +43,8 @@ class Evaluation:
         episodes: number of episodes of an evaluation.
         stop_at: the experiment ends, before its steps are done, once the mean score of an evaluation is at least this;
             None: it does not. In a program the steps until then depend on when evaluators find the time.
-        max_steps: an episode that has not ended after this number of steps is cut, and counts with its score so far.
+        max_steps: an episode that has not ended after this number of steps is cut, and counts with its score so far;
+            see `evaluate_policy`.
 
     Raises:
         ValueError: a number is below 1.

@@ -42,7 +42,9 @@ def evaluate_policy(
         num_envs: environments that are stepped together; by default one for each two episodes, at most 16. If the
             factory makes environments that are stepped together, their number is taken.
         max_steps: an episode that has neither ended nor been truncated after this number of steps is cut, with a
-            warning: it counts with its score so far, and what follows counts as the next episode of its environment.
+            warning: it counts with its score so far, and the next episode begins with a reset. A
+            `gymnasium.vector.VectorEnv` cannot be told to reset one of its environments: there, the steps that follow
+            count as the next episode.
 
     Returns:
         The undiscounted sum of rewards of each episode, shape (episodes,): those of environment 0 first.
@@ -145,8 +147,10 @@ class PolicyEvaluator:
             length += steps.mask
             ended = steps.terminated | steps.truncated
             for env in np.flatnonzero(ended | (length >= self._max_steps)).tolist():
-                if not ended[env] and len(scores[env]) < shares[env]:
-                    _tell_cut(env, len(scores[env]), float(score[env]), self._max_steps)
+                if not ended[env]:
+                    is_reset = environment.cut(env)
+                    if len(scores[env]) < shares[env]:
+                        _tell_cut(env, len(scores[env]), float(score[env]), self._max_steps, is_reset=is_reset)
                 scores[env].append(float(score[env]))
                 score[env] = length[env] = 0
         return np.array([value for done, share in zip(scores, shares, strict=True) for value in done[:share]])
@@ -165,10 +169,10 @@ def _shares(episodes: int, num_envs: int) -> list[int]:
     return [episodes // num_envs + (env < episodes % num_envs) for env in range(num_envs)]
 
 
-def _tell_cut(env: int, episode: int, score: float, max_steps: int) -> None:
+def _tell_cut(env: int, episode: int, score: float, max_steps: int, *, is_reset: bool) -> None:
     logger.warning(
         "episode %d of environment %d of an evaluation had not ended after max_steps=%s steps, and was cut with the "
-        "score %g: the environment needs a limit of steps, such as gymnasium.wrappers.TimeLimit, or the evaluation "
+        "score %g%s: the environment needs a limit of steps, such as gymnasium.wrappers.TimeLimit, or the evaluation "
         "another max_steps",
         episode,
         env,
@@ -176,5 +180,6 @@ def _tell_cut(env: int, episode: int, score: float, max_steps: int) -> None:
         score,
     )
 
+        "" if is_reset else "; as this vector environment cannot reset it, the steps that follow count as an episode",
 
 __all__ = ["MAX_STEPS", "EvaluationOver", "PolicyEvaluator", "evaluate_policy"]

@@ -127,6 +127,10 @@ class SerialVectorEnvironment(VectorEnvironment):
         self._called = None
         return Steps(self._noted(observation), reward, terminated, truncated, mask, final)
 
+    def cut(self, env: int) -> bool:
+        self._ended[env] = True
+        return True
+
     def close(self) -> None:
         envs, self._envs = self._envs, []
         with contextlib.ExitStack() as closing:  # an error of one leaves none open
