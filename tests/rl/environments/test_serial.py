@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -49,6 +49,23 @@ def test_the_ends_of_episodes_are_as_the_contract_says() -> None:
     assert [sorted(step.final_info) for step in steps] == [[], [0], [1], [0], [], [1]]
     assert steps[1].final_info[0] == {"is_success": True, "name": "scripted"}
     assert (steps[0].reward.dtype, steps[0].mask.dtype) == (np.float32, np.bool_)
+
+
+def test_what_an_environment_said_at_the_end_of_an_episode_is_not_what_it_says_later() -> None:
+    """Its `info` is one dictionary, whose entries it changes. Only at the end of a block are they read."""
+
+    class OneInfo(Scripted):
+        told: ClassVar[dict[str, Any]] = {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            *others, info = super().step(action)
+            self.told.update(info, time=self.time)
+            return *others, self.told  # type: ignore[return-value]
+
+    envs = SerialVectorEnvironment(Makes(OneInfo("t2")), 1, seed=0)
+    envs.reset()
+    _, ends, *_ = [envs.step(np.array([0])) for _ in range(4)]
+    assert (ends.final_info[0]["is_success"], ends.final_info[0]["time"]) == (True, 2)
 
 
 def test_the_action_of_a_step_that_begins_an_episode_is_ignored() -> None:

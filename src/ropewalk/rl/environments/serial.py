@@ -123,7 +123,7 @@ class SerialVectorEnvironment(VectorEnvironment):
             reward[env], is_terminated, is_truncated, info = self._step_one(env, commands[env], observation)
             if is_terminated or is_truncated:
                 terminated[env], truncated[env] = is_terminated, is_truncated
-                final[env] = info
+                final[env] = dict(info)  # some environments write to the same dictionary again
         self._called = None
         return Steps(self._noted(observation), reward, terminated, truncated, mask, final)
 
