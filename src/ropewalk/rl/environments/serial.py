@@ -167,15 +167,22 @@ class SerialVectorEnvironment(VectorEnvironment):
                 f"the history is of {len(history.episodes)} environments, and this vector environment has "
                 f"{self.num_envs}; resume it with the number that it was recorded with"
             )
-        observation = self._rows.empty()
+        observation, before = self._rows.empty(), self._rows.empty()
         for env, (episode, actions, ended) in enumerate(
             zip(history.episodes, history.actions, history.ended, strict=True)
         ):
             self._begin(env, episode, observation)
             self._observation = observation
             for step, command in enumerate(self._encode(actions)):
+                ends = ended and step == len(actions) - 1
+                may_be_cut = ends and self._truncates
+                if may_be_cut:
+                    self._rows.copy_row(observation, before, env)
                 self._step_one(env, command, observation)
-                if self._ended[env] != (ended and step == len(actions) - 1):
+                if may_be_cut and not self._ended[env]:  # by an error then, which has not come again
+                    self._ended[env] = True
+                    self._rows.copy_row(before, observation, env)
+                elif self._ended[env] != ends:
                     raise self._not_the_same(env, history, step + 1)
         self._called = None
         if self._actions is not None:
