@@ -190,6 +190,25 @@ def test_an_observation_of_a_step_that_numpy_would_repeat_is_refused() -> None:
         envs.step(np.zeros(1, np.int64))
 
 
+class ShowsShares(Scripted):
+    """Says that it shows bytes, and shows numbers between 0 and 1 in steps."""
+
+    observation_space = spaces.Box(0, 255, (2,), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return super().reset(seed=seed)[0].astype(np.uint8), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.full(2, 0.5), *super().step(action)[1:]
+
+
+def test_an_observation_of_a_step_whose_digits_numpy_would_cut_off_is_refused() -> None:
+    envs = SerialVectorEnvironment(lambda seed: ShowsShares("t9"), 1, seed=1)
+    envs.reset()
+    with pytest.raises(ValueError, match="an observation has dtype float64, and the observation space has dtype uint8"):
+        envs.step(np.zeros(1, np.int64))
+
+
 def played(envs: SerialVectorEnvironment, actions: Any) -> list[Any]:
     return [(listed(step.observation), step.reward.tolist(), step.mask.tolist()) for step in map(envs.step, actions)]
 
