@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,15 @@ class Sized(gymnasium.Env[Any, Any]):
         ({"environment": "CartPole-v1"}, "it is 'CartPole-v1'"),
         ({"environment": Sized}, "would get a seed as its argument 'size'; pass `lambda seed: Sized"),
         ({"environment": lambda: Sized()}, r"cannot be called with one argument; give it a parameter: `lambda seed"),
+        (
+            {"environment": partial(Sized)},
+            r"is the class Sized, .* its argument 'size'; pass `lambda seed: Sized\(\.\.\.\)`",
+        ),
+        (
+            {"environment": partial(gymnasium.make, "CartPole-v1")},
+            r"would take for its argument 'max_episode_steps'; pass `lambda seed: make\(\.\.\.\)`, or call",
+        ),
+        ({"environment": lambda size=3: Sized(size)}, "take for its argument 'size'; pass `lambda seed: \\.\\.\\.`"),
         ({"environment": gymnasium.Env}, r"cannot be called with one argument; give it the form `lambda seed: Env\("),
         ({"network": torch.nn.Linear(4, 8)}, r"called with the spec; it is Linear\("),
         ({"network": (64, 64)}, r"it is \(64, 64\)"),
@@ -240,6 +250,20 @@ class Sized(gymnasium.Env[Any, Any]):
 def test_parts_of_another_kind_are_refused_where_they_are_given(part: dict[str, Any], complaint: str) -> None:
     with pytest.raises(TypeError, match=complaint):
         dataclasses.replace(SMALL, **part)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        lambda seed=0: Sized(),
+        lambda env_seed=0: Sized(),
+        lambda _=None: Sized(),
+        lambda rank: Sized(),
+        lambda *_: Sized(),
+    ],
+)
+def test_an_argument_that_may_be_meant_for_the_seed_gets_it(environment: Any) -> None:
+    assert dataclasses.replace(SMALL, environment=environment).environment is environment
 
 
 @pytest.mark.parametrize(

@@ -130,11 +130,6 @@ class Experiment:
         """Refuse what is of another kind, before a message from the depths does."""
         if not isinstance(self.agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"agent is settings of a method, such as rl.PPO(), not {self.agent!r}")
-        if not callable(self.environment):
-            raise TypeError(
-                "environment makes an environment from a seed: rl.Gymnasium('CartPole-v1'), or a function such as "
-                f"`lambda seed: MyEnv()`; it is {self.environment!r}"
-            )
         check_takes_a_seed(self.environment)
         is_made = hasattr(self.network, "state_dict") and not isinstance(self.network, type)
         if self.network is not None and (not callable(self.network) or is_made):

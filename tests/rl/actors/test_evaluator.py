@@ -152,6 +152,11 @@ def test_a_policy_of_another_environment_is_refused_with_what_differs() -> None:
         evaluate_policy(policy, rl.Gymnasium("Pendulum-v1"), episodes=1, seed=0)
 
 
+def test_an_environment_in_place_of_what_makes_some_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"environment makes an environment from a seed.*; it is <"):
+        evaluate_policy(Always(np.array([0])), cast("Any", Scripted("t1")), episodes=1, seed=0)
+
+
 def test_what_is_no_policy_is_refused() -> None:
     with pytest.raises(
         TypeError, match=r"^policy is of type builtin_function_or_method; give result\.policy\(\), or rl\.load_policy"

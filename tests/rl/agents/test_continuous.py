@@ -254,5 +254,5 @@ def random_block(steps: int, envs: int, run_id: str, number: int) -> Block:
 
 @each_agent
 def test_statistics_of_observations_that_nobody_would_update_are_refused(agent: type[ContinuousAgent]) -> None:
-    with pytest.raises(ValueError, match="NormalizeObservation"):
+    with pytest.raises(ValueError, match=r"by numbers that stay the same, as gymnasium\.wrappers\.RescaleObservation"):
         agent().make_learner(SPEC, Normalised(NETWORK), seed=0)

@@ -256,6 +256,18 @@ def test_an_environment_that_does_not_do_the_same_again_is_named() -> None:
         SerialVectorEnvironment(Makes(Scripted("t9")), 1, seed=0).resume(envs.history())
 
 
+def test_an_episode_that_an_error_cut_is_resumed_though_the_error_does_not_come_again() -> None:
+    """As after a crash of a simulator, whose next process does not crash at that step."""
+    envs = SerialVectorEnvironment(Makes(Faulty(step=3), Faulty()), 1, seed=0, on_error="truncate")
+    envs.reset()
+    *_, last = [envs.step(np.array([0])) for _ in range(3)]
+    assert last.truncated.tolist() == [True] and listed(last.observation) == [[2]]
+    again = SerialVectorEnvironment(Makes(Faulty()), 1, seed=0, on_error="truncate")
+    assert listed(again.resume(envs.history())) == [[2]], "another one than the block before it ended with"
+    assert_same(again.history(), envs.history())
+    assert played(again, [np.array([0])]) == played(envs, [np.array([0])]) == [([[0]], [0], [False])]
+
+
 def test_a_history_of_another_number_of_environments_is_refused() -> None:
     envs = SerialVectorEnvironment(Makes(Scripted("t5")), 1, seed=0)
     envs.reset()
@@ -275,18 +287,6 @@ def test_actions_that_nobody_will_ask_for_are_not_kept() -> None:
 
 def test_an_error_names_environment_episode_and_seed() -> None:
     envs = SerialVectorEnvironment(Makes(Scripted("t9"), Faulty(step=2)), 1, seed=4)
-def test_an_episode_that_an_error_cut_is_resumed_though_the_error_does_not_come_again() -> None:
-    """As after a crash of a simulator, whose next process does not crash at that step."""
-    envs = SerialVectorEnvironment(Makes(Faulty(step=3), Faulty()), 1, seed=0, on_error="truncate")
-    envs.reset()
-    *_, last = [envs.step(np.array([0])) for _ in range(3)]
-    assert last.truncated.tolist() == [True] and listed(last.observation) == [[2]]
-    again = SerialVectorEnvironment(Makes(Faulty()), 1, seed=0, on_error="truncate")
-    assert listed(again.resume(envs.history())) == [[2]], "another one than the block before it ended with"
-    assert_same(again.history(), envs.history())
-    assert played(again, [np.array([0])]) == played(envs, [np.array([0])]) == [([[0]], [0], [False])]
-
-
     faulty = SerialVectorEnvironment(Makes(Faulty(step=2)), 1, seed=4)
     envs.close()
     faulty.reset()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.environment import EnvironmentFactory, Steps, VectorEnvironment
+from ropewalk.rl.environments.mistakes import check_takes_a_seed
 from ropewalk.rl.environments.spec import Array, spec_in_words
 from ropewalk.rl.environments.vector import make_vector
 from ropewalk.rl.policies.policy import Policy
@@ -52,10 +53,11 @@ def evaluate_policy(
     Raises:
         ValueError: an argument is less than 1, or the policy was made for other observations or actions than those of
             this environment.
-        TypeError: this is no policy.
+        TypeError: this is no policy, or the factory cannot be called with a seed.
     """
     if not isinstance(policy, Policy):
         raise TypeError(f"policy is of type {type(policy).__name__}; give result.policy(), or rl.load_policy(path)")
+    check_takes_a_seed(factory)
     return PolicyEvaluator(factory, max_steps).scores(policy, episodes, seed=seed, num_envs=num_envs)
 
 
@@ -178,8 +180,8 @@ def _tell_cut(env: int, episode: int, score: float, max_steps: int, *, is_reset:
         env,
         f"{max_steps:,}",
         score,
+        "" if is_reset else "; as this vector environment cannot reset it, the steps that follow count as an episode",
     )
 
-        "" if is_reset else "; as this vector environment cannot reset it, the steps that follow count as an episode",
 
 __all__ = ["MAX_STEPS", "EvaluationOver", "PolicyEvaluator", "evaluate_policy"]

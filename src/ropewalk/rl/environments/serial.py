@@ -22,7 +22,7 @@ from ropewalk.rl.environments.action_history import ActionHistory
 from ropewalk.rl.environments.environment import EnvironmentHistory, Steps, VectorEnvironment
 from ropewalk.rl.environments.failures import EpisodeFailures, check_on_error
 from ropewalk.rl.environments.gymnasium_env import GymnasiumEnv
-from ropewalk.rl.environments.mistakes import advice, check_are_distinct, step_mistake
+from ropewalk.rl.environments.mistakes import advice, check_are_distinct, shown_by_reset, step_mistake
 from ropewalk.rl.environments.observation_rows import ObservationRows
 from ropewalk.rl.environments.spaces import action_encoder, spec_of_spaces
 from ropewalk.rl.environments.spec import Array, Observation
@@ -208,7 +208,7 @@ class SerialVectorEnvironment(VectorEnvironment):
         seed = self._episode_seed(env)
         while True:
             try:
-                seen, _ = self._envs[env].reset(seed=seed)
+                seen = shown_by_reset(self._envs[env].reset(seed=seed))
                 self._rows.check(seen)
                 self._rows.write(observation, env, seen)
             except Exception as error:
