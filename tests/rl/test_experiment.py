@@ -273,6 +273,18 @@ def test_an_argument_that_may_be_meant_for_the_seed_gets_it(environment: Any) ->
         (lambda: rl.DQN(learning_rate=1e-3), "write optimizer=rl.TorchAdam"),  # pyright: ignore[reportCallIssue]
         (lambda: rl.SAC(replaysize=10), "did you mean 'replay_size'"),  # pyright: ignore[reportCallIssue]
         (lambda: rl.Experiment(rl.PPO(), env=Sized), "write environment"),  # pyright: ignore[reportCallIssue]
+        (lambda: rl.PPO(envs="8"), "^rl.PPO: envs is of type str; give a whole number$"),  # type: ignore[arg-type]
+        (lambda: rl.SAC(unroll=4.0), "unroll is of type float; give a whole number$"),  # type: ignore[arg-type]
+        (lambda: rl.A2C(discount=None), "discount is of type NoneType; give a number$"),  # type: ignore[arg-type]
+        (lambda: rl.A2C(batch_size="all"), "batch_size is of type str; give a whole number, or None$"),  # type: ignore[arg-type]
+        (lambda: rl.DQN(double="no"), "double is of type str; give True or False$"),  # type: ignore[arg-type]
+        (lambda: rl.DQN(epsilon=0.1), r"epsilon is of type float; give rl.LinearSchedule\("),  # type: ignore[arg-type]
+        (lambda: rl.DQN(target=500), r"^rl.DQN: target is of type int; give rl.TargetCopy\(updates\), or"),  # type: ignore[arg-type]
+        (lambda: rl.R2D2(target=500), r"^rl.R2D2: target is of type int; give rl.TargetCopy"),  # type: ignore[arg-type]
+        (lambda: rl.PPO(clip=lambda left: 0.2 * left), r"clip is of type function; give a number, or rl.Lin"),  # type: ignore[arg-type]
+        (lambda: rl.MLP(64), r"hidden is of type int; give the number of units of each layer, such as \(64, 64\)"),  # type: ignore[arg-type]
+        (lambda: rl.MLP((8,), torch.nn.ReLU), "activation is of type type; give the name of a function"),  # type: ignore[arg-type]
+        (lambda: rl.TD3(optimizer=1e-3), r"optimizer is of type float; give rl.TorchAdam\("),  # type: ignore[arg-type]
     ],
 )
 def test_settings_of_other_libraries_are_named_in_ours(make: Callable[[], object], complaint: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from ropewalk.argument_kinds import check_kind
 from ropewalk.near_names import instead_of
 from ropewalk.rl.environments.spec import ArraySpec, EnvironmentSpec
 from ropewalk.rl.networks.initialisation import draw_zero_biases, orthogonal
@@ -52,6 +53,11 @@ class MLP:
     layer_norm: bool = False
 
     def __post_init__(self) -> None:
+        check_kind(
+            "hidden", self.hidden, Sequence, "the number of units of each layer, such as (64, 64)", required=True
+        )
+        example = "the name of a function, such as 'relu'; for others make a network of your own"
+        check_kind("activation", self.activation, str, example, required=True)
         object.__setattr__(self, "hidden", tuple(self.hidden))
         if any(units < 1 for units in self.hidden):
             raise ValueError(f"each layer of an MLP needs at least one unit, but hidden is {self.hidden}")
