@@ -66,3 +66,4 @@ def test_what_environments_say_of_episodes_is_averaged_over_those_that_say_it() 
     again = Counters()
     again.load_state_dict(before)  # of a version that did not keep them
     assert again.recent == counters.recent and again.facts() == {}
+    assert repr(counters) == "Counters(steps=609, episodes=101, updates=0, rounds=0, stale_steps=0)"

@@ -36,8 +36,8 @@ class Counters:
     updates: int = 0
     rounds: int = 0
     stale_steps: int = 0
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    recent_facts: deque[Mapping[str, float]] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT), repr=False)
+    recent_facts: deque[Mapping[str, float]] = field(default_factory=lambda: deque(maxlen=_RECENT), repr=False)
 
     @property
     def score(self) -> float | None:
