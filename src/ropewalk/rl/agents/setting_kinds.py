@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field
 from numbers import Integral, Real
@@ -42,10 +40,10 @@ def check_kinds(of: str, given: Mapping[str, Any], fields: Iterable[Field[Any]])
         declared: Any = field.type
         names = declared.split(" | ") if isinstance(declared, str) else [getattr(declared, "__name__", "")]
         if field.name in given and all(name in _KINDS for name in names):
-            kinds, examples = zip(*map(_KINDS.__getitem__, names), strict=True)
-            kind: Any = functools.reduce(operator.or_, kinds)
-            is_required = "None" not in names
-            check_kind(f"{of}: {field.name}", given[field.name], kind, ", or ".join(examples), required=is_required)
+            kind, example = _KINDS[names[0]]
+            for name in names[1:]:
+                kind, example = kind | _KINDS[name][0], f"{example}, or {_KINDS[name][1]}"
+            check_kind(f"{of}: {field.name}", given[field.name], kind, example, required="None" not in names)
 
 
 __all__ = ["check_kinds"]

@@ -76,7 +76,8 @@ def checked_wrappers(wrappers: Any) -> tuple[Any, ...]:
     example = f"(gymnasium.wrappers.FlattenObservation, {time_limit})"
     if callable(wrappers) or isinstance(wrappers, str) or not isinstance(wrappers, Iterable):
         raise TypeError(f"wrappers is {wrappers!r}; give a tuple, such as {example}")
-    for wrap in wrappers:
+    several = tuple(cast("Iterable[Any]", wrappers))
+    for wrap in several:
         if not callable(wrap):
             raise TypeError(f"{wrap!r} among the wrappers cannot be called with an environment; give {example}")
         try:
@@ -89,7 +90,7 @@ def checked_wrappers(wrappers: Any) -> tuple[Any, ...]:
                 f"{name} among the wrappers is called with an environment alone ({error}); give its other arguments "
                 f"by functools.partial({name}, ...)"
             ) from None
-    return tuple(wrappers)
+    return several
 
 
 def check_spaces(env: Any) -> None:
@@ -110,9 +111,10 @@ def check_spaces(env: Any) -> None:
 def told_of_statistics(env: Any) -> str:
     """Say what goes wrong with a wrapper that normalises by what its one environment has shown; "": there is none."""
     while env is not None:
+        name = type(env).__name__
         if isinstance(env, _OF_STATISTICS):
             return (
-                f"{type(env).__name__} normalises by statistics of its own environment: each of the others has other "
+                f"{name} normalises by statistics of its own environment: each of the others has other "
                 "ones, evaluations and saved policies begin without any, and so do environments that are restored. "
                 "Leave it out; normalise_observations=True and normalise_rewards=True of PPO, A2C, IMPALA and APPO "
                 "keep them with the weights, and RescaleObservation needs none"
