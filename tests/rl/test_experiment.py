@@ -282,6 +282,8 @@ def test_an_argument_that_may_be_meant_for_the_seed_gets_it(environment: Any) ->
         (lambda: rl.DQN(target=500), r"^rl.DQN: target is of type int; give rl.TargetCopy\(updates\), or"),  # type: ignore[arg-type]
         (lambda: rl.R2D2(target=500), r"^rl.R2D2: target is of type int; give rl.TargetCopy"),  # type: ignore[arg-type]
         (lambda: rl.PPO(clip=lambda left: 0.2 * left), r"clip is of type function; give a number, or rl.Lin"),  # type: ignore[arg-type]
+        (lambda: rl.Evaluation(eval_freq=9), r"rl.Evaluation has no setting 'eval_freq'; write every_steps"),  # pyright: ignore[reportCallIssue]
+        (lambda: rl.MLP((8,), activation_fn="relu"), "rl.MLP has no setting 'activation_fn'; write activation"),  # pyright: ignore[reportCallIssue]
         (lambda: rl.MLP(64), r"hidden is of type int; give the number of units of each layer, such as \(64, 64\)"),  # type: ignore[arg-type]
         (lambda: rl.MLP((8,), torch.nn.ReLU), "activation is of type type; give the name of a function"),  # type: ignore[arg-type]
         (lambda: rl.TD3(optimizer=1e-3), r"optimizer is of type float; give rl.TorchAdam\("),  # type: ignore[arg-type]
@@ -293,8 +295,8 @@ def test_settings_of_other_libraries_are_named_in_ours(make: Callable[[], object
 
 
 def test_every_name_in_ours_is_a_setting_that_exists() -> None:
-    agents = (rl.PPO, rl.IMPALA, rl.DQN, rl.SAC, rl.TD3)
-    settings = {field.name for kind in (*agents, rl.Experiment) for field in dataclasses.fields(kind)}
+    kinds = (rl.PPO, rl.IMPALA, rl.DQN, rl.SAC, rl.TD3, rl.Experiment, rl.Evaluation, rl.MLP)
+    settings = {field.name for kind in kinds for field in dataclasses.fields(kind)}
     first = {re.split(r"\W", words)[0] for words in other_names._HERE.values()}
     assert first - settings == {"the", "log"}, "the network of an experiment, and log= of run()"
 
@@ -316,6 +318,17 @@ def test_a_network_may_be_a_class_that_is_called_with_the_spec() -> None:
 def test_a_negative_seed_is_refused() -> None:
     with pytest.raises(ValueError, match="seed must be a whole number, 0 or more, not -1"):
         dataclasses.replace(SMALL, seed=-1)
+
+
+def test_a_run_that_has_not_learned_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    agent = rl.DQN(unroll=8, envs=2)
+    result = dataclasses.replace(SMALL, agent=agent, steps=20, groups=1).run(log="silent")
+    assert result.counters.updates == 0
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "without an update, so its policy has not learned: DQN collects learning_starts=1000 items before" in told
+    caplog.clear()
+    dataclasses.replace(SMALL, steps=20).run(log="silent")
+    assert not caplog.records
 
 
 def test_synchronous_agents_refuse_to_run_asynchronously() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import numbers
 import os
 import re
@@ -30,6 +31,8 @@ from ropewalk.user_frames import user_frames_only
 if TYPE_CHECKING:
     from ropewalk.program.program import Program
 
+_logger = logging.getLogger(__name__)
+
 RunMode: TypeAlias = Literal["lockstep", "async"]
 
 
@@ -55,6 +58,11 @@ class Evaluation:
     episodes: int = 20
     stop_at: float | None = None
     max_steps: int = MAX_STEPS
+
+    def __new__(cls, *arguments: Any, **settings: Any) -> Self:
+        """Refuse unknown settings, with the names of other libraries in ours."""
+        refuse_unknown("rl.Evaluation", settings, (field.name for field in dataclasses.fields(cls)))
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for name in ("every_steps", "episodes", "max_steps"):
@@ -191,8 +199,24 @@ class Experiment:
         with observe(track, self, actors) as watched:
             logger = with_rows(logger, watched)
             if not actors:
-                return run_in_process(assembly, logger, watched.run.id if watched.run else "")
-            return drive_program(assembly, processes, logger, engine=engine, track=watched)
+                result = run_in_process(assembly, logger, watched.run.id if watched.run else "")
+            else:
+                result = drive_program(assembly, processes, logger, engine=engine, track=watched)
+        self._tell_if_untrained(result)
+        return result
+
+    def _tell_if_untrained(self, result: ExperimentResult) -> None:
+        """Say so if nothing was learned: the line of the end looks as that of any other run."""
+        if result.counters.updates:
+            return
+        begins = getattr(self.agent, "learning_starts", None)
+        why = "" if begins is None else f": {type(self.agent).__name__} collects learning_starts={begins} items before"
+        _logger.warning(
+            "the experiment has ended after %d of %d steps without an update, so its policy has not learned%s",
+            result.counters.steps,
+            self.steps,
+            why,
+        )
 
     @user_frames_only
     def repeat(self, record: Path | str, *, log: Log = "terminal") -> ExperimentResult:

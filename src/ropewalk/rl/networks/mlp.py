@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -13,6 +15,7 @@ from ropewalk.rl.environments.spec import ArraySpec, EnvironmentSpec
 from ropewalk.rl.networks.initialisation import draw_zero_biases, orthogonal
 from ropewalk.rl.networks.preprocessing import as_vector, vector_size
 from ropewalk.rl.networks.torso import FeedForwardTorso, ObservationTensor
+from ropewalk.rl.other_names import refuse_unknown
 
 ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
     "elu": nn.ELU,
@@ -51,6 +54,11 @@ class MLP:
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
     layer_norm: bool = False
+
+    def __new__(cls, *arguments: Any, **settings: Any) -> Self:
+        """Refuse unknown settings, with the names of other libraries in ours."""
+        refuse_unknown("rl.MLP", settings, (field.name for field in dataclasses.fields(cls)))
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         check_kind(
