@@ -239,6 +239,7 @@ class Sized(gymnasium.Env[Any, Any]):
         ({"environment": lambda size=3: Sized(size)}, "take for its argument 'size'; pass `lambda seed: \\.\\.\\.`"),
         ({"environment": gymnasium.Env}, r"cannot be called with one argument; give it the form `lambda seed: Env\("),
         ({"network": torch.nn.Linear(4, 8)}, r"called with the spec; it is Linear\("),
+        ({"network": rl.MLP}, r"network is the class MLP itself; give its settings, such as rl.MLP\(\.\.\.\)"),
         ({"network": (64, 64)}, r"it is \(64, 64\)"),
         ({"steps": 1e6}, "steps is of type float; give a whole number"),
         ({"seed": None}, "seed is of type NoneType; give a whole number"),
@@ -313,6 +314,13 @@ def test_a_network_may_be_a_class_that_is_called_with_the_spec() -> None:
             super().__init__(spec.observation.shape[0], 8)  # type: ignore[union-attr]
 
     dataclasses.replace(SMALL, network=Network, steps=16).run(log="silent")
+
+
+@pytest.mark.parametrize("name", ["actors", "inference", "evaluators", "learners"])
+def test_a_number_of_processes_is_a_whole_number(name: str) -> None:
+    numbers: dict[str, Any] = {"actors": 1, "mode": "async", name: "2"}
+    with pytest.raises(TypeError, match=f"^{name} is of type str; give a number of processes"):
+        SMALL.run(**numbers)
 
 
 def test_a_negative_seed_is_refused() -> None:

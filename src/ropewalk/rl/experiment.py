@@ -140,6 +140,9 @@ class Experiment:
             raise TypeError(f"agent is settings of a method, such as rl.PPO(), not {self.agent!r}")
         check_takes_a_seed(self.environment)
         is_made = hasattr(self.network, "state_dict") and not isinstance(self.network, type)
+        if isinstance(self.network, type) and dataclasses.is_dataclass(self.network):
+            name = self.network.__name__
+            raise TypeError(f"network is the class {name} itself; give its settings, such as rl.{name}(...)")
         if self.network is not None and (not callable(self.network) or is_made):
             raise TypeError(
                 "network makes a network from the environment's spec: rl.MLP((64, 64)), or a function or a class that "
@@ -271,6 +274,8 @@ class Experiment:
     def _processes(
         self, actors: int, mode: RunMode | None, inference: int, evaluators: int | None, learners: int
     ) -> ProcessCounts:
+        check_number("evaluators", evaluators, numbers.Integral, "a number of processes", least=0)
+        check_number("learners", learners, numbers.Integral, "a number of processes", required=True)
         if evaluators is None:
             evaluators = int(actors > 0 and self.evaluation is not None)
         if learners > 1 and self.record is not None:
@@ -281,8 +286,8 @@ class Experiment:
         return ProcessCounts(actors, self._mode(mode), inference=inference, evaluators=evaluators, learners=learners)
 
     def _assembly(self, actors: int, mode: RunMode | None, lag: int, inference: int) -> Assembly:
-        if actors < 0:
-            raise ValueError(f"actors must be a number of processes, 0 or more, not {actors}")
+        check_number("actors", actors, numbers.Integral, "a number of processes", least=0, required=True)
+        check_number("inference", inference, numbers.Integral, "a number of processes", least=0, required=True)
         if mode not in (None, "lockstep", "async"):
             raise ValueError(f"mode is 'lockstep', 'async', or None for what suits the agent, not {mode!r}")
         if mode == "async" and self.agent.synchronous:

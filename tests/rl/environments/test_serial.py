@@ -176,6 +176,24 @@ def test_an_observation_that_differs_from_its_space_is_refused_at_the_reset() ->
         SerialVectorEnvironment(Makes(OtherNames(spaces.Discrete(2))), 1, seed=0).reset()
 
 
+class Forgets(Recording):
+    """Leaves an entry out in its steps."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, *others = super().step(action)
+        del observation["room"]
+        return observation, *others  # type: ignore[return-value]
+
+
+def test_an_entry_that_a_step_left_out_is_named() -> None:
+    envs = SerialVectorEnvironment(Makes(Forgets(spaces.Discrete(2))), 1, seed=1)
+    envs.reset()
+    with pytest.raises(
+        ValueError, match=r"an observation has \['map', 'position'\], and the observation space has .*'room"
+    ):
+        envs.step(np.zeros(1, np.int64))
+
+
 class ShrinksInStep(Scripted):
     """Its observations fit at each reset; those of steps would be repeated by numpy."""
 

@@ -39,7 +39,12 @@ class ObservationRows:
         """
         if isinstance(rows, dict) and not isinstance(self._spec, ArraySpec):
             for name, spec in self._spec.items():
-                _write_row(rows[name], env, observation[name], spec, f"entry {name!r} of an observation")
+                try:
+                    entry = observation[name]
+                except (LookupError, TypeError):
+                    self.check(observation)  # says which names there are
+                    raise
+                _write_row(rows[name], env, entry, spec, f"entry {name!r} of an observation")
         elif not isinstance(rows, dict) and isinstance(self._spec, ArraySpec):
             _write_row(rows, env, observation, self._spec, "an observation")
 
@@ -92,7 +97,7 @@ def _check_array(array: Any, spec: ArraySpec, what: str) -> None:
 
 @functools.lru_cache(64)
 def _fits(dtype: Any, to: str) -> bool:
-    """Return whether numbers may be stored as another dtype. Asked in each step: numpy takes five times as long."""
+    """Return whether numbers may be stored as another dtype. Asked in each step: numpy takes forty times as long."""
     return np.can_cast(dtype, to, "same_kind")
 
 

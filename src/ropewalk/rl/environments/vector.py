@@ -120,8 +120,9 @@ def _closed_if_refused(envs: GymnasiumVectorEnv, seed: int) -> VectorEnvironment
 
 
 def _refusal(made: object) -> TypeError:
+    name = f"the class {made.__name__}" if isinstance(made, type) else type(made).__name__
     return TypeError(
-        f"the factory made {type(made).__name__}; it takes a seed and returns a gymnasium.Env, a "
+        f"the factory made {name}; it takes a seed and returns a gymnasium.Env, a "
         "gymnasium.vector.VectorEnv, or a ropewalk.rl.VectorEnvironment, such as rl.Gymnasium('CartPole-v1') does"
     )
 
