@@ -140,8 +140,9 @@ class Experiment:
             raise TypeError(f"agent is settings of a method, such as rl.PPO(), not {self.agent!r}")
         check_takes_a_seed(self.environment)
         is_made = hasattr(self.network, "state_dict") and not isinstance(self.network, type)
-        if isinstance(self.network, type) and dataclasses.is_dataclass(self.network):
-            name = self.network.__name__
+        network: Any = self.network
+        if isinstance(network, type) and dataclasses.is_dataclass(network):
+            name = network.__name__
             raise TypeError(f"network is the class {name} itself; give its settings, such as rl.{name}(...)")
         if self.network is not None and (not callable(self.network) or is_made):
             raise TypeError(
