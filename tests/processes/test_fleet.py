@@ -198,6 +198,21 @@ def test_what_every_host_lacks_is_told_once_with_the_remedy_and_ends_the_wait(sc
     assert "no agent could join this run" in str(failure) and missing in str(failure)
 
 
+def test_failed_starts_of_a_bad_minute_are_not_held_against_a_loss_days_later(scene: Scene) -> None:
+    # The verdict stayed: the run ended when its last host was preempted, with "6 starts failed" of days before.
+    steady, *others = scene.submit(7)
+    link: Any = SimpleNamespace(close=lambda: None)
+    steady.link, steady.pid = link, 1
+    for agent in others:
+        scene.fleet._last_loss = -10.0  # not the same event as the one before
+        scene.fleet.lost(agent, "its disk is full")
+    [told] = scene.told.happened
+    assert told.startswith("agents are not replaced for a minute: 6 starts failed")
+    scene.fleet._last_loss = -10.0
+    scene.fleet.lost(steady, "nothing was heard of it for 2.5 s")
+    assert not scene.told.failures and not scene.fleet.agents, "another one is submitted"
+
+
 def test_a_refusal_that_repeats_is_reported_once_until_an_agent_is_accepted(scene: Scene) -> None:
     scene.submit(1)
     for refusals in (1, 2):

@@ -509,6 +509,8 @@ class Fleet:
                     error = StartFailed(f"no agent stays up: {reason}. The last one: {why}")
                     self._listener.on_no_agents(error)
                 else:
+                    # The verdict of a budget is final, and the run goes on: a loss days later is not judged by it.
+                    self._budget = RestartBudget()
                     self._listener.on_happened(f"agents are not replaced for a minute: {reason}")
 
     # The end
