@@ -6,7 +6,7 @@ import contextlib
 
 
 def say(text: str) -> None:
-    """Print a line, if that is possible: where the disk of the log is full, an agent goes on, and ends, all the same."""
+    """Print a line, if that is possible: an agent whose log is on a full disk goes on, and ends, all the same."""
     with contextlib.suppress(OSError):
         print(text, flush=True)
 
