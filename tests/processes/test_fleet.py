@@ -225,6 +225,22 @@ def test_a_refusal_that_repeats_is_reported_once_until_an_agent_is_accepted(scen
     assert not scene.told.failures
 
 
+def test_an_agent_that_cannot_be_made_ends_the_wait(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Its share counted as coming, and its processes were waited for without end.
+    def fail(*_: object) -> None:
+        raise ValueError("an address of its folder cannot be sent")
+
+    monkeypatch.setattr(scene.fleet._bootstrap, "prepare", fail)
+    scene.submit(2)
+    assert not scene.fleet._submitting
+    assert [str(failure) for failure in scene.told.failures] == [
+        "no agent could be submitted: an address of its folder cannot be sent"
+    ]
+    assert "an agent could not be made" in caplog.text
+
+
 def test_a_refusal_of_the_first_agent_ends_the_wait(scene: Scene) -> None:
     scene.engine.refusal = EngineError("exceeded quota")
     scene.submit(3)

@@ -307,7 +307,11 @@ class Fleet:
         for number, share in enumerate(wanted):
             try:
                 self._submit(share)
-            except (EngineError, OSError) as error:
+            except (
+                Exception
+            ) as error:  # of whatever kind: the shares would count as coming, and be waited for, for ever
+                if not isinstance(error, EngineError | OSError):
+                    logger.exception("an agent could not be made")
                 self._loop.call_soon(partial(self._not_submitted, wanted[number:], error))
                 return
 
@@ -479,12 +483,12 @@ class Fleet:
         planned = bool(agent.draining)
         if agent.pid and not planned:  # its replacement may be submitted while the loss is reported
             self._lost_jobs.append((time.monotonic(), agent.job))
+        where = f" (pid {agent.pid})" if agent.pid else ""
+        what = f"the agent on {agent.host}" if agent.host else f"the agent {agent.id}"
         if planned:
             if agent.processes:
-                self._listener.on_agent_lost(agent, agent.draining)
+                self._listener.on_agent_lost(agent, f"{what}{where} is gone: {agent.draining}")
         else:
-            where = f" (pid {agent.pid})" if agent.pid else ""
-            what = f"the agent on {agent.host}" if agent.host else f"the agent {agent.id}"
             is_known = bool(cause) and cause == self._last_cause
             self._last_cause = cause or self._last_cause
             self._listener.on_agent_lost(agent, "" if is_known else f"{what}{where} is gone: {why}")
