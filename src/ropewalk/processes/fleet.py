@@ -168,7 +168,8 @@ class Fleet:
         agent = beside or self._roomy(candidates, resources, wait=bool(coming))
         if agent is None and ready and not coming and not self._may_come(resources):
             roomy = (agent for agent in ready if agent.has_room(resources))
-            agent = next(roomy, ready[0])  # crowded is better than never
+            larger = (agent for agent in ready if agent.host_has_room(resources))
+            agent = next(roomy, None) or next(larger, ready[0])  # crowded is better than never
         if agent is None:
             return None
         if not agent.has_room(resources):
@@ -204,7 +205,7 @@ class Fleet:
     def _tell_if_crowded(self, agent: AgentRecord) -> None:
         """Report that more stays on a host than it has room for; once for each time that it becomes crowded."""
         *others, last = agent.staying or (None,)
-        is_crowded = last is not None and not fits(agent.share, others, last)
+        is_crowded = last is not None and not fits(agent.share, others, last) and not agent.host_has_room()
         if is_crowded and not agent.is_crowded and agent.id in self.agents:
             room = f"room for {agent.share.slots} of {described(agent.share.kind)}"
             self._listener.on_happened(
@@ -339,6 +340,7 @@ class Fleet:
         self.agents[agent.id] = agent
         try:
             agent.job = self._engine.submit(spec, self._home.run_id, agent.id)
+            agent.room = self._engine.room(agent.job)
         except BaseException:
             self.agents.pop(agent.id, None)
             self._members.retire(agent.id)
