@@ -75,7 +75,7 @@ class SlurmEngine(BatchEngine):
         array = [f"--array=0-{count - 1}"] if count > 1 else []
         # A per cent sign begins a placeholder; %a is the number of a task of the array.
         log = folder.replace("%", "%%") + ("/%a.log" if array else "/0.log")
-        return ["--parsable", f"--job-name={name}", f"--output={log}", *array, *flags], script
+        return ["--parsable", f"--job-name={name}", f"--output={log}", "--open-mode=append", *array, *flags], script
 
     def _read_ids(self, printed: str, count: int) -> list[str] | None:
         match = re.fullmatch(r"(\d+)(;[\w.-]+)?", printed.strip())  # the second group is the cluster's name

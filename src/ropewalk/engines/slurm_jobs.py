@@ -24,7 +24,7 @@ from typing import Any, cast
 
 from ropewalk.engines.cluster_commands import records_of
 from ropewalk.engines.engine import JobState, JobStatus
-from ropewalk.engines.job_script import NO_CREDENTIALS, not_shared
+from ropewalk.engines.job_script import NO_CREDENTIALS, NOT_OURS, not_ours, not_shared
 
 QUEUE_FORMAT = "%i|%T|%r|%N|%j"
 """`--format` of `squeue --array`, as `read_queue` expects it. The name comes last, as it may hold a vertical bar."""
@@ -133,6 +133,8 @@ def status_of(job: SlurmJob, folder: str = "") -> JobStatus:
         return JobStatus(JobState.ENDED, job.exit_code or 0)
     if job.has_no_files or job.exit_code == NO_CREDENTIALS:
         return _unshared(job, folder)
+    if job.exit_code == NOT_OURS:
+        return JobStatus(JobState.ENDED, NOT_OURS, not_ours(_node(job), folder or _SEE_FOLDER, "slurm"), hopeless=True)
     exit_code = -9 if job.state == "OUT_OF_MEMORY" else job.exit_code or None
     return JobStatus(JobState.ENDED, exit_code, f"{job.state}{where}" + (f": {words}" if words else ""))
 
