@@ -66,12 +66,12 @@ def claimed_search(
     """
     config = settings.config()
     if resume:
-        wait_for_lost_launcher(store, settings.project, settings.name)
-    found, note = unfinished_search(store, settings.project, settings.name) if resume else None, ""
+        wait_for_lost_launcher(store, settings.project, settings.name, folder)
+    found, note = unfinished_search(store, settings.project, settings.name, folder) if resume else None, ""
     if resume and found is None and settings.population is None:
-        found, note = complete_search(store, settings.project, settings.name, config, _MAY_CHANGE)
+        found, note = complete_search(store, settings.project, settings.name, config, _MAY_CHANGE, folder)
     if resume and found is None:
-        note = told_of_running(store, settings.project, settings.name) or note
+        note = told_of_running(store, settings.project, settings.name, folder) or note
     earlier, claim = found or (None, None)
     try:
         changed = [] if earlier is None else check_same(earlier, config, _MAY_CHANGE)
