@@ -628,6 +628,20 @@ def test_runs_of_others_in_the_same_namespace_are_not_ours(kubernetes: Cluster) 
         assert ada.runs() == {}
 
 
+def test_a_pod_of_others_that_is_labelled_like_ours_without_a_run_hides_none_of_ours(kubernetes: Cluster) -> None:
+    """Whoever may make pods in the namespace ended `ropewalk ps`, `stop` and `doctor` of its other users with it."""
+    spec = {"containers": [{"name": "agent", "image": "other", "command": ["serve"]}]}
+    with engine_of(kubernetes, user="ada") as ada:
+        [id] = ada.submit(SLEEP, 1, "run-of-ada", "a")
+        for name, phase in (("trap-1", "Running"), ("trap-2", "Failed")):
+            labels = {manifests.MANAGED_BY: "ropewalk", manifests.USER: "ada"}
+            trap = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+            kubernetes.store.create("pods", NAMESPACE, trap)
+            kubernetes.store.update("pods", NAMESPACE, name, lambda pod, phase=phase: pod["status"].update(phase=phase))
+        assert ada.runs() == {"run-of-ada": [id]} and not ada.remains()
+        ada.cancel([id])
+
+
 def test_ids_are_names_of_our_pods_only(kubernetes: Cluster, engine: KubernetesEngine) -> None:
     spec = {"containers": [{"name": "agent", "image": "other", "command": ["serve"]}]}
     foreign = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "database"}, "spec": spec}

@@ -57,6 +57,11 @@ def selector(run_id: str = "", user: str = "") -> str:
     return ",".join(f"{key}={value}" for key, value in wanted.items())
 
 
+def run_of(pod: Manifest) -> str:
+    """Return the run that the labels of a pod name; empty for one that others have labelled like ours without it."""
+    return str(pod["metadata"]["labels"].get(RUN, ""))
+
+
 def job_name(run_id: str, request_id: str, index: int) -> str:
     """Return the name of a pod and of its Secret: the same each time, so that nothing can be created twice."""
     request = hashlib.sha256(request_id.encode()).hexdigest()[:10]
