@@ -522,6 +522,22 @@ def test_secrets_are_in_no_pod_and_go_with_it(kubernetes: Cluster) -> None:
         assert kubernetes.secrets() == []
 
 
+@pytest.mark.parametrize("size", [20, 2**20 + 1])
+def test_a_pod_reads_no_secret_that_somebody_else_has_made_with_its_name(kubernetes: Cluster, size: int) -> None:
+    """Who may make Secrets, but no pods, would let the pod join a launcher of their own, with the rights of the pod."""
+    with engine_of(kubernetes) as engine:
+        read = JobSpec([sys.executable, "-c", "import sys; print('it read', sys.stdin.read(9))"], stdin=b"a" * size)
+        name = manifests.job_name("run", "a", 0)
+        for each in manifests.secret_names(name, size):
+            theirs = {"type": "Opaque", "metadata": {"name": each}, "data": {"stdin": base64.b64encode(b"b").decode()}}
+            kubernetes.store.create("secrets", NAMESPACE, {"apiVersion": "v1", "kind": "Secret"} | theirs)
+        (id,) = engine.submit(read, 1, "run", "a")
+        assert id == name
+        ended = status_when(engine, id, "a Secret that its launcher did not write")
+        assert ended.state is JobState.ENDED and ended.hopeless
+        assert "it read" not in engine.logs(id)
+
+
 @pytest.mark.parametrize("keep", [False, True])
 def test_ended_pods_go_when_the_engine_is_closed_unless_they_are_wanted(kubernetes: Cluster, keep: bool) -> None:
     with engine_of(kubernetes, keep_pods=keep) as engine:
