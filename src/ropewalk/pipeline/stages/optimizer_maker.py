@@ -62,7 +62,8 @@ class OptimizerMaker:
         lr_schedule: makes an optimizer's schedule of the learning rate, which advances with each update of the stage;
             None for a constant rate.
         lr_scale: "pipedream" multiplies the learning rate of a stage with r replicas by r / r_0, where r_0 are the
-            replicas of the first stage.
+            replicas of the first stage: in each step, after what `lr_schedule` makes of it. Saved rates are without
+            this factor, and after a death or under another plan the factor is that of the new plan.
 
     Raises:
         TypeError: one of the functions is not callable.
@@ -86,8 +87,12 @@ class OptimizerMaker:
         """Return a maker as it is, and a function as one whose optimizers keep their learning rate."""
         return given if isinstance(given, OptimizerMaker) else cls(given)
 
-    def optimizer(self, parameters: Mapping[str, nn.Parameter], replicas: int, of_first: int) -> torch.optim.Optimizer:
-        """Return the optimizer of a stage with `replicas` replicas, when the first stage has `of_first`.
+    def rate_factor(self, replicas: int, of_first: int) -> float:
+        """Return what multiplies the rates of a stage with `replicas` replicas when the first stage has `of_first`."""
+        return 1.0 if self.lr_scale is None else replicas / of_first
+
+    def optimizer(self, parameters: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
+        """Return the optimizer of a stage.
 
         Raises:
             TypeError: `make_optimizer` returned no optimizer.
@@ -105,9 +110,6 @@ class OptimizerMaker:
             )
         _check_own(optimizer, parameters)
         _check_uncoupled(optimizer)
-        if self.lr_scale == "pipedream":
-            for group in optimizer.param_groups:
-                group["lr"] = group["lr"] * replicas / of_first
         return optimizer
 
     def schedule(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
