@@ -136,6 +136,25 @@ def test_schedules_of_groups_go_on_under_another_cut(lr_schedule: RateSchedule, 
         }
 
 
+def test_an_optimizer_that_leaves_out_a_whole_stage_is_told_what_to_do() -> None:
+    # It was torch's "optimizer got an empty parameter list", in the middle of a function that works in one process.
+    def of_the_head(named_parameters: Named) -> torch.optim.Optimizer:
+        return torch.optim.SGD([p for name, p in named_parameters if name.startswith("5")], 0.1)
+
+    with pytest.raises(ValueError, match=r"leaves out all .* has, 0.weight, 0.bias.*requires_grad_\(False\)"):
+        player_of(model_of(), of_the_head)
+
+    def in_a_group(named_parameters: Named) -> torch.optim.Optimizer:
+        head = [p for name, p in named_parameters if name.startswith("5")]
+        return torch.optim.SGD([{"params": head}], 0.1)
+
+    player = player_of(model_of(), in_a_group)
+    before = player.state_dict()["parameters"]
+    player.step(*batch())
+    after = player.state_dict()["parameters"]
+    assert {name for name in before if not torch.equal(before[name], after[name])} == {"5.weight", "5.bias"}
+
+
 def with_replicas(replicas: tuple[int, ...], lr_schedule: RateSchedule | None = None) -> LocalExecutor:
     graph = trace(model_of(), (torch.randn(4, 6),))
     plan = plan_of(graph, even_cut(graph, len(replicas)), micro_batches=4, replicas=replicas)

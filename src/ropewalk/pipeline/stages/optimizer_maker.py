@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from ropewalk.pipeline.stages.weight_versions import OptimizerFactory
+from ropewalk.quantities import listed
 
 StageOptimizer = OptimizerFactory | Callable[[list[tuple[str, nn.Parameter]]], torch.optim.Optimizer]
 """Makes the optimizer of a stage from its trainable parameters, or from pairs of name and parameter."""
@@ -99,7 +100,17 @@ class OptimizerMaker:
             ValueError: the optimizer steps tensors that are not the stage's, or needs those of all stages at once.
         """
         make = cast("Callable[[Any], object]", self.make_optimizer)
-        optimizer = make(list(parameters.items()) if _wants_names(make) else list(parameters.values()))
+        try:
+            optimizer = make(list(parameters.items()) if _wants_names(make) else list(parameters.values()))
+        except ValueError as error:
+            if "empty parameter list" not in str(error):
+                raise
+            raise ValueError(
+                f"the optimizer of a stage got an empty list: it leaves out all that the stage has, "
+                f"{listed(list(parameters), 3)}. Call requires_grad_(False) on what is not to be trained, as a stage without "
+                f"trained parameters has no optimizer; or give the list as a group, which may be empty: "
+                f"[{{'params': parameters}}]"
+            ) from error
         if not isinstance(optimizer, torch.optim.Optimizer):
             kind = type(optimizer)
             advice = f"give {_AN_OPTIMIZER}"
