@@ -107,8 +107,8 @@ class OptimizerMaker:
                 raise
             raise ValueError(
                 f"the optimizer of a stage got an empty list: it leaves out all that the stage has, "
-                f"{listed(list(parameters), 3)}. Call requires_grad_(False) on what is not to be trained, as a stage without "
-                f"trained parameters has no optimizer; or give the list as a group, which may be empty: "
+                f"{listed(list(parameters), 3)}. Call requires_grad_(False) on what is not to be trained, as a stage "
+                f"without trained parameters has no optimizer; or give the list as a group, which may be empty: "
                 f"[{{'params': parameters}}]"
             ) from error
         if not isinstance(optimizer, torch.optim.Optimizer):
