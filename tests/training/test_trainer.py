@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import ropewalk as rw
-from ropewalk.errors import LocalExecutorFailed, NoPlanFits, NotPicklable, PlanInvalid, StageFailed
+from ropewalk.errors import LocalExecutorFailed, NoPlanFits, NotPicklable, NotTraceable, PlanInvalid, StageFailed
 from ropewalk.pipeline import ModelGraph, Plan, trace
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
@@ -224,6 +224,13 @@ def test_an_exchange_without_replicas_is_told() -> None:
         ({"options": {"nan": "skip"}}, TypeError, r"options is of type dict; give .*TrainingOptions\("),
         ({"sources": endless}, TypeError, r"sources is of type function; give .*Sources\(data="),
         ({"model": "gpt2", "plan": 1}, TypeError, "model is of type str; give a module"),
+        # It was, at the first step: Linear.__init__() missing 2 required positional arguments.
+        (
+            {"model": nn.Linear, "plan": 1},
+            TypeError,
+            r"the class Linear, which .*give .*Linear\(\.\.\.\), or a",
+        ),
+        ({"model": even_cut, "plan": 1}, TypeError, "model is the function even_cut, which cannot be called without"),
         ({"schedule": 3}, TypeError, 'schedule is of type int; give "one_f_one_b"'),
         ({"micro_batches": "4"}, TypeError, "micro_batches is of type str; give a whole number"),
         ({"progress": 100}, TypeError, r"progress is of type int; give True, or .*Progress\("),
@@ -249,11 +256,52 @@ def test_what_was_given_wrongly_is_told_at_once(options: dict[str, Any], error: 
         ("silent_s", "write processes=ProcessOptions(timeouts=TrainerTimeouts(silent_s=...)), both from ropewalk."),
         ("loss", "Trainer has no argument loss; did you mean 'loss_fn'?"),
         ("callbacks", "Trainer has no argument callbacks"),
+        ("network", "Trainer has no argument network; write model="),
+        ("criterion", "Trainer has no argument criterion; write loss_fn="),
     ],
 )
 def test_an_option_outside_its_object_is_told_where_it_belongs(option: str, message: str) -> None:
     with pytest.raises(TypeError, match=re.escape(message)):
         trainer_of(**{option: 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fit", "write a loop: for x, y in loader: trainer.step(x, y)"),
+        ("validate", "write trainer.evaluate(batches)"),
+        ("backward", "write trainer.step(x, y)"),
+        ("model", "write trainer.to_module()"),
+        ("steps", "'Trainer' object has no attribute 'steps'"),
+    ],
+)
+def test_a_method_of_another_trainer_is_told_with_what_to_write(name: str, message: str) -> None:
+    trainer = trainer_of()
+    assert not hasattr(trainer, name)
+    with pytest.raises(AttributeError, match=re.escape(message)):
+        getattr(trainer, name)
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        return self.layer(x if scale is None else x * scale)
+
+
+def test_a_pair_in_place_of_inputs_and_labels_is_told() -> None:
+    with trainer_of(network(), 1, micro_batches=2) as trainer:
+        with pytest.raises(NotTraceable, match=r"give them apart: step\(x, y\)"):
+            trainer.step(batch())
+        trainer.step(*batch())
+        with pytest.raises(NotTraceable, match=r"give them apart: step\(x, y\)"):
+            trainer.step(list(batch()))
+        trainer.step(*batch())
+    with trainer_of(Scaled(), 1, micro_batches=2) as trainer:  # which takes a pair as its inputs
+        with pytest.raises(StageFailed, match=r"labels were None.*give both, step\(x, y\)"):
+            trainer.step(batch())
 
 
 def test_a_sum_may_be_declared_as_one() -> None:
