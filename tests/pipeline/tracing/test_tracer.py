@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -296,6 +298,42 @@ def test_a_gradient_that_a_tracer_forgets_is_found() -> None:
 
     with pytest.raises(NotTraceable, match=r"gradient of 'linear.weight'.*leaf_modules"):
         trace(Own(), torch.randn(3, 4))
+
+
+class DropsPath(nn.Module):
+    """Stochastic depth by numbers of Python or numpy."""
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        super().__init__()
+        self.draw = draw
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (1.0 if self.draw() < 0.5 else 2.0)
+
+
+class Deep(nn.Module):
+    def __init__(self, draw: Callable[[], float]) -> None:
+        super().__init__()
+        self.first, self.path, self.last = nn.Linear(4, 4), DropsPath(draw), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.path(self.first(x)))
+
+
+_numpy: Any = np.random
+
+
+@pytest.mark.parametrize("draw", [random.random, _numpy.rand])
+def test_random_numbers_of_python_do_not_become_constants(draw: Callable[[], float]) -> None:
+    # The number drawn while the model was traced was used in every step: a path was dropped always, or never.
+    model, x = Deep(draw), torch.randn(3, 4)
+    before = random.getstate(), _numpy.get_state()[2]
+    with pytest.raises(NotTraceable, match=r"draws random numbers from Python or numpy.*draw them with torch"):
+        trace(model, x)
+    assert before == (random.getstate(), _numpy.get_state()[2])
+    for alive in (nn.Sequential(model.first, model.path, model.last), None):
+        graph = trace(model, x, leaf_modules=[DropsPath]) if alive is None else trace(alive, x)
+        assert len({tuple(graph(x).flatten().tolist()) for _ in range(40)}) == 2
 
 
 def test_a_batch_that_becomes_a_constant_is_found() -> None:

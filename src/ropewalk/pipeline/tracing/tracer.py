@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from ropewalk.errors import NotTraceable
+from ropewalk.pipeline.generator_states import OtherStates
 from ropewalk.pipeline.tracing.aliasing import ObservedValue, observe
 from ropewalk.pipeline.tracing.captured import Captured, PlaceholderKind
 from ropewalk.pipeline.tracing.checking import check, references
@@ -222,7 +223,7 @@ class _Tracing:
     @contextmanager
     def _in_modes(self, modes: Mapping[str, bool]) -> Generator[None]:
         """Set each module to the given mode (training or evaluation) within the block."""
-        before = {path: module.training for path, module in self.modules.items()}
+        before, others = {path: module.training for path, module in self.modules.items()}, OtherStates.now()
         try:
             for path, module in self.modules.items():
                 module.training = modes[path]
@@ -231,6 +232,12 @@ class _Tracing:
         finally:
             for path, module in self.modules.items():
                 module.training = before[path]
+            others.set()
+
+
+def _has_parametrizations(model: nn.Module) -> bool:
+    """Whether a weight of the model is computed from others; torch lets no module with such a weight be sent."""
+    return any("parametrizations" in module.__dict__["_modules"] for module in model.modules())
 
 
 def _copy_first(captured: Captured, placeholder: fx.Node) -> None:
