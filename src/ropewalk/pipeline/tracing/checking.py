@@ -156,8 +156,8 @@ def _differs(graph: ModelGraph, what: str, tensor: str) -> NotTraceable:
     name, path = type(graph.model).__name__, tensor.rpartition(".")[0]
     error = NotTraceable(
         f"{what} is another in the graph of {name} than in {name} itself: something in or behind module {path!r} "
-        f"cannot be traced, such as a buffer that is assigned (write it in place, with copy_), or an "
-        f"autograd.Function of your own; {_WAY_OUT}"
+        f"cannot be traced, such as a buffer that is assigned (write it in place, with copy_), an "
+        f"autograd.Function of your own, or torch.utils.checkpoint with use_reentrant=True (False can be); {_WAY_OUT}"
     )
     error.operator = path
     return error

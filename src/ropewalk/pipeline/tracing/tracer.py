@@ -152,7 +152,7 @@ class _Tracing:
     def _ways(self) -> dict[str, Callable[[], Captured]]:
         """Return the tracers by name, the preferred ones first."""
         model, inputs = self.model, self.inputs
-        if type(model) is nn.Sequential and inputs.is_one_tensor:
+        if type(model) is nn.Sequential and inputs.is_one_tensor and not _has_parametrizations(model):
             return {"nn.Sequential": lambda: capture_sequential(model, inputs, self.leaves)}
         _, _, canonical = tensors_of(model)
         return {
