@@ -58,8 +58,8 @@ def see(
     else:
         built = build(model, seed)
         if device:
-            built.model.to(device)
-        graph = trace(built.model, beside(built.model, x))
+            built.returned.to(device)
+        graph = trace(built.returned, beside(built.model, x))
         source = Initialised(model, seed, built.numbers)
     if weights is not None:
         source = SafetensorsFiles(weights, otherwise=GivenTensors(graph.buffers))
