@@ -16,6 +16,8 @@ from torch import Tensor, nn
 import ropewalk as rw
 from ropewalk.errors import LocalExecutorFailed, NoPlanFits, NotPicklable, NotTraceable, PlanInvalid, StageFailed
 from ropewalk.pipeline import ModelGraph, Plan, trace
+from ropewalk.pipeline.operator_runs import OperatorRuns
+from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.training.trainer_options import ProcessOptions, Sources
@@ -164,6 +166,40 @@ def test_who_names_a_schedule_gets_as_many_stages_as_it_has(schedule: str, num_s
     with trainer_of(graph_of(network()), 2, micro_batches=2, schedule=schedule) as trainer:
         trainer.step(*batch())
         assert (len(trainer.plan.stages), len(trainer.plan.workers)) == (num_stages, 2)
+
+
+def test_with_batch_normalisations_each_micro_batch_has_two_samples() -> None:
+    # 4 samples were cut into 8 micro-batches for two devices, and the profile of one sample failed with torch's words.
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4))
+    with trainer_of(model, 2) as trainer:
+        trainer.step(batch()[0][:5], batch()[1][:5])
+        assert trainer.plan.micro_batches == 2
+    with trainer_of(network(), 2) as trainer:
+        trainer.step(*batch())
+        assert trainer.plan.micro_batches == 8
+
+
+def test_one_process_is_planned_from_few_measurements_and_without_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Up to 166 passes of the whole model were measured for a plan in which there is nothing to choose; and on a busy
+    # machine a warning said that it may not have the best cuts.
+    num_passes: list[bool] = []
+    measure = OperatorRuns.measure
+
+    def counted(runs: OperatorRuns, *, split: bool, keep: bool) -> None:
+        num_passes.append(keep)
+        measure(runs, split=split, keep=keep)
+
+    monkeypatch.setattr(OperatorRuns, "measure", counted)
+    monkeypatch.setattr(Profile, "is_unsure", True)
+    for plan, least, most in ((None, 2, 10), (2, 40, 200)):
+        num_passes.clear()
+        caplog.clear()
+        with rw.Trainer(network(), nn.MSELoss(), sgd, plan, inline=True) as trainer:
+            trainer.step(*batch())
+        assert least <= len(num_passes) <= most
+        assert bool(caplog.records) is (plan == 2)
 
 
 def test_what_does_not_fit_into_memory_as_copies_is_cut_into_stages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,25 @@ def profile(
         ProfileInvalid: the model has no operator, an operator cannot run on these inputs, or `repeats` is below 1.
         NotTraceable: the graph of the model cannot be traced.
     """
+    found = measured(
+        model, example_inputs, repeats=repeats, device=device, autocast=autocast, report=report, clock=clock
+    )
+    if found.is_unsure:
+        logger.warning("%s: %s", found.model, found.spread_in_words)
+    return found
+
+
+def measured(
+    model: nn.Module | ModelGraph,
+    example_inputs: Any,
+    *,
+    repeats: int = 20,
+    device: str | torch.device | None = None,
+    autocast: torch.dtype | None = None,
+    report: Callable[[str], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Profile:
+    """As `profile`, without the warning about a large spread: for plans in which there is nothing to choose."""
     if repeats < 1:
         raise ProfileInvalid(f"repeats must be at least 1, not {repeats}")
     report = report or (lambda _: None)
@@ -103,10 +122,7 @@ def profile(
                 bytes_of = measure_bytes(runs)
                 take_times(runs, repeats, report)
                 taken = {id: OperatorInputs(times, runs.empty) for id, times in runs.times.items()}
-    found = _profile(graph, inputs, taken, bytes_of)
-    if found.is_unsure:
-        logger.warning("%s: %s", found.model, found.spread_in_words)
-    return found
+    return _profile(graph, inputs, taken, bytes_of)
 
 
 def _computing_in(dtype: torch.dtype | None, inputs: Mapping[str, Any]) -> AbstractContextManager[object]:

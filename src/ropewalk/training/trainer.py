@@ -171,7 +171,8 @@ class Trainer:
             this machine's memory. None: one process.
         schedule: a name or an object; None: the plan's. With a number of devices, there are as many stages as the
             schedule makes for them.
-        micro_batches: the number per step; None: the plan's.
+        micro_batches: the number per step; None: the plan's, and with a number of devices four for each, or fewer for a
+            model with batch normalisations, each of which gets at least two samples.
         example_inputs: the model's inputs, as a tuple, so that all processes can start before the first step.
         exchange: how the gradients of a stage's replicas are averaged: a function that makes the exchange of one
             replica, as in `functools.partial(AllGather, GDSEC(c=100))`, a compressor, or its name ("none", "gd_sec").
