@@ -168,9 +168,9 @@ def _state(saved: Mapping[str, Any], groups: Sequence[Sequence[str]], state: dic
         for name, index in zip(names, group["params"], strict=True):
             if name not in saved["options"]:
                 raise ValueError(
-                    f"parameter {name!r} is trained here, and was not when the state was saved, so that its optimizer has "
-                    f"no state of it. Begin anew from the weights: load_module(folder, model) of ropewalk.training takes "
-                    f"those of a checkpoint, to_module() those of a trainer"
+                    f"parameter {name!r} is trained here, and was not when the state was saved, so that its optimizer "
+                    f"has no state of it. Begin anew from the weights: load_module(folder, model) of ropewalk.training "
+                    f"takes those of a checkpoint, to_module() those of a trainer"
                 )
             if saved["options"][name] != saved["options"][names[0]]:
                 raise ValueError(
