@@ -131,7 +131,10 @@ def _lengths_by_sample(tree: Any, num_samples: int) -> list[str]:
             return [str(length) for length in lengths]
     else:
         return []
-    return next(filter(None, (_lengths_by_sample(one, num_samples) for one in inside)), [])
+    for one in inside:
+        if found := _lengths_by_sample(one, num_samples):
+            return found
+    return []
 
 
 def _cut(tree: Any, sizes: Sequence[int]) -> list[Any]:
