@@ -325,6 +325,7 @@ class Turns(nn.Module):
     def __init__(self, length: int, *, persistent: bool = False) -> None:
         super().__init__()
         self.embedding = nn.Embedding(7, 4)
+        self.table: Tensor
         table = torch.arange(4.0 * length).view(length, 4)
         self.register_buffer("table", table, persistent=persistent)
 
