@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ropewalk.errors import ExchangeStalled, GradientNotFinite, MemberLost
+from ropewalk.errors import ExchangeInvalid, ExchangeStalled, GradientNotFinite, MemberLost
 from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.elastic.shares import batches
 from ropewalk.exchange.elastic.worker import ElasticWorker
@@ -179,6 +179,20 @@ def test_arguments_of_a_step_that_are_mixed_up_are_told(batch: Any, loss_of: Any
 
     with pytest.raises(TypeError, match=words):
         Society(1, train=train).wait()
+
+
+def test_a_parameter_that_is_thawed_is_refused() -> None:
+    # Its gradient stayed on each worker, and the weights of the members went apart.
+    def train(society: Society, worker: ElasticWorker) -> None:
+        model: Any = make_model()
+        model[0].bias.requires_grad_(False)
+        trainer = worker.trainer(model, make_optimizer(model))
+        for step, batch in enumerate(worker.batches(SAMPLES, BATCH)):
+            model[0].bias.requires_grad_(step == 2)
+            trainer.step(batch, partial(society.data.loss, model))
+
+    with pytest.raises(ExchangeInvalid, match=r"'0.bias' is trained now, and was frozen .*with lr=0"):
+        Society(2, train=train).wait()
 
 
 def test_rank_0_may_die_as_well() -> None:

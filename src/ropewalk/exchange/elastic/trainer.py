@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ropewalk.errors import ExchangeAborted, GradientNotFinite, MemberLost
+from ropewalk.errors import ExchangeAborted, ExchangeInvalid, GradientNotFinite, MemberLost
 from ropewalk.exchange.elastic.membership import Commit, MembershipView
 from ropewalk.exchange.elastic.shares import pass_on, seed_of, share_out
 from ropewalk.exchange.exchange import Exchange, ExchangeReport, StepRecord
@@ -56,6 +56,7 @@ class ElasticTrainer:
         self._optimizer = optimizer
         self._carry = carry
         self._parameters = {name: part for name, part in model.named_parameters() if part.requires_grad}
+        self._frozen = {name: part for name, part in model.named_parameters() if not part.requires_grad}
         self._exchange: Exchange = member.new_exchange()
         self._is_bound = False
         self._overlaps = member.training.redo == "recompute"
@@ -116,6 +117,7 @@ class ElasticTrainer:
 
         Raises:
             TypeError: `batch` holds no indices, or `loss_of` cannot be called.
+            ExchangeInvalid: a parameter is to be trained that was frozen when the trainer was made.
             RuntimeError: this worker has left.
             ExchangeStalled: a member that is alive does not come to the exchange.
             GradientNotFinite: the exchange refuses a gradient. The step does not count: on every member that got the
@@ -123,6 +125,12 @@ class ElasticTrainer:
                 exchange leaves such batches out by itself with nan="skip", which counts them as steps.
         """
         _check_step(batch, loss_of)
+        if thawed := [name for name, part in self._frozen.items() if part.requires_grad]:
+            raise ExchangeInvalid(
+                f"{thawed[0]!r} is trained now, and was frozen when worker.trainer was called, so that its gradients "
+                f"would stay on this worker, and the weights of the members go apart; call worker.trainer with all "
+                f"parameters that will be trained, and give those that wait a group of the optimizer with lr=0"
+            )
         if self.left:
             raise RuntimeError(f"{self._member.name} has left after step {self.num_steps - 1}, and does no more steps")
         if self._has_next_members or self._member.mailbox.epoch > self.epoch:
