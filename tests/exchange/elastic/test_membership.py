@@ -175,6 +175,29 @@ def test_who_dies_after_somebody_has_finished_takes_nothing_along() -> None:
     assert membership.died("b") == [Finish("no worker is left after 1 steps: b died")]
 
 
+def test_a_leaver_whose_code_has_ended_is_no_end_of_the_training() -> None:
+    """After `running.scale("workers", 1)` the death of the last worker ended the program as a success, at any step."""
+    membership = begun("a", "b")
+    membership.leaves("b")
+    vote_of_all(membership)
+    membership.left("b")
+    membership.finished("b")  # its batches have ended, while a goes on
+    [said] = membership.died("a")
+    assert isinstance(said, Finish)
+    assert said.failed
+
+
+def test_who_finished_before_a_later_step_has_not_the_weights_of_all_steps() -> None:
+    membership = begun("a", "b")
+    vote_of_all(membership)
+    membership.finished("a")
+    vote_of_all(membership)
+    [said] = membership.died("b")
+    assert isinstance(said, Finish)
+    assert said.failed
+    assert said.why.startswith("b died, and nobody is left who has the weights of step 2;")
+
+
 def test_training_is_over_when_all_who_have_the_weights_have_finished() -> None:
     membership = begun("a")
     membership.joins("b")

@@ -154,7 +154,8 @@ class Membership:
         """Members that took part in a committed step."""
         self._gone: set[str] = set()
         self._has_finished = False
-        """Whether a worker has finished with the weights of all steps: later deaths do not make the training fail."""
+        """Whether a worker has finished with the weights of all steps: later deaths do not make the training fail. A
+        worker that left has not finished, nor has one after which the others did another step."""
         self.wills: tuple[str, ...] = ()
         """Names of workers that left, whose residuals are not in a committed step yet."""
         self._lost: tuple[str, ...] = ()
@@ -255,8 +256,9 @@ class Membership:
 
     def finished(self, name: str) -> list[Instruction]:
         """Record that the code of a worker has finished: the worker does no more steps."""
+        # The code of a worker that has left ends as well, in the middle of the training of the others.
+        self._has_finished |= name in self._has_weights and name not in self._gone
         self._gone.add(name)
-        self._has_finished |= name in self._has_weights
         self._drop(name, "has finished")
         if self.phase is EpochPhase.GATHERING:
             self._founders -= 1  # the others need not wait for it
@@ -289,6 +291,7 @@ class Membership:
         samples = sum(count for _, count in losses)
         self._loss = sum(loss for loss, _ in losses) / samples if samples else 0.0
         self._has_weights = set(self.members)
+        self._has_finished = False
         # Rank 0 had taken the residuals over before it began the step; until now it could have died with them.
         self._votes, self.wills, self._lost = {}, (), ()
         step, self.step = self.step, self.step + 1
