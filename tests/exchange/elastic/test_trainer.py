@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 
 from ropewalk.errors import ExchangeStalled, GradientNotFinite, MemberLost
 from ropewalk.exchange.all_reduce import AllReduce
+from ropewalk.exchange.elastic.elastic_member import ElasticMember
+from ropewalk.exchange.elastic.membership import MembershipView
 from ropewalk.exchange.elastic.shares import batches
 from ropewalk.exchange.elastic.worker import ElasticWorker
 from ropewalk.exchange.exchange import StepRecord
@@ -241,6 +244,81 @@ def test_what_is_done_after_a_step_is_in_the_state_of_who_joins() -> None:
     assert seen["workers.0#0"] == seen["workers.1#0"] == {step: step for step in range(1, STEPS + 1)}
     assert seen["workers.3#0"] == {step: step for step in range(5, STEPS + 1)}
     assert seen[f"workers.{STEPS - 1}#0"] == {STEPS: STEPS}
+
+
+def _last_joiner(society: Society, worker: ElasticWorker, steps: dict[str, int]) -> None:
+    """Train; a second worker joins in the last step, and notes after how many steps its weights are."""
+    model = make_model()
+    trainer = worker.trainer(model, make_optimizer(model))
+    for batch in worker.batches(SAMPLES, BATCH):
+        if trainer.num_steps == SAMPLES // BATCH - 1 and worker.name == "workers.0#0":
+            society.start(2)
+            while not society.coordinator._membership.joining:  # pyright: ignore[reportPrivateUsage]
+                time.sleep(0.01)
+        trainer.step(batch, lambda part: society.data.loss(model, part))
+    steps[worker.name] = trainer.num_steps
+
+
+def test_who_joins_when_no_step_is_left_gets_the_weights_even_if_it_looks_for_them_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each worker that finished began another epoch, to which the weights that were sent did not belong."""
+    steps: dict[str, int] = {}
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        if worker.name == "workers.2#0":
+            mailbox = society.members[2].mailbox
+            wait_state = mailbox.wait_state
+
+            def look(view: MembershipView) -> bytes:
+                society.wait_until_over()
+                return wait_state(view)
+
+            monkeypatch.setattr(mailbox, "wait_state", look)
+        _last_joiner(society, worker, steps)
+
+    Society(2, train=train).wait()
+    assert steps == dict.fromkeys(("workers.0#0", "workers.1#0", "workers.2#0"), SAMPLES // BATCH)
+
+
+def test_nobody_finishes_before_the_weights_that_it_sent_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the training overtook them."""
+    steps: dict[str, int] = {}
+    order: list[str] = []
+    has_finished = threading.Event()
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        if worker.name == "workers.2#0":
+            member = society.members[2]
+
+            def take_slowly(name: str, epoch: int, state: bytes) -> Future[None]:
+                arrival: Future[None] = Future()
+
+                def arrive() -> None:
+                    has_finished.wait(0.3)
+                    order.append("arrived")
+                    ElasticMember.take_state(member, name, epoch, state)
+                    arrival.set_result(None)
+
+                threading.Thread(target=arrive).start()
+                return arrival
+
+            monkeypatch.setattr(member, "take_state", take_slowly)
+        if worker.name == "workers.0#0":
+            finished = society.coordinator.finished
+
+            def note(name: str) -> None:
+                if name == "workers.0#0":
+                    order.append("finished")
+                    has_finished.set()
+                finished(name)
+
+            monkeypatch.setattr(society.coordinator, "finished", note)
+        _last_joiner(society, worker, steps)
+
+    Society(2, train=train).wait()
+    assert order == ["arrived", "finished"]
+    assert steps["workers.2#0"] == SAMPLES // BATCH
 
 
 def test_with_keep_only_what_the_dead_one_had_is_computed_again() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,8 @@ the program refuses its calls."""
 _NAMED_FIRST_S = 2.0
 """Seconds for which a member leaves it to others to tell of their gradients that are not finite; they may go on."""
 _LAST_WORDS_S = 0.3
+_LOOK_S = 0.1
+"""Seconds between two looks whether a worker that is waited for is still a member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,8 @@ class ElasticMember(GroupMember, WatchedWorker):
         self._workers = workers
         self._replica = node_context.current_node().replica
         self._clients: dict[int, Client] = {}
+        self._deliveries: dict[str, Future[Any]] = {}
+        """By receiver, the weights that were sent last."""
         self._group: Group | None = None
         self._is_expelled = False
         self.interrupt: Callable[[int], object] = lambda epoch: None
@@ -138,8 +143,16 @@ class ElasticMember(GroupMember, WatchedWorker):
 
     def send_state(self, names: Sequence[str], epoch: int, state: bytes) -> None:
         """Send weights to new members; does not wait."""
-        for name in names:
-            self._client(_replica_of(name)).take_state.future(name, epoch, state)
+        self._deliveries = {
+            name: self._client(_replica_of(name)).take_state.future(name, epoch, state) for name in names
+        }
+
+    def wait_delivered(self) -> None:
+        """Wait until the weights that were sent last have arrived, or their receivers are no members any more."""
+        for name, delivery in self._deliveries.items():
+            while name in self.mailbox.members and not self.mailbox.has_ended:
+                if wait([delivery], _LOOK_S).done:
+                    break
 
     def new_exchange(self) -> Exchange:
         """Make the configured exchange, for this worker alone."""

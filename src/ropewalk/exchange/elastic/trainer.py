@@ -289,7 +289,7 @@ class ElasticTrainer:
         self.epoch, self.members, self._before = view.epoch, view.members, view.before
         group = member.make_group(view)
         if member.name in view.newcomers:
-            self._load(member.mailbox.wait_state(view.epoch))
+            self._load(member.mailbox.wait_state(view))
         elif self.rank == 0 and view.newcomers:
             member.send_state(view.newcomers, view.epoch, self._state())
         self.num_steps = view.step
@@ -327,6 +327,7 @@ class ElasticTrainer:
         """Join the members of the step that would be next, for newcomers among them: they get the last weights."""
         if self._has_next_members:
             self._enter_next()
+            self._member.wait_delivered()  # the training may be over for all as soon as this worker has finished
 
     def close(self) -> None:
         """End the threads of the exchange; may be called twice."""
