@@ -116,6 +116,8 @@ class Society:
         self.lives: dict[int, _Life] = {}
         self.nodes: dict[int, _Node] = {}
         self.steps = steps
+        self.scaled_to: int | None = None
+        """As many workers as the program has now; there is no client of those beyond."""
         self.models: dict[str, torch.nn.Module] = {}
         """By name, of those who did all steps."""
         self.losses: dict[str, list[float]] = {}
@@ -280,6 +282,8 @@ class _Clients:
         self._owner = owner
 
     def __getitem__(self, replica: int) -> _Client:
+        if self._society.scaled_to is not None and replica >= self._society.scaled_to:
+            raise IndexError(f"workers has {self._society.scaled_to} replicas; there is no number {replica}")
         return _Client(self._society, self._owner, replica)
 
 

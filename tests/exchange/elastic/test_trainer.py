@@ -421,6 +421,24 @@ def test_with_keep_buffers_hold_every_piece_that_counts() -> None:
     torch.testing.assert_close(buffers["0.running_mean"], expected.running_mean, rtol=0, atol=1e-12)
 
 
+def test_a_member_goes_on_where_one_that_it_has_not_met_is_scaled_away() -> None:
+    """The program tells nobody the address of a worker that is to end: an IndexError ended the training of all."""
+
+    def on_step(society: Society, worker: ElasticWorker, step: int) -> None:
+        if step == 2 and worker.rank == 0:
+            society.start(2)
+            while not society.coordinator._membership.joining:  # pyright: ignore[reportPrivateUsage]
+                time.sleep(0.01)
+        if step == 3 and worker.rank == 0:
+            society.scaled_to = 2
+            society.stop(2)
+
+    society = Society(2, on_step=on_step).wait()
+    assert {"workers.0#0", "workers.1#0"} <= society.models.keys()
+    check(society, plain_training()[0])
+    assert any("workers.2#0 joined" in span.why for span in society.coordinator.history())
+
+
 def test_a_change_of_members_just_before_a_step_begins_is_not_overheard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a step is never begun: through servers it would wait for the memory of the dead one."""
     begun: list[tuple[int, StepRecord]] = []

@@ -23,8 +23,9 @@ from ropewalk.exchange.elastic.worker import ElasticWorker
 from ropewalk.exchange.exchange import Exchange
 from ropewalk.exchange.exchange_maker import made_exchange
 from ropewalk.exchange.groups.group import Group
+from ropewalk.exchange.groups.inbox import Packet
 from ropewalk.exchange.groups.link_emulation import LinkEmulation
-from ropewalk.exchange.groups.link_group import LinkGroup
+from ropewalk.exchange.groups.link_group import LinkGroup, Send
 from ropewalk.exchange.groups.member import GroupMember, one_way
 from ropewalk.exchange.groups.watched_worker import WatchedWorker
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
@@ -125,7 +126,7 @@ class ElasticMember(GroupMember, WatchedWorker):
 
     def make_group(self, view: MembershipView) -> Group:
         """Connect the members of a view to a group."""
-        sends = [one_way(self._client(_replica_of(name))) for name in view.members]
+        sends = [self._send_to(name) for name in view.members]
         rank = view.members.index(self.name)
         group = LinkGroup(
             rank,
@@ -143,8 +144,9 @@ class ElasticMember(GroupMember, WatchedWorker):
 
     def send_state(self, names: Sequence[str], epoch: int, state: bytes) -> None:
         """Send weights to new members; does not wait."""
+        clients = {name: self._client(name) for name in names}
         self._deliveries = {
-            name: self._client(_replica_of(name)).take_state.future(name, epoch, state) for name in names
+            name: client.take_state.future(name, epoch, state) for name, client in clients.items() if client is not None
         }
 
     def wait_delivered(self) -> None:
@@ -232,9 +234,24 @@ class ElasticMember(GroupMember, WatchedWorker):
             interrupt = functools.partial(self.interrupt, group.epoch)
             threading.Thread(target=interrupt, name=f"{self.name} interrupt", daemon=True).start()
 
-    def _client(self, replica: int) -> Client:
+    def _send_to(self, name: str) -> Send:
+        client = self._client(name)
+        if client is not None:
+            return one_way(client)
+
+        def refuse(_packet: Packet) -> None:
+            raise ServiceLost(f"{name} is being scaled away", service=name, replica=_replica_of(name))
+
+        return refuse
+
+    def _client(self, name: str) -> Client | None:
+        """Return the client of a member; None if the program has been scaled down, and this member will leave."""
+        replica = _replica_of(name)
         if replica not in self._clients:
-            self._clients[replica] = self._workers[replica]
+            try:
+                self._clients[replica] = self._workers[replica]
+            except IndexError:
+                return None
         return self._clients[replica]
 
 
