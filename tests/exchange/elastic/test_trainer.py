@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ropewalk.errors import ExchangeStalled, GradientNotFinite, MemberLost
+from ropewalk.errors import ExchangeStalled, FailedForGood, GradientNotFinite, MemberLost
 from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.elastic.elastic_member import ElasticMember
 from ropewalk.exchange.elastic.membership import MembershipView
@@ -437,6 +437,26 @@ def test_a_member_goes_on_where_one_that_it_has_not_met_is_scaled_away() -> None
     assert {"workers.0#0", "workers.1#0"} <= society.models.keys()
     check(society, plain_training()[0])
     assert any("workers.2#0 joined" in span.why for span in society.coordinator.history())
+
+
+def test_an_error_of_one_that_left_ends_the_training_also_when_the_others_have_finished() -> None:
+    """Its worker was restarted, had nothing to do, and the program ended as if there had been no error."""
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        model = make_model()
+        trainer = worker.trainer(model, make_optimizer(model))
+        for batch in worker.batches(SAMPLES, BATCH):
+            if worker.name == "workers.1#0":
+                worker.leave()
+            trainer.step(batch, lambda part: society.data.loss(model, part))
+        if worker.name == "workers.1#0":
+            assert trainer.left
+            society.wait_until_over()
+            raise OSError("no space left for the weights")
+
+    with pytest.raises(FailedForGood, match="OSError: no space left for the weights") as caught:
+        Society(2, train=train).wait()
+    assert isinstance(caught.value.__cause__, OSError)
 
 
 def test_a_change_of_members_just_before_a_step_begins_is_not_overheard(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 from ropewalk.calls.client import Client
-from ropewalk.errors import MemberLost
+from ropewalk.errors import MemberLost, ProgramStopped
 from ropewalk.exchange.elastic.membership import (
     Commit,
     EpochPhase,
@@ -68,24 +68,27 @@ class Coordinator:
         self._wills_lock = threading.Lock()
         self._failure: tuple[str, Failure] | None = None
         self._finish: Finish | None = None
+        self._ending = threading.Lock()
+        self._is_over = False
+        """Whether events are refused; changed while `_ending` is held."""
 
-    # Called by workers; each method only queues an event
+    # Called by workers; each method only queues an event, and raises ProgramStopped when the training is over
 
     def hello(self, name: str, replica: int) -> None:
         """Register a worker that has started, and prepares."""
-        self._events.put(lambda: self._watch(name, replica))
+        self._put(lambda: self._watch(name, replica))
 
     def join(self, name: str) -> None:
         """Record that a worker is ready to take part."""
-        self._events.put(lambda: self._membership.joins(name))
+        self._put(lambda: self._membership.joins(name))
 
     def leave(self, name: str) -> None:
         """Record that a worker wants to leave after the current step."""
-        self._events.put(lambda: self._membership.leaves(name))
+        self._put(lambda: self._membership.leaves(name))
 
     def vote(self, name: str, epoch: int, step: int, loss: float, samples: float) -> None:
         """Record that a worker holds all gradients of a step; `loss` is the sum over its samples."""
-        self._events.put(lambda: self._membership.voted(name, epoch, step, loss, samples))
+        self._put(lambda: self._membership.voted(name, epoch, step, loss, samples))
 
     def left(self, name: str, will: Any, includes: Sequence[str] = ()) -> None:
         """Record that a worker has done its last step.
@@ -95,7 +98,7 @@ class Coordinator:
             will: its residuals, or None.
             includes: names of earlier leavers whose residuals it had taken over.
         """
-        self._events.put(lambda: self._has_left(name, will, includes))
+        self._put(lambda: self._has_left(name, will, includes))
 
     def take_wills(self) -> dict[str, Any]:
         """Return the residuals of workers that left, by name: for rank 0, and for the next rank 0 if that one dies."""
@@ -104,15 +107,21 @@ class Coordinator:
 
     def finished(self, name: str) -> None:
         """Record that the code of a worker has finished."""
-        self._events.put(lambda: self._membership.finished(name))
+        self._put(lambda: self._membership.finished(name))
 
     def failed(self, name: str, failure: Failure) -> None:
         """Record that the code of a worker has raised: the training fails with its error."""
-        self._events.put(lambda: self._fail(name, failure))
+        self._put(lambda: self._fail(name, failure))
 
     def history(self) -> list[StepSpan]:
         """Return which steps were done by which members, so far."""
         return list(self._membership.history)
+
+    def _put(self, event: Event) -> None:
+        with self._ending:
+            if self._is_over:
+                raise ProgramStopped(f"the training is over: {self._finish.why if self._finish else 'it has failed'}")
+            self._events.put(event)
 
     # The coordinator's own thread
 
@@ -133,7 +142,19 @@ class Coordinator:
             for instruction in said:
                 self._do(instruction)
             self._look(began)
+        self._close()
         self._conclude(self._finish)
+
+    def _close(self) -> None:
+        """Refuse further events, and handle those that came before: they change nothing any more, with two exceptions.
+
+        A worker that has just started is told of the end, or it would wait for its first view for ever, and the program
+        for the worker. The error of a worker's code makes the training fail.
+        """
+        with self._ending:
+            self._is_over = True
+        while not self._events.empty():
+            self._events.get()()
 
     def _keep_wills(self) -> None:
         """Forget residuals that no longer count; before any member is told of the decision."""

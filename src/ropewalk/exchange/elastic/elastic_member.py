@@ -7,6 +7,7 @@ rank 0 ── take_state(bytes) ──▶ mailbox
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ropewalk.calls.client import Client
-from ropewalk.errors import ExchangeInvalid, GradientNotFinite, MemberLost, ProgramStopped, ServiceLost
+from ropewalk.errors import (
+    ExchangeInvalid,
+    FailedForGood,
+    GradientNotFinite,
+    MemberLost,
+    ProgramStopped,
+    ServiceLost,
+)
 from ropewalk.exchange.elastic.coordinator import ExchangeTimeouts
 from ropewalk.exchange.elastic.mailbox import Mailbox
 from ropewalk.exchange.elastic.membership import Commit, Expel, Finish, MembershipView
@@ -193,11 +201,20 @@ class ElasticMember(GroupMember, WatchedWorker):
             is_of_others = isinstance(error, GradientNotFinite) and error.ranks and worker.rank not in error.ranks
             if is_of_others and node_context.wait_for_stop(_NAMED_FIRST_S):
                 return
-            self.coordinator.failed(self.name, failure_of(error, __name__))
+            self._tell_failed(error)
             node_context.wait_for_stop()  # the program ends with the error, and this worker must not be restarted
         finally:
             worker.close()
             self._has_ended.set()
+
+    def _tell_failed(self, error: Exception) -> None:
+        try:
+            self.coordinator.failed(self.name, failure_of(error, __name__))
+        except (ProgramStopped, ServiceLost):
+            if node_context.stopping():
+                raise
+            # The training is over for all others. Restarted, this worker would have nothing to do, and end well.
+            raise FailedForGood(f"{type(error).__name__}: {error}") from error
 
     def _is_of_the_end(self, error: Exception) -> bool:
         """Whether an error was raised because this worker, or the whole training, is over."""
@@ -207,11 +224,8 @@ class ElasticMember(GroupMember, WatchedWorker):
 
     def _stop(self) -> None:
         """Leave because the program is stopping this worker; in a thread of its own."""
-        try:
+        with contextlib.suppress(ProgramStopped, ServiceLost):
             self.coordinator.leave(self.name)
-        except (ProgramStopped, ServiceLost):
-            pass
-        else:
             if self._has_ended.wait(_LAST_STEP_S) or (not self.leave_now() and self._has_ended.wait(_LAST_WORDS_S)):
                 return
         self._end(ProgramStopped(f"{self.name} was asked to stop, and its last step took over {_LAST_STEP_S:g} s"))
