@@ -261,6 +261,35 @@ def test_training_is_over_when_all_founders_have_finished_before_it_began() -> N
     assert membership.joining == ()
 
 
+def test_nobody_waits_for_a_founder_that_died_and_is_not_restarted() -> None:
+    """With restart="never", a worker that died before it joined held up the others for `start_s`."""
+    membership = Membership(3, restarts=False)
+    membership.joins("a")
+    assert membership.died("b") == []
+    assert membership.died("b") == [], "its end is told twice"
+    assert membership.died("c") == [Form(MembershipView(0, 0, ("a",)))]
+    membership = Membership(2)
+    membership.joins("a")
+    assert membership.died("b") == [], "its successor comes"
+
+
+def test_training_fails_when_all_founders_died_before_it_began() -> None:
+    """The coordinator, and the program, waited for ever for a worker to join."""
+    membership = Membership(2, restarts=False)
+    membership.died("a")
+    assert membership.died("b", "was killed") == [
+        Finish("no worker has done a step, and none is left: b was killed", failed=True)
+    ]
+    membership = Membership(2, restarts=False)
+    membership.finished("a")
+    [said] = membership.died("b")
+    assert isinstance(said, Finish)
+    assert said.failed
+    membership = Membership(2, restarts=False)
+    membership.died("a")
+    assert membership.finished("b") == [Finish("no worker has done a step")]
+
+
 def test_who_finishes_without_the_weights_of_a_step_has_finished_nothing() -> None:
     membership = begun("a", "b")
     membership.finished("a")

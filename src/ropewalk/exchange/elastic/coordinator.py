@@ -52,12 +52,13 @@ class Coordinator:
         workers: the client of the workers' service.
         founders: number of workers that begin together.
         timeouts: how long it waits.
+        restarts: whether workers that die are restarted.
     """
 
-    def __init__(self, workers: Client, founders: int, timeouts: ExchangeTimeouts) -> None:
+    def __init__(self, workers: Client, founders: int, timeouts: ExchangeTimeouts, *, restarts: bool = True) -> None:
         self._workers = workers
         self._timeouts = timeouts
-        self._membership = Membership(founders)
+        self._membership = Membership(founders, restarts=restarts)
         self._silence = Silence(timeouts.quiet_s, timeouts.silent_s)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._clients: dict[str, Client] = {}

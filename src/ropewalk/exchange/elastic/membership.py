@@ -133,12 +133,13 @@ class Membership:
 
     Args:
         founders: number of workers that begin together; more may join later.
+        restarts: whether a worker that dies is replaced; otherwise the others do not wait for it when they begin.
 
     Raises:
         ValueError: `founders` is below 1.
     """
 
-    def __init__(self, founders: int) -> None:
+    def __init__(self, founders: int, *, restarts: bool = True) -> None:
         if founders < 1:
             raise ValueError(f"a training begins with 1 worker or more, not {founders}")
         self.phase = EpochPhase.GATHERING
@@ -146,6 +147,7 @@ class Membership:
         self.step = 0
         self.history: list[StepSpan] = []
         self._founders = founders
+        self._restarts = restarts
         self._joining: dict[str, None] = {}
         self._leaving: set[str] = set()
         """Members that want to leave after a step."""
@@ -260,18 +262,22 @@ class Membership:
         self._has_finished |= name in self._has_weights and name not in self._gone
         self._gone.add(name)
         self._drop(name, "has finished")
-        if self.phase is EpochPhase.GATHERING:
-            self._founders -= 1  # the others need not wait for it
-            if self._founders:
-                self._gather()
-            else:
-                self._finish("no worker has done a step")
+        self._expect_one_less(failed="")
         return self._settle()
 
     def died(self, name: str, why: str = "died") -> list[Instruction]:
         """Record that a worker is gone, whatever it was doing."""
+        is_news = name not in self._gone
         self._gone.add(name)
         self._drop(name, why, by_death=True)
+        if is_news and not self._restarts:
+            self._expect_one_less(failed=f"{name} {why}")
+        return self._settle()
+
+    def failed(self, name: str) -> list[Instruction]:
+        """Record that the code of a worker has raised; its error makes the training fail if nothing is returned."""
+        if name in self._dead:
+            self._expel(name)
         return self._settle()
 
     # Changes
@@ -285,6 +291,17 @@ class Membership:
             # Sorted by number, not by arrival, so that another run does the same.
             self._joining = dict.fromkeys(sorted(self._joining, key=lambda name: (len(name), name)))
             self._form((), [f"{len(self._joining)} workers begin"])
+
+    def _expect_one_less(self, *, failed: str) -> None:
+        """Begin without a founder that will never come; `failed` says how it ended, if not well."""
+        if self.phase is EpochPhase.GATHERING:
+            self._founders -= 1
+            if self._founders:
+                self._gather()
+            elif failed:
+                self._finish(f"no worker has done a step, and none is left: {failed}", failed=True)
+            else:
+                self._finish("no worker has done a step")
 
     def _commit(self) -> None:
         losses = [self._votes[name] for name in self.members]  # by rank, so that the sum has the same bits
