@@ -102,3 +102,21 @@ def test_an_error_that_was_told_when_the_training_ended_is_raised() -> None:
     coordinator.failed("workers.1#0", failure_of(OSError("no space left")))
     with pytest.raises(OSError, match="no space left"):
         coordinator.run()
+
+
+@pytest.mark.usefixtures("in_a_node")
+def test_a_worker_that_was_taken_for_dead_is_told_so_and_fails_alone() -> None:
+    """Its link was lost: it heard of nothing, waited for the others, and its timeout ended the training of all."""
+    workers = Workers()
+    coordinator = Coordinator(cast(Any, workers), 2, PATIENCE)
+    for replica in range(2):
+        coordinator.hello(f"workers.{replica}#0", replica)
+        coordinator.join(f"workers.{replica}#0")
+    handle(coordinator)
+    workers.ends["workers.1#0"].set_exception(ServiceLost("its link was lost"))
+    coordinator.failed("workers.1#0", failure_of(ExchangeStalled("rank 0 did not come")))
+    coordinator.vote("workers.0#0", 1, 0, 0.0, 1.0)
+    coordinator.finished("workers.0#0")
+    coordinator.run()
+    assert [type(message) for name, message in workers.heard if name == "workers.1#0"] == [MembershipView, Expel]
+    assert [span.end for span in coordinator.history()] == [0, 1]

@@ -62,6 +62,8 @@ class Coordinator:
         self._silence = Silence(timeouts.quiet_s, timeouts.silent_s)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._clients: dict[str, Client] = {}
+        self._replicas: dict[str, int] = {}
+        """The replica number of each worker that has started, also of those that are gone."""
         self._unfinished: set[str] = set()
         """Workers that count as dead, and whose processes may still be alive."""
         self._wills: dict[str, Any] = {}
@@ -172,8 +174,9 @@ class Coordinator:
                 self._silence.went_on(time.monotonic())
                 for name in instruction.members:
                     self._tell(name, instruction)
-            case Expel(name):
-                self._tell(name, instruction)
+            case Expel(name):  # it is there, although its end was seen: its link was lost, and made again
+                with contextlib.suppress(KeyError, IndexError):
+                    self._workers[self._replicas[name]].hear.future(name, instruction)
             case Finish():
                 self._finish = instruction
 
@@ -200,7 +203,7 @@ class Coordinator:
             client = self._workers[replica]
         except IndexError:  # the program was scaled down before this worker's call was handled
             return self._membership.died(name, "was ended before it had joined")
-        self._clients[name] = client
+        self._clients[name], self._replicas[name] = client, replica
         watch_end(client, name, lambda why: self._events.put(lambda: self._has_gone(name, why)))
         return []
 
@@ -231,6 +234,8 @@ class Coordinator:
         return said
 
     def _fail(self, name: str, failure: Failure) -> list[Instruction]:
+        if said := self._membership.failed(name):
+            return said
         self._failure = self._failure or (name, failure)
         return [Finish(f"{name} failed", failed=True)]
 

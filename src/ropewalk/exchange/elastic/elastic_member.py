@@ -202,7 +202,10 @@ class ElasticMember(GroupMember, WatchedWorker):
             if is_of_others and node_context.wait_for_stop(_NAMED_FIRST_S):
                 return
             self._tell_failed(error)
-            node_context.wait_for_stop()  # the program ends with the error, and this worker must not be restarted
+            # The program ends with the error, and this worker must not be restarted, unless it was taken for dead.
+            while not node_context.wait_for_stop(_LOOK_S):
+                if self._is_expelled:
+                    raise
         finally:
             worker.close()
             self._has_ended.set()

@@ -155,6 +155,8 @@ class Membership:
         self._has_weights: set[str] = set()
         """Members that took part in a committed step."""
         self._gone: set[str] = set()
+        self._dead: set[str] = set()
+        """Those of the gone that ended without a word, or seemed to."""
         self._has_finished = False
         """Whether a worker has finished with the weights of all steps: later deaths do not make the training fail. A
         worker that left has not finished, nor has one after which the others did another step."""
@@ -269,6 +271,8 @@ class Membership:
         """Record that a worker is gone, whatever it was doing."""
         is_news = name not in self._gone
         self._gone.add(name)
+        if is_news:
+            self._dead.add(name)
         self._drop(name, why, by_death=True)
         if is_news and not self._restarts:
             self._expect_one_less(failed=f"{name} {why}")
