@@ -421,6 +421,23 @@ def test_with_keep_buffers_hold_every_piece_that_counts() -> None:
     torch.testing.assert_close(buffers["0.running_mean"], expected.running_mean, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("redo", ["recompute", "keep"])
+def test_a_refused_step_leaves_no_trace_in_buffers(redo: str) -> None:
+    """With redo="keep" the NaN stayed in the running mean, and from then on in all that the model said."""
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        data, model = Data(), torch.nn.Sequential(torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 2)).double()
+        trainer = worker.trainer(model, make_optimizer(model))
+        before = model[0].running_mean.clone()  # type: ignore[union-attr, operator]
+        with pytest.raises(GradientNotFinite):
+            trainer.step(torch.arange(BATCH), lambda part: model(data.x[part] * float("nan")).mean())
+        assert torch.equal(model[0].running_mean, before)  # type: ignore[arg-type]
+        society.models[worker.name] = model
+
+    society = Society(2, exchange=partial(AllReduce, nan="raise"), train=train, redo=redo).wait()
+    assert len(society.models) == 2
+
+
 def test_a_member_goes_on_where_one_that_it_has_not_met_is_scaled_away() -> None:
     """The program tells nobody the address of a worker that is to end: an IndexError ended the training of all."""
 

@@ -127,11 +127,11 @@ class ElasticTrainer:
             raise RuntimeError(f"{self._member.name} has left after step {self.num_steps - 1}, and does no more steps")
         if self._has_next_members or self._member.mailbox.epoch > self.epoch:
             self._enter_next()
-        # Parts that are kept are not computed again, and their effects on buffers are kept with them.
-        attempt = _Attempt(self._shares(batch), self._buffers() if self._overlaps else {})
+        attempt = _Attempt(self._shares(batch), self._buffers())
         while (commit := self._try(attempt, loss_of)) is None:
             self._exchange.abort(self.epoch)
-            self._restore(attempt.buffers)
+            if self._overlaps:  # parts that are kept are not computed again, and keep their effects on buffers
+                self._restore(attempt.buffers)
             self._enter_next(self._member.training.timeouts.stalled_s)
             attempt.shares = self._shares(batch)
         if not self._exchange.finish().skipped:
