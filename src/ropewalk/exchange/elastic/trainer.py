@@ -63,6 +63,8 @@ class ElasticTrainer:
         """Whether gradients that autograd completes are final, and sent at once."""
         self._sent: set[str] = set()
         self._is_exchanging = self._is_interrupted = False
+        self._is_between_steps = False
+        """Whether nothing of a step is under way here: the residuals are those of the last committed step."""
         self._interrupting = threading.Lock()
         self.epoch: int = -1
         self.members: tuple[str, ...] = ()
@@ -82,6 +84,7 @@ class ElasticTrainer:
         member.interrupt, member.leave_now = self._interrupt, self._leave_now
         member.coordinator.join(member.name)
         self._enter_next()
+        self._set_between_steps(True)
 
     def __repr__(self) -> str:
         return f"<ElasticTrainer {self._member.name!r}, one of {len(self.members)}, {self.num_steps} steps>"
@@ -125,6 +128,7 @@ class ElasticTrainer:
         _check_step(batch, loss_of)
         if self.left:
             raise RuntimeError(f"{self._member.name} has left after step {self.num_steps - 1}, and does no more steps")
+        self._set_between_steps(False)
         if self._has_next_members or self._member.mailbox.epoch > self.epoch:
             self._enter_next()
         attempt = _Attempt(self._shares(batch), self._buffers())
@@ -142,6 +146,7 @@ class ElasticTrainer:
             self._part()
         else:
             self._has_next_members = commit.changes
+            self._set_between_steps(True)
         return commit.loss
 
     def report(self) -> ExchangeReport:
@@ -169,6 +174,7 @@ class ElasticTrainer:
             if isinstance(error, GradientNotFinite):  # every member of this exchange has it, or nothing was sent
                 self._exchange.abort(self.epoch)
                 self._restore(attempt.buffers)
+                self._set_between_steps(True)
             raise
         if self._is_interrupted:
             return None
@@ -197,12 +203,17 @@ class ElasticTrainer:
     def _leave_now(self) -> bool:
         """Leave with the residuals from before this step, which the others do without this worker."""
         with self._interrupting:
-            if not self._is_exchanging:  # the worker has voted, and the step may be committed
+            if self._is_exchanging:
+                self._is_interrupted = True
+                self._exchange.abort(self.epoch)
+            elif not self._is_between_steps:  # the worker has voted, and the step may be committed
                 return False
-            self._is_interrupted = True
-            self._exchange.abort(self.epoch)
             self._hand_over()
             return True
+
+    def _set_between_steps(self, is_between: bool) -> None:
+        with self._interrupting:
+            self._is_between_steps = is_between
 
     def _compute(self, attempt: _Attempt, loss_of: Callable[[Tensor], Tensor]) -> float:
         """Make the gradients of this worker's share ready; return the sum of its losses."""
@@ -325,6 +336,7 @@ class ElasticTrainer:
 
     def settle(self) -> None:
         """Join the members of the step that would be next, for newcomers among them: they get the last weights."""
+        self._set_between_steps(False)
         if self._has_next_members:
             self._enter_next()
             self._member.wait_delivered()  # the training may be over for all as soon as this worker has finished
