@@ -647,6 +647,24 @@ def test_a_run_that_ended_with_nan_can_be_gone_on_with(make: Any) -> None:
     assert run.algorithm.generation == 2
 
 
+def test_a_run_that_ended_leaves_an_executor_nothing_to_do() -> None:
+    """Evaluations that nobody waited for went on, and the next work of the executor came after them."""
+    begun: list[Any] = []
+    has_ended = threading.Event()
+
+    def fails(x: Any) -> float:
+        begun.append(x)
+        if len(begun) > 4:  # of the second of four chunks
+            has_ended.wait(120)
+        raise OSError("no such environment")
+
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        with pytest.raises(OSError, match="no such environment"):
+            evaluate(algorithm(), fails, threads, generations=1)
+        has_ended.set()
+    assert len(begun) == 8
+
+
 class Kept(Listed):
     """Notes what it gave, and what became of it; has no evaluator for what it gives later."""
 
