@@ -143,8 +143,8 @@ def check_real(entries: Iterable[BucketEntry], means: str) -> None:
     if found:
         names = listed([entry.name for entry in found], 3)
         raise ExchangeInvalid(
-            f"{means} carries real numbers, and {names} of the parameters are {found[0].dtype}; keep them as real pairs "
-            "(torch.view_as_real), or exchange them by AllReduce() without a compressor"
+            f"{means} carries real numbers, and {names} of the parameters are {found[0].dtype}; keep them as pairs of "
+            "real numbers (torch.view_as_real), or exchange them by AllReduce() without a compressor"
         )
 
 

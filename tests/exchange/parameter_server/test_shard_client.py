@@ -137,7 +137,7 @@ def test_a_piece_that_is_answered_when_the_next_step_begins_is_not_awaited_in_th
             return False
 
         @over.setter
-        def over(self, is_over: bool) -> None:
+        def over(self, is_over: bool) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
             pass
 
     sends.begin(LastMoment(0, 0))
