@@ -89,6 +89,7 @@ class Society:
         absent: how many of the founders never come.
         train: what members do; by default the training that `models`, `losses` and `computed` tell of.
         timeouts: of all.
+        servers: through which gradients travel; None: between members.
     """
 
     def __init__(
@@ -104,13 +105,14 @@ class Society:
         absent: int = 0,
         train: Callable[[Society, ElasticWorker], None] | None = None,
         timeouts: ExchangeTimeouts = PATIENCE,
+        servers: Any = None,
     ) -> None:
         self.data = Data()
         self.deaths = deaths
         self.on_step = on_step
         self.in_loss = in_loss
         self.training = ElasticConfig(
-            functools.partial(train, self) if train else self._train, exchange, redo=redo, timeouts=timeouts
+            functools.partial(train, self) if train else self._train, exchange, servers, redo=redo, timeouts=timeouts
         )
         self.coordinator = Coordinator(cast(Any, _Clients(self, None)), founders, timeouts)
         self.lives: dict[int, _Life] = {}

@@ -18,6 +18,7 @@ from ropewalk.exchange.elastic.membership import (
     Instruction,
     Membership,
     MembershipView,
+    RefusedBatch,
 )
 
 
@@ -123,6 +124,31 @@ def test_who_leaves_with_a_will_that_it_had_taken_over_leaves_both_once() -> Non
     membership.left("b", has_will=True)
     membership.left("a", has_will=True, includes=["b"])
     assert membership.wills == ("a",)
+
+
+def test_a_batch_is_refused_by_all_members_in_another_epoch() -> None:
+    batch = RefusedBatch(1, "NaN on rank 1", (1,), ("weight",))
+    membership = begun("a", "b", "c")
+    membership.joins("d")
+    vote_of_all(membership)
+    membership.died("c")
+    assert membership.refuses("a", 1, batch) == [], "the step is done again without c"
+    assert membership.refuses("b", 2, RefusedBatch(0, "")) == []
+    assert membership.refuses("e", 2, batch) == []
+    membership.voted("a", 2, 1)
+    members = ("a", "b", "d")
+    assert membership.refuses("b", 2, batch) == [
+        Form(MembershipView(3, 1, members, ("d",), loss=2.0, lost=("c",), num_refused=1, refused=batch))
+    ]
+    assert membership.history[-1].why == "b refused a batch of step 1"
+    assert membership.refuses("a", 2, batch) == [], "it is the same one"
+    assert membership.awaited == members
+    [said] = membership.died("d")
+    assert said == Form(
+        MembershipView(4, 1, ("a", "b"), loss=2.0, before=(members,), lost=("c", "d"), num_refused=1, refused=batch)
+    )
+    [said] = membership.refuses("c", 4, batch)
+    assert isinstance(said, Expel)
 
 
 def test_who_cannot_wait_leaves_in_the_middle_of_a_step_that_the_others_do_without_it() -> None:

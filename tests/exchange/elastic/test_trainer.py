@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
@@ -21,6 +22,7 @@ from ropewalk.exchange.elastic.membership import MembershipView
 from ropewalk.exchange.elastic.shares import batches
 from ropewalk.exchange.elastic.worker import ElasticWorker
 from ropewalk.exchange.exchange import StepRecord
+from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from tests.exchange.elastic.society import (
     BATCH,
     PATIENCE,
@@ -28,11 +30,13 @@ from tests.exchange.elastic.society import (
     STEPS,
     Data,
     Death,
+    Killed,
     Society,
     make_model,
     make_optimizer,
     weights_of,
 )
+from tests.exchange.parameter_server.local_servers import LocalServers
 from tests.patience import PATIENCE_S
 
 PLACES = st.sampled_from(["loss", "packet", "vote", "voted", "commit"])
@@ -144,6 +148,63 @@ def test_who_joins_after_a_batch_was_left_out_draws_the_batches_of_the_others() 
     assert drawn["workers.1#0"] == of_first
     of_last = drawn["workers.2#0"]
     assert of_last == {step: of_first[step] for step in of_last}
+
+
+class _LeavingOut:
+    """Trains; the gradient of rank 0 is NaN in the first batch. Notes with which batches steps were done."""
+
+    def __init__(self) -> None:
+        self.drawn: dict[str, list[list[int]]] = {}
+        self.left_out: dict[str, int] = {}
+        self.is_known = threading.Event()
+        """Set when rank 0 knows that its gradient is refused."""
+        self.dies_when_known = False
+
+    def __call__(self, society: Society, worker: ElasticWorker) -> None:
+        model = make_model()
+        trainer = worker.trainer(model, make_optimizer(model))
+        for number, batch in enumerate(worker.batches(SAMPLES, BATCH, epochs=STEPS * BATCH // SAMPLES, seed=5)):
+            factor = float("nan") if worker.rank == 0 and number == 0 else 1.0
+            try:
+                trainer.step(batch, lambda part, factor=factor: factor * society.data.loss(model, part))
+                self.drawn.setdefault(worker.name, []).append(batch.tolist())
+            except GradientNotFinite:
+                if worker.rank == 0:
+                    self.is_known.set()
+            except Killed:
+                if self.dies_when_known:
+                    self.is_known.wait(PATIENCE_S)
+                raise
+        self.left_out[worker.name] = trainer.num_left_out
+        society.models[worker.name] = model
+
+
+@pytest.mark.parametrize("dies_when_known", [False, True])
+def test_a_batch_is_left_out_by_all_also_if_one_dies_while_it_tells_of_its_gradients(dies_when_known: bool) -> None:
+    """One member knew of the NaN and went on with the next batch, the other did the same step with the first one."""
+    train = _LeavingOut()
+    train.dies_when_known = dies_when_known
+    # Each member sends the facts of the step, the gradients and its findings to two others: the last packet is missing.
+    deaths = (Death(2, "packet", 6),)
+    society = Society(3, exchange=partial(AllReduce, nan="raise"), deaths=deaths, train=train).wait()
+    assert len(train.drawn["workers.0#0"]) == STEPS - 1
+    assert train.drawn["workers.1#0"] == train.drawn["workers.0#0"]
+    assert train.left_out == {"workers.0#0": 1, "workers.1#0": 1}
+    first, second = map(weights_of, society.models.values())
+    assert torch.equal(first, second)
+
+
+def test_a_batch_that_one_member_refuses_before_servers_see_it_is_left_out_by_all() -> None:
+    """The others waited for it with that batch, while it went on with the next one."""
+    train = _LeavingOut()
+    with LocalServers(2) as shards:
+        society = Society(3, exchange=partial(ParameterServer, nan="raise"), servers=shards, train=train).wait()
+    of_first = train.drawn["workers.0#0"]
+    assert len(of_first) == STEPS - 1
+    assert list(train.drawn.values()) == [of_first] * 3
+    assert set(train.left_out.values()) == {1}
+    first, *others = map(weights_of, society.models.values())
+    assert all(torch.equal(first, other) for other in others)
 
 
 def test_a_refused_gradient_is_told_by_the_rank_whose_gradient_it_is() -> None:
@@ -279,6 +340,37 @@ def test_who_joins_when_no_step_is_left_gets_the_weights_even_if_it_looks_for_th
 
     Society(2, train=train).wait()
     assert steps == dict.fromkeys(("workers.0#0", "workers.1#0", "workers.2#0"), SAMPLES // BATCH)
+
+
+def test_who_joins_for_a_last_batch_that_is_refused_gets_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of before does not have what the others did about the error: rank 0 sends it again at the end."""
+    left_out: dict[str, int] = {}
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        if worker.name == "workers.2#0":
+            mailbox = society.members[2].mailbox
+            wait_state = mailbox.wait_state
+
+            def look(view: MembershipView) -> bytes:
+                society.wait_until_over()
+                return wait_state(view)
+
+            monkeypatch.setattr(mailbox, "wait_state", look)
+        model = make_model()
+        trainer = worker.trainer(model, make_optimizer(model))
+        for number, batch in enumerate(worker.batches(SAMPLES, BATCH)):
+            if number == 2 and worker.name == "workers.0#0":
+                society.start(2)
+                while not society.coordinator._membership.joining:  # pyright: ignore[reportPrivateUsage]
+                    time.sleep(0.01)
+            factor = float("nan") if number == 3 and worker.name == "workers.0#0" else 1.0
+            with contextlib.suppress(GradientNotFinite):
+                trainer.step(batch, lambda part, factor=factor: factor * society.data.loss(model, part))
+        left_out[worker.name] = trainer.num_left_out
+
+    with LocalServers(1) as shards:
+        Society(2, exchange=partial(ParameterServer, nan="raise"), servers=shards, train=train).wait()
+    assert left_out == {"workers.0#0": 1, "workers.1#0": 1, "workers.2#0": 1}
 
 
 def test_nobody_finishes_before_the_weights_that_it_sent_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from ropewalk.exchange.elastic.membership import (
     Form,
     Instruction,
     Membership,
+    RefusedBatch,
     StepSpan,
 )
 from ropewalk.exchange.elastic.silence import Silence
@@ -92,6 +93,10 @@ class Coordinator:
     def vote(self, name: str, epoch: int, step: int, loss: float, samples: float) -> None:
         """Record that a worker holds all gradients of a step; `loss` is the sum over its samples."""
         self._put(lambda: self._membership.voted(name, epoch, step, loss, samples))
+
+    def refuse(self, name: str, epoch: int, batch: RefusedBatch) -> None:
+        """Record that a worker's exchange has refused a gradient: all members leave the batch out."""
+        self._put(lambda: self._membership.refuses(name, epoch, batch))
 
     def left(self, name: str, will: Any, includes: Sequence[str] = ()) -> None:
         """Record that a worker has done its last step.

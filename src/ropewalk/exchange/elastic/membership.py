@@ -8,8 +8,9 @@
                   └── next epoch ◀── PARTING: a leaver hands over ◀────────┘
 
 A step is committed when all members of the epoch say that they hold all of its gradients; before that no member changes
-a weight. So if any member dies, the others have either all done the step or none has. Members are identified by names
-that are never used again: a restarted process is a new member.
+a weight. So if any member dies, the others have either all done the step or none has. In the same way a batch whose
+gradients are not finite is left out by all or by none: when one member refuses it, the next epoch begins the step with
+another batch. Members are identified by names that are never used again: a restarted process is a new member.
 
 Ranks: members keep their order, new members come last. So rank 0 always has the weights, unless all members that had
 them are gone.
@@ -21,6 +22,23 @@ import dataclasses
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedBatch:
+    """A batch that no member does a step with, as the member told it whose exchange refused a gradient first.
+
+    Attributes:
+        step: number of the step.
+        text: the message of its error.
+        ranks: ranks of the members whose gradients are not finite.
+        parameters: names of the parameters.
+    """
+
+    step: int
+    text: str
+    ranks: tuple[int, ...] = ()
+    parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +54,8 @@ class MembershipView:
         loss: mean loss of the last step, over all its samples; 0.0 before the first.
         before: members of the epochs that began the same step and did not complete it, in their order.
         lost: names of members that died since the last step was committed, and whose residuals are lost.
+        num_refused: how many batches were refused so far, because of gradients that are not finite.
+        refused: the last of them.
     """
 
     epoch: int
@@ -46,6 +66,8 @@ class MembershipView:
     loss: float = 0.0
     before: tuple[tuple[str, ...], ...] = ()
     lost: tuple[str, ...] = ()
+    num_refused: int = 0
+    refused: RefusedBatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +187,8 @@ class Membership:
         self._lost: tuple[str, ...] = ()
         """Members that died since the last step was committed."""
         self._loss = 0.0
+        self._num_refused = 0
+        self._refused: RefusedBatch | None = None
         # In the phase PARTING: the members that still have to hand over, those that stay, and the reasons.
         self._parting: set[str] = set()
         self._staying: tuple[str, ...] = ()
@@ -237,6 +261,28 @@ class Membership:
             self._votes[name] = (loss, samples)
             if len(self._votes) == len(self.members):
                 self._commit()
+        return self._settle()
+
+    def refuses(self, name: str, epoch: int, batch: RefusedBatch) -> list[Instruction]:
+        """Record that the exchange of a member has refused a gradient; the members begin the step with another batch.
+
+        They do so in another epoch, so that all of them refuse the batch, or none: also those that have not heard of
+        the gradient, because a member died when it told of its own, or because only servers see all gradients.
+
+        Args:
+            name: name of the member.
+            epoch: the epoch in which the gradient was refused; an earlier one does not count, its step is done again.
+            batch: what was refused.
+        """
+        if name in self._gone:
+            self._expel(name)
+        elif (
+            self.phase is EpochPhase.STEPPING
+            and name in self.members
+            and (epoch, batch.step) == (self._epoch, self.step)
+        ):
+            self._num_refused, self._refused = self._num_refused + 1, batch
+            self._form(self.members, [f"{name} refused a batch of step {self.step}"], in_step=True, is_new_batch=True)
         return self._settle()
 
     def left(self, name: str, *, has_will: bool = False, includes: Sequence[str] = ()) -> list[Instruction]:
@@ -362,7 +408,9 @@ class Membership:
         else:  # workers that have just joined must not start over what the others have finished
             self._finish(f"no worker is left after {self.step} steps: {', '.join(reasons)}")
 
-    def _form(self, stay: tuple[str, ...], reasons: list[str], *, in_step: bool = False) -> None:
+    def _form(
+        self, stay: tuple[str, ...], reasons: list[str], *, in_step: bool = False, is_new_batch: bool = False
+    ) -> None:
         members = stay
         if self._joining and not in_step:
             members += tuple(self._joining)
@@ -372,10 +420,19 @@ class Membership:
         self._votes = {}
         newcomers = tuple(name for name in members[1:] if name not in self._has_weights)
         before: tuple[tuple[str, ...], ...] = ()
-        if in_step and self.view:
+        if in_step and not is_new_batch and self.view:
             before = (*(self.view.before if self.view.step == self.step else ()), self.members)
         self.view = MembershipView(
-            self._epoch + 1, self.step, members, newcomers, bool(self.wills), self._loss, before, self._lost
+            self._epoch + 1,
+            self.step,
+            members,
+            newcomers,
+            bool(self.wills),
+            self._loss,
+            before,
+            self._lost,
+            self._num_refused,
+            self._refused,
         )
         self.history.append(StepSpan(self.view.epoch, members, self.step, self.step, ", ".join(reasons)))
         self.phase = EpochPhase.STEPPING

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import ExchangeAborted, GradientNotFinite, MemberLost
-from ropewalk.exchange.elastic.membership import Commit, MembershipView
+from ropewalk.exchange.elastic.membership import Commit, MembershipView, RefusedBatch
 from ropewalk.exchange.elastic.shares import pass_on, seed_of, share_out
 from ropewalk.exchange.exchange import Exchange, ExchangeReport, StepRecord
 from ropewalk.exchange.packed_state import pack, unpack
@@ -40,7 +40,7 @@ class ElasticTrainer:
     """Trains a model together with the current members; made by `worker.trainer`.
 
     Attributes:
-        epoch: counts changes of the members.
+        epoch: counts changes of the members, and batches that they left out.
         members: names by rank.
         num_steps: number of steps done.
         num_left_out: number of batches that were drawn, and with which no step was done; the same on every member.
@@ -77,6 +77,10 @@ class ElasticTrainer:
         self._has_next_members = False
         """Whether the members of the next step are others, whom this one has not joined yet. What its code does before
         that step, such as a step of the learning-rate schedule, belongs to the state that a newcomer gets."""
+        self._num_refused = 0
+        """The number of batches that all members have left out together."""
+        self._refusal: GradientNotFinite | None = None
+        """The error of this member's exchange, until the coordinator has decided about it."""
         self._wills_taken: set[str] = set()
         for name, parameter in self._parameters.items():
             hook: Callable[[Tensor], None] = partial(self._made, name)
@@ -121,9 +125,10 @@ class ElasticTrainer:
             TypeError: `batch` holds no indices, or `loss_of` cannot be called.
             RuntimeError: this worker has left.
             ExchangeStalled: a member that is alive does not come to the exchange.
-            GradientNotFinite: the exchange refuses a gradient. The step does not count: on every member that got the
-                error, do it again with the same batch and another loss, or go on with the next of `worker.batches`. The
-                exchange leaves such batches out by itself with nan="skip", which counts them as steps.
+            GradientNotFinite: the exchange of some member refuses a gradient. The step does not count, and all members
+                raise this: do it again with the same batch and another loss, or go on with the next of
+                `worker.batches`. The exchange leaves such batches out by itself with nan="skip", which counts them as
+                steps.
         """
         _check_step(batch, loss_of)
         if self.left:
@@ -136,7 +141,11 @@ class ElasticTrainer:
             self._exchange.abort(self.epoch)
             if self._overlaps:  # parts that are kept are not computed again, and keep their effects on buffers
                 self._restore(attempt.buffers)
-            self._enter_next(self._member.training.timeouts.stalled_s)
+            try:
+                self._enter_next(self._member.training.timeouts.stalled_s)
+            except GradientNotFinite:
+                self._restore(attempt.buffers)
+                raise
             attempt.shares = self._shares(batch)
         if not self._exchange.finish().skipped:
             self._optimizer.step()
@@ -171,11 +180,13 @@ class ElasticTrainer:
                 return None
             if isinstance(error, MemberLost) and error.ranks:
                 return None
-            if isinstance(error, GradientNotFinite):  # every member of this exchange has it, or nothing was sent
-                self._exchange.abort(self.epoch)
-                self._restore(attempt.buffers)
-                self._set_between_steps(True)
-            raise
+            if not isinstance(error, GradientNotFinite):
+                raise
+            # Not raised yet: another member may not have it, if one died, or if the gradients go through servers.
+            self._refusal = error
+            batch = RefusedBatch(self.num_steps, str(error), error.ranks, error.parameters)
+            self._member.coordinator.refuse(self._member.name, self.epoch, batch)
+            return None
         if self._is_interrupted:
             return None
         self._member.coordinator.vote(self._member.name, self.epoch, self.num_steps, loss, samples)
@@ -287,12 +298,30 @@ class ElasticTrainer:
         """Become a member of the latest epoch, or of a later one if it ends meanwhile."""
         while True:
             view = self._member.mailbox.wait_view(self.epoch, timeout_s)
+            if self._is_bound:
+                self._raise_refused(view)
             try:
                 self._enter(view)
                 self._has_next_members = False
                 return
             except _Interrupted:
                 continue
+
+    def _raise_refused(self, view: MembershipView) -> None:
+        """Raise if all members leave out the batch of this step, one error for each batch.
+
+        The view is entered when the next step begins: what this worker's code does about the error belongs to the state
+        that newcomers get.
+        """
+        refusal, self._refusal = self._refusal, None
+        if view.num_refused == self._num_refused or view.refused is None:
+            return
+        self._num_refused += 1
+        self._set_between_steps(True)
+        if refusal is not None:
+            raise refusal
+        refused = view.refused
+        raise GradientNotFinite(refused.text, ranks=refused.ranks, parameters=refused.parameters, step=refused.step)
 
     def _enter(self, view: MembershipView) -> None:
         member = self._member
@@ -337,7 +366,9 @@ class ElasticTrainer:
     def settle(self) -> None:
         """Join the members of the step that would be next, for newcomers among them: they get the last weights."""
         self._set_between_steps(False)
-        if self._has_next_members:
+        # Newcomers wait for rank 0 also where the last batch was refused.
+        is_awaited = self.rank == 0 and self._member.mailbox.epoch > self.epoch
+        if self._has_next_members or is_awaited:
             self._enter_next()
             self._member.wait_delivered()  # the training may be over for all as soon as this worker has finished
 
@@ -355,6 +386,7 @@ class ElasticTrainer:
                 "carry": [part.state_dict() for part in self._carry],
                 "random": torch.get_rng_state(),
                 "left_out": self.num_left_out,
+                "refused": self._num_refused,
             }
         )
 
@@ -366,6 +398,7 @@ class ElasticTrainer:
             part.load_state_dict(its_state)
         torch.set_rng_state(state["random"])
         self.num_left_out = state["left_out"]
+        self._num_refused = state["refused"]
 
     def _buffers(self) -> dict[str, Tensor]:
         return {name: buffer.clone() for name, buffer in self._model.named_buffers()}
