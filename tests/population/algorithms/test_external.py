@@ -19,6 +19,7 @@ from ropewalk.population.algorithm import Algorithm
 from ropewalk.population.algorithms.external import Outside, adapt
 from ropewalk.population.algorithms.map_elites import MAPElites
 from ropewalk.population.archives.grid_archive import GridArchive
+from ropewalk.population.evaluating import evaluate
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.state_file import pack_state, unpack_state
 from ropewalk.population.trial import Trial
@@ -383,6 +384,23 @@ def test_nevergrad_is_told_one_at_a_time_in_any_order() -> None:
     assert (algorithm.optimiser.num_ask, algorithm.finished) == (1000, False)
     algorithm.tell(under_way, evaluated(algorithm, under_way))
     assert (algorithm.optimiser.num_tell, algorithm.finished) == (999, True), "one was dropped"
+
+
+def test_an_optimiser_that_asks_for_one_candidate_only_is_told_of_a_dropped_one() -> None:
+    """It asked for nothing else before it was told, and the run ended: it had given nothing more."""
+    nevergrad = needed("nevergrad", "nevergrad")
+    optimiser = nevergrad.optimizers.registry["SPSA"](parametrization=nevergrad.p.Array(shape=(3,)), budget=30)
+    assert optimiser.no_parallelization
+    evaluated_so_far: list[float] = []
+
+    def fails_at_times(x: Any) -> float:
+        evaluated_so_far.append(-float(np.sum(x**2)))
+        if len(evaluated_so_far) in (1, 5):
+            raise OSError("no such environment")
+        return evaluated_so_far[-1]
+
+    run = evaluate(adapt(optimiser), fails_at_times, failures="drop")
+    assert (run.evaluations, optimiser.num_tell) == (30, 30)
 
 
 def test_solutions_of_any_kind_reach_the_fitness_function() -> None:
