@@ -30,7 +30,7 @@ from tests.exchange.elastic.society import (
     make_optimizer,
     weights_of,
 )
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 PLACES = st.sampled_from(["loss", "packet", "vote", "voted", "commit"])
 
@@ -223,6 +223,7 @@ class _Schedule:
 def test_what_is_done_after_a_step_is_in_the_state_of_who_joins() -> None:
     """It got the schedule as it was within the step before, and lowered the rate one step later than the others."""
     seen: dict[str, dict[int, int]] = {}
+    last = f"workers.{STEPS - 1}#0"
 
     def train(society: Society, worker: ElasticWorker) -> None:
         model, schedule = make_model(), _Schedule()
@@ -236,11 +237,13 @@ def test_what_is_done_after_a_step_is_in_the_state_of_who_joins() -> None:
             schedule.step()
             seen.setdefault(worker.name, {})[trainer.num_steps] = schedule.num_steps
         seen.setdefault(worker.name, {})[trainer.num_steps] = schedule.num_steps
+        worker.settle()  # as after `train`
+        wait_until(lambda: last in seen, "the last one to join")  # once the others are gone, it has nothing to join
 
     Society(2, train=train).wait()
     assert seen["workers.0#0"] == seen["workers.1#0"] == {step: step for step in range(1, STEPS + 1)}
     assert seen["workers.3#0"] == {step: step for step in range(5, STEPS + 1)}
-    assert seen[f"workers.{STEPS - 1}#0"] == {STEPS: STEPS}
+    assert seen[last] == {STEPS: STEPS}
 
 
 def test_with_keep_only_what_the_dead_one_had_is_computed_again() -> None:
