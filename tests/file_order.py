@@ -31,19 +31,22 @@ def folder_of(file: str) -> str:
     return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
 
 
-def next_file(waiting: Mapping[str, int], folder: str | None, others: Collection[str]) -> str:
+def next_file(
+    waiting: Mapping[str, int], folder: str | None, others: Collection[str], collected: Collection[str] = ()
+) -> str:
     """Choose a file for a worker.
 
     Args:
         waiting: the number of tests of each file that no worker has begun, in the order in which a folder's are taken.
         folder: in which the worker is.
         others: the folders in which other workers are.
+        collected: the names of folders that it has collected (`shared_collection.py`).
     """
     sizes: Counter[str] = Counter()
     for file, size in waiting.items():
         sizes[folder_of(file)] += size * WHOLE_PROGRAMS.get(folder_of(file), 1)
     if folder not in sizes:
-        folder = max(sizes, key=lambda each: (each not in others, sizes[each]))
+        folder = max(sizes, key=lambda each: (each not in others, each.rpartition("/")[2] in collected, sizes[each]))
     return next(file for file in waiting if folder_of(file) == folder)
 
 
@@ -67,7 +70,7 @@ class FolderByFolder(LoadScopeScheduling):
     def _assign_work_unit(self, node: Any) -> None:
         waiting = {file: len(tests) for file, tests in self.workqueue.items()}
         others = {self._folders[other] for other in self.nodes if other is not node and other in self._folders}
-        file = next_file(waiting, self._folders.get(node), others)
+        file = next_file(waiting, self._folders.get(node), others, node.workerinput.get("share", ()))
         self._folders[node] = folder_of(file)
         self.workqueue.move_to_end(file, last=False)  # the base class takes the first
         with contextlib.suppress(OSError):  # it has died, which is told soon; `remove_node` gives its tests to others
