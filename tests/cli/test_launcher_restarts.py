@@ -24,7 +24,7 @@ from ropewalk.tracking.store.opening import open_store
 from tests.cli.command import environment, ropewalk
 from tests.cli.pretend_cluster import installed
 from tests.cli.test_submit import NAME, call, submit, wait_for
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 PREAMBLE = """
     import os, signal, sys, time
@@ -425,3 +425,54 @@ def test_a_signal_that_comes_when_the_launcher_has_just_ended_is_no_error() -> N
         parent.send_signal(signal.SIGCONT)
         assert parent.stdout.read() == f"{128 + signal.SIGTERM}\n"
     assert parent.returncode == 0
+
+
+AGAIN = """
+import os, signal, sys
+from ropewalk.cli import launcher_restarts
+
+block = signal.pthread_sigmask
+num_blocked = 0
+
+def block_late(how, numbers):
+    global num_blocked
+    num_blocked += how == signal.SIG_BLOCK
+    if num_blocked == 2 and how == signal.SIG_BLOCK:
+        os.kill(os.getpid(), signal.SIGTERM)  # the first one has ended, and the second one does not exist yet
+    return block(how, numbers)
+
+signal.pthread_sigmask = block_late
+once = "import os, time; os.path.exists('killed') or (open('killed', 'w'), os.kill(os.getpid(), 9)); time.sleep(600)"
+command = [sys.executable, "-c", once]
+print(launcher_restarts.LauncherProcess(command, os.getcwd(), 1, grace_s=0.1).run(), flush=True)
+"""
+
+
+def test_a_launcher_that_is_started_again_while_its_end_is_asked_for_is_asked_too(tmp_path: Path) -> None:
+    # The signal was passed on to nobody, and the next launcher ran on.
+    again = [sys.executable, "-c", AGAIN]
+    done = subprocess.run(again, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.stdout.splitlines()[-1] == str(128 + signal.SIGTERM), done.stdout + done.stderr
+
+
+FULL = """
+import os, sys
+from ropewalk.cli.launcher_restarts import LauncherProcess
+once = "import os; os.path.exists('killed') or (open('killed', 'w'), os.kill(os.getpid(), 9))"
+command = [sys.executable, "-c", once]
+sys.exit(LauncherProcess(command, os.getcwd(), 1, grace_s=0.1).run())
+"""
+
+
+def test_a_launcher_whose_output_has_no_room_is_started_again(tmp_path: Path) -> None:
+    # It was to be told that it starts again, and that could not be written.
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", FULL],
+            cwd=tmp_path,
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert "Traceback" not in done.stderr and done.returncode in (0, 120), done.stderr

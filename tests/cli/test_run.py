@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ropewalk.cli import run
+from ropewalk.processes import interrupts
 from tests.cli.command import environment, ropewalk, ropewalk_alone, start_ropewalk
 from tests.patience import PATIENCE_S
 
@@ -397,6 +399,24 @@ def test_the_second_signal_kills_at_once(tmp_path: Path, hang_s: int) -> None:
         output, _ = process.communicate(timeout=120)  # also when killing hangs
     assert process.returncode == 130
     assert output == "all killed\n"
+
+
+def test_a_sigterm_that_comes_twice_at_once_is_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A batch system signals every process of a job, and the parent of a submitted script passes its own signal on: the
+    # second one killed the script while it saved. `timeout` sends two as well.
+    now, killed = 100.0, list[int]()
+    monkeypatch.setattr(interrupts.time, "monotonic", lambda: now)
+    monkeypatch.setattr(run, "kill_all_and_exit", killed.append)
+    signals = run.Signals()
+    with pytest.raises(KeyboardInterrupt):
+        signals._handle(signal.SIGTERM, None)  # pyright: ignore[reportPrivateUsage]
+    now += 1.5
+    signals._handle(signal.SIGTERM, None)  # pyright: ignore[reportPrivateUsage]
+    assert not killed
+    now += 1.5
+    with contextlib.suppress(KeyboardInterrupt):  # in place of the end
+        signals._handle(signal.SIGTERM, None)  # pyright: ignore[reportPrivateUsage]
+    assert killed == [143]
 
 
 def test_a_forked_child_has_the_usual_signals(tmp_path: Path) -> None:

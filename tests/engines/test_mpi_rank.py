@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -11,7 +12,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from ropewalk.engines import mpi_rank
 from ropewalk.process_start import start_ticks
 from tests.patience import PATIENCE_S
 
@@ -42,6 +47,22 @@ def test_a_job_ends_with_a_rank_that_is_killed(tmp_path: Path) -> None:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(job, signal.SIGKILL)
+
+
+def test_a_network_drive_that_fails_for_a_while_ends_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its folder counted as removed, which asks the rank to end its job.
+    look = os.stat
+
+    def fail(path: Any, **more: Any) -> os.stat_result:
+        if path == tmp_path:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return look(path, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", fail)
+        assert not mpi_rank._was_removed(tmp_path)  # pyright: ignore[reportPrivateUsage]
+    assert not mpi_rank._was_removed(tmp_path)  # pyright: ignore[reportPrivateUsage]
+    assert mpi_rank._was_removed(tmp_path / "gone")  # pyright: ignore[reportPrivateUsage]
 
 
 def wait_for(condition: Callable[[], object]) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ropewalk.atomic_files import boot_id
+from ropewalk.engines import shared_folder
 from ropewalk.engines.engine import JobState
 from ropewalk.engines.mpi import MpiEngine
 from ropewalk.engines.shared_folder import SharedFolder
@@ -29,6 +32,23 @@ def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
     assert set(modes.values()) == {"0o700"}
     assert {oct(path.stat().st_mode & 0o777) for path in made.iterdir()} == {"0o600"}
     assert sorted(path.name for path in made.iterdir()) == ["0.log", "0.stdin", "1.log", "1.stdin"]
+
+
+def test_a_request_for_which_there_is_no_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The quota of a home folder: what had been written, with credentials, stayed for a month.
+    write = shared_folder.write_new_file
+
+    def write_until_full(path: Path, parts: Any, **more: Any) -> int:
+        if path.name == "1.log":
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), str(path))
+        return write(path, parts, **more)
+
+    monkeypatch.setattr(shared_folder, "write_new_file", write_until_full)
+    with pytest.raises(
+        EngineError, match=r"cannot prepare jobs in .*quota exceeded.*choose another with the option folder"
+    ):
+        SharedFolder(str(tmp_path / "jobs")).prepare("f00d", "request", 2, b"secret")
+    assert list((tmp_path / "jobs").iterdir()) == []
 
 
 def test_a_folder_that_others_may_change_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -208,6 +209,29 @@ def test_a_source_whose_process_dies_is_reported(agents: dict[str, Agent]) -> No
     (link,) = a.exchange._readers  # pyright: ignore[reportPrivateUsage]
     a.do(a.loop.remove_link, link)
     wait_until(lambda: BlobNotFetched(REF.id, 2, FetchProblem.LOST) in b.told)
+
+
+def test_a_source_that_no_thread_can_dial_is_reported_and_dialled_the_next_time(
+    agents: dict[str, Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It counted as being dialled from then on, and nothing was ever fetched from it.
+    a, b, _ = agents.values()
+    a.fetch(1)
+    a.get_from_launcher(0, len(IMAGE))
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "rw-fetch":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        b.fetch(2, a)
+        wait_until(lambda: BlobNotFetched(REF.id, 2, FetchProblem.UNREACHABLE) in b.told)
+    b.fetch(3, a)
+    wait_until(lambda: BlobFetched(REF.id, 3) in b.told)
+    assert b.process().parts == PARTS
 
 
 def test_a_host_without_memory_says_so_once_and_gets_the_blob_when_there_is_some(

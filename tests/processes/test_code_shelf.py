@@ -126,3 +126,39 @@ def test_a_process_waits_for_files_that_are_on_their_way(shelf: CodeShelf, turns
     shelf.put("code", data)
     turns.take_one()
     assert heard == [""]
+
+
+def test_whatever_keeps_files_from_being_unpacked_is_told_to_those_who_wait(
+    shelf: CodeShelf, turns: Turns, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only a few kinds of errors were told; with others, the processes of the host waited for ever.
+    problems: list[str] = []
+
+    def fail(*args: Any, **more: Any) -> Path:
+        raise MemoryError
+
+    monkeypatch.setattr(code_bundle, "unpack", fail)
+    shelf.put("ours", data)
+    shelf.when_there("ours", problems.append)
+    turns.take_one()
+    assert len(problems) == 1 and problems[0].endswith("MemoryError")
+
+
+def test_where_no_thread_can_unpack_them_those_who_wait_are_told(
+    shelf: CodeShelf, turns: Turns, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems: list[str] = []
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    shelf.expect("ours")
+    shelf.when_there("ours", problems.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        shelf.put("ours", data)
+    assert len(problems) == 1 and problems[0].endswith("can't start new thread")
+    shelf.put("ours", data)
+    turns.take_one()
+    shelf.when_there("ours", problems.append)
+    assert problems[1:] == [""]

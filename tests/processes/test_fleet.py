@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
-from ropewalk.engines.resources import Resources
+from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.errors import EngineError, StartFailed
 from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.engine_client import EngineClient
@@ -42,6 +42,7 @@ class PretendEngine(Engine):
         self.puzzle: Exception | None = None
         self.specs: list[JobSpec] = []
         self.polled: list[Sequence[str]] = []
+        self.rooms: dict[str, HostCapacity] = {}
 
     def submit_one(self, spec: JobSpec, run_id: str, request_id: str, number: int) -> str:
         if self.refusal:
@@ -53,6 +54,9 @@ class PretendEngine(Engine):
         if self.puzzle:
             raise self.puzzle
         return super().per_job(process)
+
+    def room(self, id: str) -> HostCapacity | None:
+        return self.rooms.get(id)
 
     def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
         self.polled.append(ids)
@@ -198,6 +202,21 @@ def test_what_every_host_lacks_is_told_once_with_the_remedy_and_ends_the_wait(sc
     assert "no agent could join this run" in str(failure) and missing in str(failure)
 
 
+def test_failed_starts_of_a_bad_minute_are_not_held_against_a_loss_days_later(scene: Scene) -> None:
+    # The verdict stayed: the run ended when its last host was preempted, with "6 starts failed" of days before.
+    steady, *others = scene.submit(7)
+    link: Any = SimpleNamespace(close=lambda: None)
+    steady.link, steady.pid = link, 1
+    for agent in others:
+        scene.fleet._last_loss = -10.0  # not the same event as the one before
+        scene.fleet.lost(agent, "its disk is full")
+    [told] = scene.told.happened
+    assert told.startswith("agents are not replaced for a minute: 6 starts failed")
+    scene.fleet._last_loss = -10.0
+    scene.fleet.lost(steady, "nothing was heard of it for 2.5 s")
+    assert not scene.told.failures and not scene.fleet.agents, "another one is submitted"
+
+
 def test_a_refusal_that_repeats_is_reported_once_until_an_agent_is_accepted(scene: Scene) -> None:
     scene.submit(1)
     for refusals in (1, 2):
@@ -208,6 +227,22 @@ def test_a_refusal_that_repeats_is_reported_once_until_an_agent_is_accepted(scen
         scene.engine.refusal = None
         scene.submit(1)
     assert not scene.told.failures
+
+
+def test_an_agent_that_cannot_be_made_ends_the_wait(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Its share counted as coming, and its processes were waited for without end.
+    def fail(*_: object) -> None:
+        raise ValueError("an address of its folder cannot be sent")
+
+    monkeypatch.setattr(scene.fleet._bootstrap, "prepare", fail)
+    scene.submit(2)
+    assert not scene.fleet._submitting
+    assert [str(failure) for failure in scene.told.failures] == [
+        "no agent could be submitted: an address of its folder cannot be sent"
+    ]
+    assert "an agent could not be made" in caplog.text
 
 
 def test_a_refusal_of_the_first_agent_ends_the_wait(scene: Scene) -> None:
@@ -307,6 +342,20 @@ def test_room_that_another_kind_left_is_used_but_not_that_of_gpus(scene: Scene) 
     placed = [scene.fleet.place(f"small{number}", CPU, 20) for number in range(17)]
     assert placed == [wide] * 16 + [None], "an agent of its own may come"
     assert gpus.processes == {}
+
+
+def test_where_no_more_hosts_may_come_a_larger_one_takes_more_than_the_smallest_has_room_for(scene: Scene) -> None:
+    # Over ssh to hosts with 1 and 3 GPUs, each was given one process, and the third was refused: the GPU was in use.
+    rooms = {"job-of-agent-1": HostCapacity(8, 1), "job-of-agent-2": HostCapacity(8, 3)}
+    scene.engine.rooms |= rooms
+    scene.fleet._most = 2
+    small, large = up(scene, Share(1, GPU), Share(1, GPU))
+    scene.fleet._last_news = -10.0  # they are up for a while
+    placed = [scene.fleet.place(f"rank{number}", GPU, 4) for number in range(4)]
+    assert placed.count(small) == 1 and placed.count(large) == 3
+    scene.loop.run()
+    assert not scene.told.happened, "none shares anything"
+    assert scene.fleet.place("fifth", GPU, 5) is small, "the emptiest one says that it has none left"
 
 
 def test_where_no_more_hosts_may_come_what_has_no_room_is_placed_all_the_same(scene: Scene) -> None:

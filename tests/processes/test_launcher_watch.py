@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -71,6 +72,23 @@ def test_bytes_of_a_message_that_is_not_complete_renew_the_lease(capsys: pytest.
     watch.look(now + 38.5)
     assert loop.is_stopped
     assert "the launcher was silent for 10 s" in capsys.readouterr().out
+
+
+def test_an_agent_whose_log_has_no_room_ends_with_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The words failed before the loop was stopped, and nothing looked again: the agent kept its host until the time
+    # limit of its job.
+    loop = Loop()
+    watch = LauncherWatch(loop, 0)  # type: ignore[arg-type]
+    watch.begin_lease(Link(), 10.0)  # type: ignore[arg-type]
+    now = time.monotonic()
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        for after_s in range(0, 16, 4):
+            watch.look(now + after_s)
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
+    assert loop.is_stopped
 
 
 def test_only_the_launcher_renews_the_lease(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,20 @@ def test_a_process_that_has_closed_its_pipe_wakes_nobody(agent: PretendAgent) ->
     assert agent.loop.watched == {} and agent.launcher.sent == []
 
 
+def test_a_pipe_that_a_session_has_had_emptied_in_the_same_turn_is_read_again(agent: PretendAgent) -> None:
+    # It was taken for one that its process has closed: what came later stayed there, and a process whose pipe was full
+    # waited for ever. A run that ends has all pipes of its session read, those of other runs too.
+    process = agent.host("a")
+    write(process, b"one")
+    readable = agent.loop.watched[process.records]  # the loop has both events, and that of the session is the first
+    agent.forwarder.flush(agent.launcher, 1)
+    readable()
+    agent.loop.pause()
+    write(process, b"two")
+    agent.readable(process)
+    assert agent.launcher.sent == [Records("a", "a", b"one"), RecordsFlushed(1), Records("a", "a", b"two")]
+
+
 def test_what_a_process_left_in_its_pipe_is_sent_at_its_end_and_marked_as_the_last(agent: PretendAgent) -> None:
     process, silent = agent.host("a"), agent.host("b")
     write(process, b"one")

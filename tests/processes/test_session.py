@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import queue
@@ -98,6 +99,23 @@ def test_a_process_speaks_with_its_owner_and_its_end_is_reported_after_its_words
         and session.processes.host_of(id) == ""
         and session.processes.sample_of(id) is None
     )
+
+
+def test_an_owner_is_told_that_the_projects_files_cannot_be_sent_to_the_host(session: Session) -> None:
+    # A launcher without descriptors: the process was not asked for, and its owner waited for it for ever.
+    owner = Listener()
+    start(session, owner, "echo")
+    owner.next("link")
+
+    class Sender:
+        def send(self, agent: object) -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    session.processes._code_sender = Sender()  # type: ignore[assignment]
+    start(session, owner, "echo")
+    failure: NotStarted = owner.next("not started")
+    assert "the project's files cannot be sent to" in failure.reason
+    assert "Too many open files" in failure.reason and "ulimit -Hn" in failure.reason
 
 
 def test_a_process_that_is_killed_before_the_loop_has_placed_it_does_not_live_on(session: Session) -> None:

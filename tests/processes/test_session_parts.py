@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import gc
 import os
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
+from ropewalk.processes import code_sender
 from ropewalk.processes.blob_directory import FAN_OUT_MIN_BYTES, BlobDirectory
 from ropewalk.processes.code_bundle import CodeBundle
 from ropewalk.processes.code_sender import CodeSender
@@ -252,6 +254,39 @@ def test_small_project_files_are_sent_to_each_host_and_large_ones_from_host_to_h
     finally:
         small.close()
         large.close()
+
+
+def no_descriptors(*args: Any, **more: Any) -> Any:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_project_files_that_cannot_be_sent_now_are_sent_with_the_next_process(
+    far: FarHosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # They counted as sent, and later processes of that host began without them.
+    large, one = CodeSender(code(LARGE), far.blobs), far.agents["0"]
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(code_sender, "pack", no_descriptors)
+            with pytest.raises(OSError, match="Too many open files"):
+                large.send(one)
+        assert not any(isinstance(each, PutCode) for each in one.link.sent)
+        large.send(one)
+        assert sum(isinstance(each, PutCode) for each in one.link.sent) == 1
+    finally:
+        large.close()
+
+
+def test_a_blob_that_cannot_be_sent_now_is_sent_to_the_next_who_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, owner = agent(), object()
+    blobs = directory({"a": (host, owner)})
+    with monkeypatch.context() as patch:
+        patch.setattr(host.link, "send_if_open", no_descriptors)
+        with pytest.raises(OSError, match="Too many open files"):
+            blobs.provide("a", BlobRef("x", (3,)), 0)
+    assert host.blobs == {}
+    blobs.provide("a", BlobRef("x", (3,)), 0)
+    assert host.link.sent == [PutBlob(BlobRef("x", (3,)))]
 
 
 # --- retirements ------------------------------------------------------------------------------------------------------

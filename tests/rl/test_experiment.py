@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -227,8 +228,18 @@ class Sized(gymnasium.Env[Any, Any]):
         ({"environment": "CartPole-v1"}, "it is 'CartPole-v1'"),
         ({"environment": Sized}, "would get a seed as its argument 'size'; pass `lambda seed: Sized"),
         ({"environment": lambda: Sized()}, r"cannot be called with one argument; give it a parameter: `lambda seed"),
+        (
+            {"environment": partial(Sized)},
+            r"is the class Sized, .* its argument 'size'; pass `lambda seed: Sized\(\.\.\.\)`",
+        ),
+        (
+            {"environment": partial(gymnasium.make, "CartPole-v1")},
+            r"would take for its argument 'max_episode_steps'; pass `lambda seed: make\(\.\.\.\)`, or call",
+        ),
+        ({"environment": lambda size=3: Sized(size)}, "take for its argument 'size'; pass `lambda seed: \\.\\.\\.`"),
         ({"environment": gymnasium.Env}, r"cannot be called with one argument; give it the form `lambda seed: Env\("),
         ({"network": torch.nn.Linear(4, 8)}, r"called with the spec; it is Linear\("),
+        ({"network": rl.MLP}, r"network is the class MLP itself; give its settings, such as rl.MLP\(\.\.\.\)"),
         ({"network": (64, 64)}, r"it is \(64, 64\)"),
         ({"steps": 1e6}, "steps is of type float; give a whole number"),
         ({"seed": None}, "seed is of type NoneType; give a whole number"),
@@ -243,12 +254,40 @@ def test_parts_of_another_kind_are_refused_where_they_are_given(part: dict[str, 
 
 
 @pytest.mark.parametrize(
+    "environment",
+    [
+        lambda seed=0: Sized(),
+        lambda env_seed=0: Sized(),
+        lambda _=None: Sized(),
+        lambda rank: Sized(),
+        lambda *_: Sized(),
+    ],
+)
+def test_an_argument_that_may_be_meant_for_the_seed_gets_it(environment: Any) -> None:
+    assert dataclasses.replace(SMALL, environment=environment).environment is environment
+
+
+@pytest.mark.parametrize(
     ("make", "complaint"),
     [
         (lambda: rl.PPO(n_steps=128), "rl.PPO has no setting 'n_steps'; write unroll"),  # pyright: ignore[reportCallIssue]
         (lambda: rl.DQN(learning_rate=1e-3), "write optimizer=rl.TorchAdam"),  # pyright: ignore[reportCallIssue]
         (lambda: rl.SAC(replaysize=10), "did you mean 'replay_size'"),  # pyright: ignore[reportCallIssue]
         (lambda: rl.Experiment(rl.PPO(), env=Sized), "write environment"),  # pyright: ignore[reportCallIssue]
+        (lambda: rl.PPO(envs="8"), "^rl.PPO: envs is of type str; give a whole number$"),  # type: ignore[arg-type]
+        (lambda: rl.SAC(unroll=4.0), "unroll is of type float; give a whole number$"),  # type: ignore[arg-type]
+        (lambda: rl.A2C(discount=None), "discount is of type NoneType; give a number$"),  # type: ignore[arg-type]
+        (lambda: rl.A2C(batch_size="all"), "batch_size is of type str; give a whole number, or None$"),  # type: ignore[arg-type]
+        (lambda: rl.DQN(double="no"), "double is of type str; give True or False$"),  # type: ignore[arg-type]
+        (lambda: rl.DQN(epsilon=0.1), r"epsilon is of type float; give rl.LinearSchedule\("),  # type: ignore[arg-type]
+        (lambda: rl.DQN(target=500), r"^rl.DQN: target is of type int; give rl.TargetCopy\(updates\), or"),  # type: ignore[arg-type]
+        (lambda: rl.R2D2(target=500), r"^rl.R2D2: target is of type int; give rl.TargetCopy"),  # type: ignore[arg-type]
+        (lambda: rl.PPO(clip=lambda left: 0.2 * left), r"clip is of type function; give a number, or rl.Lin"),  # type: ignore[arg-type]
+        (lambda: rl.Evaluation(eval_freq=9), r"rl.Evaluation has no setting 'eval_freq'; write every_steps"),  # pyright: ignore[reportCallIssue]
+        (lambda: rl.MLP((8,), activation_fn="relu"), "rl.MLP has no setting 'activation_fn'; write activation"),  # pyright: ignore[reportCallIssue]
+        (lambda: rl.MLP(64), r"hidden is of type int; give the number of units of each layer, such as \(64, 64\)"),  # type: ignore[arg-type]
+        (lambda: rl.MLP((8,), torch.nn.ReLU), "activation is of type type; give the name of a function"),  # type: ignore[arg-type]
+        (lambda: rl.TD3(optimizer=1e-3), r"optimizer is of type float; give rl.TorchAdam\("),  # type: ignore[arg-type]
     ],
 )
 def test_settings_of_other_libraries_are_named_in_ours(make: Callable[[], object], complaint: str) -> None:
@@ -257,8 +296,8 @@ def test_settings_of_other_libraries_are_named_in_ours(make: Callable[[], object
 
 
 def test_every_name_in_ours_is_a_setting_that_exists() -> None:
-    agents = (rl.PPO, rl.IMPALA, rl.DQN, rl.SAC, rl.TD3)
-    settings = {field.name for kind in (*agents, rl.Experiment) for field in dataclasses.fields(kind)}
+    kinds = (rl.PPO, rl.IMPALA, rl.DQN, rl.SAC, rl.TD3, rl.Experiment, rl.Evaluation, rl.MLP)
+    settings = {field.name for kind in kinds for field in dataclasses.fields(kind)}
     first = {re.split(r"\W", words)[0] for words in other_names._HERE.values()}
     assert first - settings == {"the", "log"}, "the network of an experiment, and log= of run()"
 
@@ -277,9 +316,27 @@ def test_a_network_may_be_a_class_that_is_called_with_the_spec() -> None:
     dataclasses.replace(SMALL, network=Network, steps=16).run(log="silent")
 
 
+@pytest.mark.parametrize("name", ["actors", "inference", "evaluators", "learners"])
+def test_a_number_of_processes_is_a_whole_number(name: str) -> None:
+    numbers: dict[str, Any] = {"actors": 1, "mode": "async", name: "2"}
+    with pytest.raises(TypeError, match=f"^{name} is of type str; give a number of processes"):
+        SMALL.run(**numbers)
+
+
 def test_a_negative_seed_is_refused() -> None:
     with pytest.raises(ValueError, match="seed must be a whole number, 0 or more, not -1"):
         dataclasses.replace(SMALL, seed=-1)
+
+
+def test_a_run_that_has_not_learned_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    agent = rl.DQN(unroll=8, envs=2)
+    result = dataclasses.replace(SMALL, agent=agent, steps=20, groups=1).run(log="silent")
+    assert result.counters.updates == 0
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "without an update, so its policy has not learned: DQN collects learning_starts=1000 items before" in told
+    caplog.clear()
+    dataclasses.replace(SMALL, steps=20).run(log="silent")
+    assert not caplog.records
 
 
 def test_synchronous_agents_refuse_to_run_asynchronously() -> None:

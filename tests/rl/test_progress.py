@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ropewalk.rl import progress
+from ropewalk.rl.blocks import EpisodeEnd
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.logs.memory import MemoryLogger
 from ropewalk.rl.progress import ProgressLog
@@ -37,3 +38,11 @@ def test_a_long_run_keeps_rows_at_equal_distances_and_the_last(
 ) -> None:
     monkeypatch.setattr(progress, "_MOST_ROWS", 4)
     assert logged(num_rows) == (kept, num_rows)
+
+
+def test_rows_tell_what_environments_say_of_episodes() -> None:
+    counters = Counters()
+    log = ProgressLog(MemoryLogger(), 100)
+    counters.add(4, [EpisodeEnd(0, 1.0, 4, True, {"is_success": 1.0})])
+    log.progress(counters, {"loss": 2.0})
+    assert (log.rows[0]["episode.is_success"], log.rows[0]["episode.length"], log.rows[0]["loss"]) == (1.0, 4.0, 2.0)

@@ -20,12 +20,20 @@ from tests.scenarios.test_program_hosts import COUNTER, script_of
 GRACE_S = 0.5
 
 
-def preempt(cluster: Cluster) -> None:
-    """SIGTERM to all agents, and SIGKILL to what is left of all hosts half a second later; they take new jobs then."""
+def preempt(cluster: Cluster, *, tells_all: bool = False) -> None:
+    """SIGTERM to all agents, and SIGKILL to what is left of all hosts half a second later; they take new jobs then.
+
+    Args:
+        cluster: whose hosts are taken away.
+        tells_all: whether SIGTERM goes to all processes, as of a job of PBS or LSF, and of Slurm with `scancel --full`.
+    """
     before = {process for machine in cluster.hosts for process in processes_on(machine)}
     for _, _, agent in list(cluster.spool.started):
         if agent.poll() is None:
             os.kill(agent.pid, signal.SIGTERM)
+    for process in before if tells_all else ():
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
     time.sleep(GRACE_S)
     for process in before:
         with contextlib.suppress(psutil.Error):
@@ -60,7 +68,9 @@ def test_tasks_that_are_preempted_again_and_again_are_never_blamed(lab: Lab, tmp
         assert code == 0, errors
 
 
-def test_a_service_whose_hosts_are_all_preempted_keeps_its_state(lab: Lab, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tells_all", [False, True])
+def test_a_service_whose_hosts_are_all_preempted_keeps_its_state(lab: Lab, tmp_path: Path, tells_all: bool) -> None:
+    # A service died of the signal that was meant as a notice, with all that it had not saved.
     with cluster_of(lab, tmp_path) as cluster:
         script = cluster.launch(
             script_of(
@@ -82,7 +92,7 @@ def test_a_service_whose_hosts_are_all_preempted_keeps_its_state(lab: Lab, tmp_p
             slots=1,
         )
         wait_until(lambda: len(cluster.notes("calls")) > 50)
-        preempt(cluster)
+        preempt(cluster, tells_all=tells_all)
         num_added, num_restarts = script.numbers()
         code, _, errors = script.end()
         assert code == 0, errors

@@ -232,6 +232,16 @@ def test_folders_of_other_users_are_passed_by(short_path: Path, monkeypatch: pyt
         create_run_folder(foreign)
 
 
+def test_a_folder_whose_path_is_not_utf8_is_passed_by(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its sockets had addresses that no message could carry: agents on other hosts were waited for without end.
+    odd = short_path / os.fsdecode(b"l\xe4uft")
+    odd.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(odd))
+    assert create_run_folder().parent == short_path
+    with pytest.raises(SettingsError, match="its path is not UTF-8"):
+        create_run_folder(odd)
+
+
 def test_a_long_folder_for_temporary_files_is_passed_by(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = short_path / ("long" * 20)
     long.mkdir()

@@ -130,6 +130,8 @@ class LauncherProcess:
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._pass_on)
+        if self._asked:  # after the launcher before had ended, so that it was passed on to none
+            os.kill(child.pid, self._asked)
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
         return child
 
@@ -187,7 +189,8 @@ def _descendants() -> list[int]:
 
 
 def _say(message: str) -> None:
-    print(escaped_lines(f"ropewalk: {message}"), flush=True)
+    with contextlib.suppress(OSError):  # the disk of the output is full: the launcher is started again all the same
+        print(escaped_lines(f"ropewalk: {message}"), flush=True)
 
 
 __all__ = ["LauncherProcess", "describe_loss", "is_lost"]

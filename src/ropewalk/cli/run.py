@@ -1,7 +1,7 @@
 """`ropewalk run`: run a script as `python FILE` would, with an engine, a number of workers and two-step signals.
 
 The first SIGINT or SIGTERM raises KeyboardInterrupt in the script, whose `with` blocks clean up. The second one kills
-all processes at once.
+all processes at once, unless it is a SIGTERM that was sent with the first (`interrupts.EndSignals`).
 """
 
 from __future__ import annotations
@@ -184,6 +184,7 @@ class Signals:
 
     def __init__(self) -> None:
         self._received: int | None = None
+        self._signals = interrupts.EndSignals()
         self._before: dict[int, Any] = {}  # a signal's handler, in one of the many types the signal module has
         self._forking = threading.local()  # a signal mask belongs to a thread
 
@@ -215,6 +216,8 @@ class Signals:
         self._release()
 
     def _handle(self, number: int, _: types.FrameType | None) -> None:
+        if self._signals.is_copy(number):
+            return
         if self._received is not None:
             _say("killing everything")
             kill_all_and_exit(128 + number)

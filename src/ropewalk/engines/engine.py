@@ -313,6 +313,14 @@ class Engine(abc.ABC):
         """
         return None
 
+    def room(self, id: str) -> HostCapacity | None:
+        """Return the capacity of the host of a job that has the whole host; None for a job that has what it asked for.
+
+        Where hosts are of different sizes, `per_job` fits the smallest one. Processes for which no further job can be
+        had go to hosts with more room than that.
+        """
+        return None
+
     def hosts(self) -> list[str]:
         """Return the known IP addresses of hosts on which jobs may run, from which the launcher must be reachable.
 

@@ -88,10 +88,21 @@ def _run(command: list[str], more: dict[str, str], folder: Path, rank: int, outp
             job.wait(_LOOK_S)
             break
         # The parent is mpiexec, or its proxy on this host: when it is gone, this process has to end the job.
-        if (folder / f"{rank}.cancel").exists() or not folder.exists() or os.getppid() != parent:
+        if os.path.lexists(folder / f"{rank}.cancel") or _was_removed(folder) or os.getppid() != parent:
             kill(descendants(os.getpid()))  # orphans have become children of this process
     kill(descendants(os.getpid()))
     return job.returncode
+
+
+def _was_removed(folder: Path) -> bool:
+    """Return whether a folder is gone; one on a network drive that gives an error for a while is not."""
+    try:
+        os.stat(folder)
+    except FileNotFoundError:
+        return True
+    except OSError:  # a stale handle, a server that is restarted
+        return False
+    return False
 
 
 def _open_stdin(path: Path) -> int:

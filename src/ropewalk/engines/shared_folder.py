@@ -63,16 +63,23 @@ class SharedFolder:
             if os.path.lexists(folder):
                 raise FileExistsError(f"{folder} is there already")
             make_private_folder(folder)
-            if script:
-                write_new_file(folder / "job.sh", [os.fsencode(script)], durable=False)
-            for index in range(count):
-                write_new_file(folder / f"{index}.log", [], durable=False)
-                if stdin:
-                    write_new_file(folder / f"{index}.stdin", [stdin], durable=False)
+            try:
+                self._write(folder, count, stdin, script)
+            except BaseException:  # a full disk, or a quota: nobody would remove the rest, and the credentials in it
+                self.remove_request(run_id, request)
+                raise
         except OSError as error:
             advice = "choose another with the option folder, one that all hosts share"
             raise EngineError(f"cannot prepare jobs in {self.path}: {error}; {advice}") from error
         return folder
+
+    def _write(self, folder: Path, count: int, stdin: bytes, script: str) -> None:
+        if script:
+            write_new_file(folder / "job.sh", [os.fsencode(script)], durable=False)
+        for index in range(count):
+            write_new_file(folder / f"{index}.log", [], durable=False)
+            if stdin:
+                write_new_file(folder / f"{index}.stdin", [stdin], durable=False)
 
     def has_request(self, run_id: str, request: str) -> bool:
         """Return whether a request has files."""

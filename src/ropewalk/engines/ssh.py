@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from ropewalk.engines import keeper, ssh_checks, ssh_command, ssh_connection, ssh_launcher
 from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
-from ropewalk.engines.resources import Resources
+from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.engines.ssh_command import AT_ONCE, Host, SshOptions
 from ropewalk.engines.ssh_connection import HostUnfit, SshConnection
 from ropewalk.errors import EngineError, FileNotTrusted
@@ -208,6 +208,14 @@ class SshEngine(Engine):
 
     def most_jobs(self) -> int:
         return len(self._hosts)
+
+    def room(self, id: str) -> HostCapacity | None:
+        job = self._jobs.get(id)
+        if job is None:
+            return None
+        facts = job.connection.facts
+        is_alone = sum(each.connection is job.connection and each.is_alive for each in self._jobs.values()) == 1
+        return HostCapacity(facts["cpus"], facts["gpus"], facts["memory"]) if is_alone else None
 
     def door(self, id: str) -> str:
         job = self._jobs.get(id)
@@ -432,12 +440,7 @@ class SshEngine(Engine):
 def _room(connection: SshConnection, process: Resources) -> int:
     """Return how many processes with this request the host can hold."""
     facts = connection.facts
-    rooms = [int(facts["cpus"] / process.cpus)]
-    if process.gpus:
-        rooms.append(facts["gpus"] // process.gpus)
-    if process.memory_bytes:
-        rooms.append(facts["memory"] // process.memory_bytes)
-    return min(rooms)
+    return HostCapacity(facts["cpus"], facts["gpus"], facts["memory"]).holds(process)
 
 
 def _marked(connection: SshConnection) -> dict[str, str]:

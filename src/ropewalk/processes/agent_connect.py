@@ -16,6 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from ropewalk.errors import LinkClosed, TransportError, TransportRefused
+from ropewalk.processes.agent_words import say
 from ropewalk.processes.messages import CONTROL, AgentBoot, MeetAt, Met, NeedWay, NoWay, OpenRelay, RelayAt
 from ropewalk.processes.relay_client import BOARD
 from ropewalk.transport.address import HostAddress, parse_address
@@ -127,7 +128,7 @@ class AgentConnector:
 
     def _give_up(self) -> None:
         if self.launcher is None:
-            print(f"the launcher did not come within {_WAIT_S:.0f} s; this agent ends", flush=True)
+            say(f"the launcher did not come within {_WAIT_S:.0f} s; this agent ends")
             self._loop.stop()
 
     def _linked(self, _who: str, link: Link) -> None:
@@ -174,10 +175,7 @@ class AgentConnector:
             return
         target = parse_address(place.target)
         if not isinstance(target, HostAddress) or not self._is_ours(target):
-            print(
-                f"another host asked for {place.target!r}, which is not a process of the run here",
-                flush=True,
-            )
+            say(f"another host asked for {place.target!r}, which is not a process of the run here")
             return
         board = self._open_board()
         board.expect(place.ticket, _MEET_S)
@@ -190,7 +188,7 @@ class AgentConnector:
                 if place.ip:
                     sides.append(join((place.ip, place.port), place.ticket, _MEET_S))
             except (TransportError, OSError) as error:
-                print(f"a process of another host was not brought to {place.target}: {error}", flush=True)
+                say(f"a process of another host was not brought to {place.target}: {error}")
                 for side in sides:
                     side.close()
                 return

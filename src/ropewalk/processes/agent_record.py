@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from ropewalk.engines.resources import Resources
+from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.processes.sizing import Share, fits
 from ropewalk.settings import Settings
 from ropewalk.supervision.liveness import Lease
@@ -29,6 +29,8 @@ class AgentRecord:
     credentials: Credentials
     certificate: ProcessCertificate | None = None
     job: str = ""
+    room: HostCapacity | None = None
+    """The capacity of its host, if it has the whole host, which may be larger than its share."""
     link: Link | None = None
     pid: int = 0
     host: str = ""
@@ -83,6 +85,15 @@ class AgentRecord:
         """Whether its share has room for another process beside those that it hosts."""
         leaving = [self.processes[id] for id in self.leaving]
         return fits(self.share, self.staying, resources, leaving)
+
+    def host_has_room(self, *another: Resources) -> bool:
+        """Whether its host is known to have room for all of its processes, and for other ones beside them."""
+        left = self.room
+        for each in (*self.processes.values(), *another) if left else ():
+            if not left or not left.holds(each):
+                return False
+            left = left.without(each)
+        return left is not None
 
     @property
     def staying(self) -> list[Resources]:

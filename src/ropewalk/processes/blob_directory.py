@@ -82,6 +82,9 @@ class BlobDirectory:
             id: id of the process; one without a host needs nothing yet.
             ref: name of the blob and the layout of its parts.
             fd: descriptor of the memory file with its bytes; stays the caller's.
+
+        Raises:
+            OSError: no descriptor is left; it may be called again.
         """
         found = self._processes.hosted(id)
         if found is None:
@@ -101,17 +104,24 @@ class BlobDirectory:
             if agent.link is None:
                 return
             holders = agent.blobs.setdefault(ref.id, [])
-            is_first = not holders
-            if owner not in holders:
+            is_first, is_new = not holders, owner not in holders
+            if is_new:
                 holders.append(owner)
-            if agent.link.stream.carries_fds:
-                if is_first:
-                    _send(agent, PutBlob(ref), fds=[fd])
-            elif ref.size_bytes < FAN_OUT_MIN_BYTES:
-                if is_first:
-                    _send(agent, PutBlob(ref), open_parts(os.dup(fd), ref.lengths, writable=False))
-            else:
-                self._fan_out(agent, owner, ref, fd)
+            try:
+                if agent.link.stream.carries_fds:
+                    if is_first:
+                        _send(agent, PutBlob(ref), fds=[fd])
+                elif ref.size_bytes < FAN_OUT_MIN_BYTES:
+                    if is_first:
+                        _send(agent, PutBlob(ref), open_parts(os.dup(fd), ref.lengths, writable=False))
+                else:
+                    self._fan_out(agent, owner, ref, fd)
+            except OSError:  # no descriptors are left: the next one that needs the blob there has it sent
+                if is_new and owner in holders:
+                    holders.remove(owner)
+                if not holders:
+                    agent.blobs.pop(ref.id, None)
+                raise
 
     def drop(self, blob_id: str, owner: object) -> None:
         """Note that an owner's processes need a blob no more; hosts forget it with its last owner."""

@@ -270,7 +270,10 @@ class BlobExchange:
                 link = dial(parse_address(order.address), credentials, PEER, passport=passport, timeout_s=_DIAL_S)
             self._loop.call_soon(lambda: self._dialled(source, link))
 
-        threading.Thread(target=connect, name="rw-fetch", daemon=True).start()
+        try:
+            threading.Thread(target=connect, name="rw-fetch", daemon=True).start()
+        except RuntimeError:  # no more threads at the moment: another source is tried, and this one again later
+            self._loop.call_soon(lambda: self._dialled(source, None))
 
     def _dialled(self, source: str, link: Link | None) -> None:
         self._dialling.discard(source)

@@ -38,15 +38,15 @@ class CodeSender:
         code = self._code
         if agent.link is None or code.id in agent.codes:
             return
-        agent.codes.add(code.id)
         if len(code.data) < FAN_OUT_MIN_BYTES:
             agent.link.send(PutCode(code.id), [code.data])
-            return
-        if self._ref is None:
-            self._fd = pack([code.data], "ropewalk-code")
-            self._ref = BlobRef(name_of([code.data]), (len(code.data),))
-        self._blobs.provide_host(agent, self, self._ref, self._fd)
-        agent.link.send(PutCode(code.id, self._ref.id))
+        else:
+            if self._ref is None:
+                self._fd = pack([code.data], "ropewalk-code")
+                self._ref = BlobRef(name_of([code.data]), (len(code.data),))
+            self._blobs.provide_host(agent, self, self._ref, self._fd)
+            agent.link.send(PutCode(code.id, self._ref.id))
+        agent.codes.add(code.id)  # not before: if it cannot be sent now, the next process asks for it again
 
     def close(self) -> None:
         """Free the memory; may be called twice."""

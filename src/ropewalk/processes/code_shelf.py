@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from ropewalk.errors import RopewalkError
 from ropewalk.processes.messages import StartProcess
 
 
@@ -46,8 +45,12 @@ class CodeShelf:
 
         self.expect(id)
         thread = threading.Thread(target=self._unpack, args=(unpack, id, data), name="rw-unpack", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads; those who wait for the files are told, or they would for ever
+            self._tell(id, "", self._problem(error))
+            return
         self._threads[id] = thread
-        thread.start()
 
     def when_there(self, id: str, then: Callable[[str], object]) -> None:
         """Call `then` with why there are no such files, or with "" when they are here.
@@ -81,12 +84,19 @@ class CodeShelf:
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             root = str(unpack(data, self._folder, stopped=self._closed.is_set))
-        except (OSError, RopewalkError) as error:
-            problem = f"the project's files could not be unpacked in {self._folder} on {platform.node()}: {error}"
+        except Exception as error:  # whatever it is, such as a lack of memory: processes wait for the files
+            problem = self._problem(error)
         self._call_soon(lambda: self._there(id, root, problem))
+
+    def _problem(self, error: Exception) -> str:
+        why = str(error) or type(error).__name__
+        return f"the project's files could not be unpacked in {self._folder} on {platform.node()}: {why}"
 
     def _there(self, id: str, root: str, problem: str) -> None:
         self._threads.pop(id).join()  # the agent has one thread again when it forks
+        self._tell(id, root, problem)
+
+    def _tell(self, id: str, root: str, problem: str) -> None:
         if problem:
             self._problems[id] = problem
         else:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 
 from ropewalk.engines.engine import Engine, HostSlots, JobSpec, JobState, JobStatus, Reach
-from ropewalk.engines.resources import Resources
+from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.errors import EngineError, RopewalkError
 from ropewalk.quantities import counted
 from ropewalk.transport.loop import Loop
@@ -112,6 +112,12 @@ class EngineClient:
         """
         with self._asked():
             return "" if self.closed else self._engine.submit(spec, 1, run_id, request_id)[0]
+
+    def room(self, job: str) -> HostCapacity | None:
+        """See `Engine.room`; None also if the engine does not say."""
+        with contextlib.suppress(EngineError), self._asked():
+            return None if self.closed else self._engine.room(job)
+        return None
 
     def look(self, job: str) -> tuple[JobStatus, str] | None:
         """Return the state of a job and its output, unless it is only queued; None if the engine does not answer."""

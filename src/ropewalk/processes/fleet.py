@@ -168,7 +168,8 @@ class Fleet:
         agent = beside or self._roomy(candidates, resources, wait=bool(coming))
         if agent is None and ready and not coming and not self._may_come(resources):
             roomy = (agent for agent in ready if agent.has_room(resources))
-            agent = next(roomy, ready[0])  # crowded is better than never
+            larger = (agent for agent in ready if agent.host_has_room(resources))
+            agent = next(roomy, None) or next(larger, ready[0])  # crowded is better than never
         if agent is None:
             return None
         if not agent.has_room(resources):
@@ -204,7 +205,7 @@ class Fleet:
     def _tell_if_crowded(self, agent: AgentRecord) -> None:
         """Report that more stays on a host than it has room for; once for each time that it becomes crowded."""
         *others, last = agent.staying or (None,)
-        is_crowded = last is not None and not fits(agent.share, others, last)
+        is_crowded = last is not None and not fits(agent.share, others, last) and not agent.host_has_room()
         if is_crowded and not agent.is_crowded and agent.id in self.agents:
             room = f"room for {agent.share.slots} of {described(agent.share.kind)}"
             self._listener.on_happened(
@@ -307,7 +308,11 @@ class Fleet:
         for number, share in enumerate(wanted):
             try:
                 self._submit(share)
-            except (EngineError, OSError) as error:
+            except (
+                Exception
+            ) as error:  # of whatever kind: the shares would count as coming, and be waited for, for ever
+                if not isinstance(error, EngineError | OSError):
+                    logger.exception("an agent could not be made")
                 self._loop.call_soon(partial(self._not_submitted, wanted[number:], error))
                 return
 
@@ -335,6 +340,7 @@ class Fleet:
         self.agents[agent.id] = agent
         try:
             agent.job = self._engine.submit(spec, self._home.run_id, agent.id)
+            agent.room = self._engine.room(agent.job)
         except BaseException:
             self.agents.pop(agent.id, None)
             self._members.retire(agent.id)
@@ -479,12 +485,12 @@ class Fleet:
         planned = bool(agent.draining)
         if agent.pid and not planned:  # its replacement may be submitted while the loss is reported
             self._lost_jobs.append((time.monotonic(), agent.job))
+        where = f" (pid {agent.pid})" if agent.pid else ""
+        what = f"the agent on {agent.host}" if agent.host else f"the agent {agent.id}"
         if planned:
             if agent.processes:
-                self._listener.on_agent_lost(agent, agent.draining)
+                self._listener.on_agent_lost(agent, f"{what}{where} is gone: {agent.draining}")
         else:
-            where = f" (pid {agent.pid})" if agent.pid else ""
-            what = f"the agent on {agent.host}" if agent.host else f"the agent {agent.id}"
             is_known = bool(cause) and cause == self._last_cause
             self._last_cause = cause or self._last_cause
             self._listener.on_agent_lost(agent, "" if is_known else f"{what}{where} is gone: {why}")
@@ -509,6 +515,8 @@ class Fleet:
                     error = StartFailed(f"no agent stays up: {reason}. The last one: {why}")
                     self._listener.on_no_agents(error)
                 else:
+                    # The verdict of a budget is final, and the run goes on: a loss days later is not judged by it.
+                    self._budget = RestartBudget()
                     self._listener.on_happened(f"agents are not replaced for a minute: {reason}")
 
     # The end

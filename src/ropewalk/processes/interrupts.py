@@ -11,8 +11,10 @@ way.
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import threading
+import time
 from collections.abc import Callable
 from threading import get_ident
 from types import FrameType
@@ -21,7 +23,7 @@ from typing import Any
 # The wrapper module, `signal`, converts handlers into enums and back, which takes longer than all the rest.
 _signal: Any = importlib.import_module("_signal")
 _handler_of: Callable[[int], object] = _signal.getsignal
-_SIGINT = int(_signal.SIGINT)
+_SIGINT, _SIGTERM = int(_signal.SIGINT), int(_signal.SIGTERM)
 _HANDLED = [
     int(getattr(_signal, name))
     for name in (
@@ -175,6 +177,31 @@ def tell_of_interrupt() -> None:
     """Make the calls of `before_interrupt`."""
     for call in before_interrupt:
         call()
+
+
+SAME_REQUEST_S = 2.0
+"""A SIGTERM that follows another within this time (seconds) belongs to the same request."""
+
+
+class EndSignals:
+    """Tells a second request to end from a copy of the first.
+
+    What ends a whole job sends SIGTERM to each of its processes, such as a batch system, `timeout`, or systemd with
+    `KillMode=control-group`; and a parent passes its own on. So one request may come twice to a process that is to save
+    its state. A Ctrl-C is pressed by a person, and each one counts.
+    """
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._came = -math.inf
+
+    def is_copy(self, number: int) -> bool:
+        """Note a signal that has come; returns whether it asks for nothing that the one before did not."""
+        now = time.monotonic()
+        if number == self._number == _SIGTERM and now - self._came < SAME_REQUEST_S:
+            return True
+        self._number, self._came = number, now
+        return False
 
 
 def may_block() -> bool:

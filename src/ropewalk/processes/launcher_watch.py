@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 
 from ropewalk.process_start import start_ticks
+from ropewalk.processes.agent_words import say
 from ropewalk.supervision.liveness import Lease, Liveness
 from ropewalk.transport import kernel
 from ropewalk.transport.link import Link
@@ -65,7 +66,7 @@ class LauncherWatch:
             self._num_bytes = self._link.received_bytes  # also of a large message that is not complete yet
             self._lease.heard(now)
         if self._lease.state(now) is Liveness.LOST:
-            print(f"the launcher was silent for {self._lease.silent_s(now):.0f} s; this agent ends", flush=True)
+            say(f"the launcher was silent for {self._lease.silent_s(now):.0f} s; this agent ends")
             self._loop.stop()
 
     def ends_soon(self) -> bool:

@@ -52,6 +52,7 @@ from ropewalk.processes.record_relay import RecordRelay
 from ropewalk.processes.retirements import Retirements
 from ropewalk.surroundings import import_path, sendable, working_folder
 from ropewalk.transport.credentials import AllowList, Credentials
+from ropewalk.transport.kernel import what_to_raise
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.main_namespace import is_importing
@@ -443,12 +444,17 @@ class ProcessManager:
             output=spec.output,
             sent=bootstrap.launcher_time() if self._home.passport else 0.0,
         )
-        with contextlib.suppress(LinkClosed):  # then the agent is lost, and its processes are placed again
+        try:
             if self._code_sender:
                 self._code_sender.send(agent)
             agent.link.send(message)
             if process.request:
                 agent.link.send(SetRequest(id, process.request))
+        except LinkClosed:
+            pass  # the agent is lost, and its processes are placed again
+        except OSError as error:  # no memory or descriptors are left here; its owner would wait for ever
+            why = f"the project's files cannot be sent to {agent.label}: {error}{what_to_raise(error)}"
+            self._not_started(NotStarted(id, why))
 
     def _request(self, id: str, word: int) -> None:
         process = self._processes.get(id)

@@ -107,13 +107,15 @@ class RecordForwarder:
     def _read(self, process: HostedProcess) -> None:
         self._loop.unwatch(process.records)
         size = self._read_once(process)
-        if size > _FULL_BYTES:
+        if size == 0:
+            return  # the process has closed the pipe
+        if size and size > _FULL_BYTES:
             with contextlib.suppress(OSError):  # this user has too many large pipes already
                 fcntl.fcntl(process.records, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         link, _ = self._receivers[process]
         if self._under_way.get(link, 0) > _CREDIT:
             self._paused.setdefault(link, []).append(process)
-        elif size:  # else the process has closed the pipe
+        else:
             self._loop.call_later(_PAUSE_S, partial(self._watch, process))
 
     def _read_to_the_end(self, process: HostedProcess) -> None:
@@ -121,11 +123,17 @@ class RecordForwarder:
             if not self._read_once(process):
                 return
 
-    def _read_once(self, process: HostedProcess) -> int:
+    def _read_once(self, process: HostedProcess) -> int | None:
+        """Read a pipe once, and send what was in it.
+
+        Returns:
+            How many bytes; 0 if the process has closed the pipe, None if it has written nothing since the last read, as
+            when a session's `flush` has read the pipe in the same turn of the loop.
+        """
         try:
             size = os.readv(process.records, [self._buffer])
         except BlockingIOError:
-            return 0
+            return None
         if size:
             self._wrote.add(process)
             self._send(process, bytes(self._buffer[:size]))

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from ropewalk.transport.client import dial_owner
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
+from ropewalk.transport.loop import Loop
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace
 from ropewalk.transport.serialization import loads
 
@@ -33,6 +35,10 @@ _KINDS = NODES
 """Unpickling a node imports its class. The import is done once here, in the fork server, and not in every process."""
 _FAREWELL_S = 5.0
 """Timeout in seconds for sending the last messages."""
+_NOTICE_S = 3.0
+"""In a run of several hosts, a process that gets SIGTERM goes on for this long (seconds): an engine may send the notice
+that a host is taken away to all processes of a job. The launcher, which learns of it from the agent, has this one hand
+over its state meanwhile."""
 
 
 def main(context: ProcessContext) -> None:
@@ -66,7 +72,7 @@ def main(context: ProcessContext) -> None:
     well, code = False, 1
     try:
         unit = host.prepare(start, load_nodes(start, received, lambda blob: parts_of_host(context, blob)))
-        signal.signal(signal.SIGTERM, _terminating(unit))
+        signal.signal(signal.SIGTERM, _terminating(unit, host.loop if context.passport else None))
         well = host.run_unit(unit)
         code = unit.failed_first.exit_code if unit.failed_first else 1
         host.see_callers_off(unit)
@@ -97,14 +103,29 @@ def _leave(link: Link) -> None:
     os._exit(1)
 
 
-def _terminating(unit: RunningUnit) -> Callable[[int, object], None]:
-    """Return the handler of SIGTERM: a part of being stopped, or sent by another process, as the exit status shows."""
+def _terminating(unit: RunningUnit, loop: Loop | None) -> Callable[[int, object], None]:
+    """Return the handler of SIGTERM: a part of being stopped, or sent by another process, as the exit status shows.
+
+    Args:
+        unit: what runs in this process.
+        loop: the loop of this process, if SIGTERM may also be the notice of an engine; see `_NOTICE_S`.
+    """
+    pid, is_noticed = os.getpid(), False
 
     def terminate(_number: int, _frame: object) -> None:
+        nonlocal is_noticed
         if unit.stopping:
             sys.exit(128 + signal.SIGTERM)
+        if loop and not is_noticed and os.getpid() == pid:  # a forked child has the handler, and not the loop
+            is_noticed = True
+            loop.call_soon(partial(loop.call_later, _NOTICE_S, end))
+            return
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
+
+    def end() -> None:
+        if not unit.stopping:
+            os.kill(pid, signal.SIGTERM)
 
     raising_handlers.append(terminate)
     return terminate

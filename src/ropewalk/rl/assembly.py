@@ -42,13 +42,16 @@ class Assembly:
         """Return the assembly of one of several learners, whose replay gets the groups rank, rank + num_ranks, ..."""
         return replace(self, groups=len(range(rank, self.groups, num_ranks)), rank=rank)
 
-    def spec(self) -> EnvironmentSpec:
+    def spec(self, *, tells: bool = False) -> EnvironmentSpec:
         """Return the environment's spec, after checking that the agent can be used with it.
+
+        Args:
+            tells: whether to log what is likely to go wrong with the environment; once is enough.
 
         Raises:
             ValueError: it cannot.
         """
-        spec = environment_spec(self.experiment.environment)
+        spec = environment_spec(self.experiment.environment, tells=tells)
         self.experiment.agent.check(spec)
         return spec
 

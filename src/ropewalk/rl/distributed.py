@@ -95,7 +95,7 @@ def build_program(
     Raises:
         ValueError: the agent cannot be used with this environment or network, or not with several learners.
     """
-    spec = assembly.spec()
+    spec = assembly.spec(tells=True)
     assembly.policy(spec, 0)  # so that a network or limits that do not fit are refused here
     assembly.tables(spec)
     if distribution.learners > 1:

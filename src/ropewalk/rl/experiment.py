@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import numbers
 import os
 import re
@@ -30,6 +31,8 @@ from ropewalk.user_frames import user_frames_only
 if TYPE_CHECKING:
     from ropewalk.program.program import Program
 
+_logger = logging.getLogger(__name__)
+
 RunMode: TypeAlias = Literal["lockstep", "async"]
 
 
@@ -43,7 +46,8 @@ class Evaluation:
         episodes: number of episodes of an evaluation.
         stop_at: the experiment ends, before its steps are done, once the mean score of an evaluation is at least this;
             None: it does not. In a program the steps until then depend on when evaluators find the time.
-        max_steps: an episode that has not ended after this number of steps is cut, and counts with its score so far.
+        max_steps: an episode that has not ended after this number of steps is cut, and counts with its score so far;
+            see `evaluate_policy`.
 
     Raises:
         ValueError: a number is below 1.
@@ -54,6 +58,11 @@ class Evaluation:
     episodes: int = 20
     stop_at: float | None = None
     max_steps: int = MAX_STEPS
+
+    def __new__(cls, *arguments: Any, **settings: Any) -> Self:
+        """Refuse unknown settings, with the names of other libraries in ours."""
+        refuse_unknown("rl.Evaluation", settings, (field.name for field in dataclasses.fields(cls)))
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for name in ("every_steps", "episodes", "max_steps"):
@@ -129,13 +138,12 @@ class Experiment:
         """Refuse what is of another kind, before a message from the depths does."""
         if not isinstance(self.agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"agent is settings of a method, such as rl.PPO(), not {self.agent!r}")
-        if not callable(self.environment):
-            raise TypeError(
-                "environment makes an environment from a seed: rl.Gymnasium('CartPole-v1'), or a function such as "
-                f"`lambda seed: MyEnv()`; it is {self.environment!r}"
-            )
         check_takes_a_seed(self.environment)
         is_made = hasattr(self.network, "state_dict") and not isinstance(self.network, type)
+        network: Any = self.network
+        if isinstance(network, type) and dataclasses.is_dataclass(network):
+            name = network.__name__
+            raise TypeError(f"network is the class {name} itself; give its settings, such as rl.{name}(...)")
         if self.network is not None and (not callable(self.network) or is_made):
             raise TypeError(
                 "network makes a network from the environment's spec: rl.MLP((64, 64)), or a function or a class that "
@@ -195,8 +203,24 @@ class Experiment:
         with observe(track, self, actors) as watched:
             logger = with_rows(logger, watched)
             if not actors:
-                return run_in_process(assembly, logger, watched.run.id if watched.run else "")
-            return drive_program(assembly, processes, logger, engine=engine, track=watched)
+                result = run_in_process(assembly, logger, watched.run.id if watched.run else "")
+            else:
+                result = drive_program(assembly, processes, logger, engine=engine, track=watched)
+        self._tell_if_untrained(result)
+        return result
+
+    def _tell_if_untrained(self, result: ExperimentResult) -> None:
+        """Say so if nothing was learned: the line of the end looks as that of any other run."""
+        if result.counters.updates:
+            return
+        begins = getattr(self.agent, "learning_starts", None)
+        why = "" if begins is None else f": {type(self.agent).__name__} collects learning_starts={begins} items before"
+        _logger.warning(
+            "the experiment has ended after %d of %d steps without an update, so its policy has not learned%s",
+            result.counters.steps,
+            self.steps,
+            why,
+        )
 
     @user_frames_only
     def repeat(self, record: Path | str, *, log: Log = "terminal") -> ExperimentResult:
@@ -251,6 +275,8 @@ class Experiment:
     def _processes(
         self, actors: int, mode: RunMode | None, inference: int, evaluators: int | None, learners: int
     ) -> ProcessCounts:
+        check_number("evaluators", evaluators, numbers.Integral, "a number of processes", least=0)
+        check_number("learners", learners, numbers.Integral, "a number of processes", required=True)
         if evaluators is None:
             evaluators = int(actors > 0 and self.evaluation is not None)
         if learners > 1 and self.record is not None:
@@ -261,8 +287,8 @@ class Experiment:
         return ProcessCounts(actors, self._mode(mode), inference=inference, evaluators=evaluators, learners=learners)
 
     def _assembly(self, actors: int, mode: RunMode | None, lag: int, inference: int) -> Assembly:
-        if actors < 0:
-            raise ValueError(f"actors must be a number of processes, 0 or more, not {actors}")
+        check_number("actors", actors, numbers.Integral, "a number of processes", least=0, required=True)
+        check_number("inference", inference, numbers.Integral, "a number of processes", least=0, required=True)
         if mode not in (None, "lockstep", "async"):
             raise ValueError(f"mode is 'lockstep', 'async', or None for what suits the agent, not {mode!r}")
         if mode == "async" and self.agent.synchronous:

@@ -61,7 +61,7 @@ class _InProcessRun:
         self._assembly, self._experiment = assembly, assembly.experiment
         self._log = ProgressLog(log, self._experiment.steps)
         self.shown = RunningExperiment(assembly, self._log, run=run)
-        spec = assembly.spec()
+        spec = assembly.spec(tells=True)
         self._rounds: RoundLearner = assembly.round_learner(spec)
         self._policies = [assembly.policy(spec, group) for group in range(assembly.groups)]
         self._evaluated, self._evaluator = assembly.policy(spec, 0), assembly.evaluator()

@@ -43,6 +43,8 @@ _HERE = {
     "total_timesteps": "steps",
     "env": "environment",
     "n_eval_episodes": "evaluation=rl.Evaluation(every_steps, episodes)",
+    "eval_freq": "every_steps of rl.Evaluation, in steps of all environments",
+    "activation_fn": "activation of rl.MLP, by its name, such as 'relu'",
     "tensorboard_log": "log=rl.TensorBoardLogger(folder) of run()",
     "verbose": 'log="terminal" or "silent" of run()',
     "callback": "log= of run()",

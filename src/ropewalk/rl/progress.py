@@ -110,6 +110,7 @@ class ProgressLog:
             "score": counters.score,
             "episodes": counters.episodes,
             "updates": counters.updates,
+            **{f"episode.{name}": value for name, value in counters.facts().items()},
             **metrics,
             "lag": lag or None,
             "bound": bound or None,

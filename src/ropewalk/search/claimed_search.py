@@ -65,9 +65,10 @@ def claimed_search(
             that has had fewer trials than are wanted now.
     """
     config = settings.config()
+    found, note = None, ""
     if resume:
-        wait_for_lost_launcher(store, settings.project, settings.name)
-    found, note = unfinished_search(store, settings.project, settings.name) if resume else None, ""
+        lost = wait_for_lost_launcher(store, settings.project, settings.name)
+        found = unfinished_search(store, settings.project, settings.name, lost)
     if resume and found is None and settings.population is None:
         found, note = complete_search(store, settings.project, settings.name, config, _MAY_CHANGE)
     if resume and found is None:

@@ -29,7 +29,7 @@ def running_search(store: RunStore, project: str, name: str) -> RunRow | None:
 
 def wait_for_lost_launcher(
     store: RunStore, project: str, name: str, *, sleep: Callable[[float], object] = time.sleep
-) -> None:
+) -> str:
     """Return when the newest search of this name has a launcher that certainly runs, or that is lost, or none.
 
     Args:
@@ -37,10 +37,15 @@ def wait_for_lost_launcher(
         project: project of the search.
         name: its name.
         sleep: waits for some seconds.
+
+    Returns:
+        The id of a search that still counts as running and is not: the clock of its host was ahead of this one's. Empty
+        if there is none.
     """
     row = running_search(store, project, name)
-    if row is not None and not _is_locked(row):
-        wait_for_lost_owner(store, row, sleep=sleep)
+    if row is not None and not _is_locked(row) and wait_for_lost_owner(store, row, sleep=sleep):
+        return row.id
+    return ""
 
 
 def _is_locked(row: RunRow) -> bool:

@@ -226,17 +226,24 @@ def ignored(line: Line) -> None:
     """Take a line of which nobody wants to be told: do nothing."""
 
 
-def unfinished_search(store: RunStore, project: str, name: str) -> tuple[RunRow, LauncherClaim] | None:
+def unfinished_search(store: RunStore, project: str, name: str, lost: str = "") -> tuple[RunRow, LauncherClaim] | None:
     """Claim the newest search of this name that can go on, and on which no other launcher works.
+
+    Args:
+        store: the store.
+        project: project of the search.
+        name: its name.
+        lost: the id of a search that can go on although it counts as running; see `wait_for_lost_launcher`.
 
     Returns:
         The search and the claim; None if there is none.
     """
-    rows = store.runs(project=project, kind="search", states=_UNFINISHED, order="-created")
+    rows = store.runs(project=project, kind="search", states=(*_UNFINISHED, records.RUNNING), order="-created")
     for row in rows:
-        if row.name == name and (claim := LauncherClaim.on(Path(row.folder))) is not None:
+        may_go_on = row.state in _UNFINISHED or row.id == lost
+        if row.name == name and may_go_on and (claim := LauncherClaim.on(Path(row.folder))) is not None:
             now = store.run(row.id)  # another launcher may have gone on with it, and ended, since it was found
-            if now.state in _UNFINISHED:
+            if now.state in _UNFINISHED or (now.id == lost and now.heard == row.heard):
                 return now, claim
             claim.close()
     return None

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
-from ropewalk.processes import open_sessions
+from ropewalk.processes import interrupts, open_sessions
 from ropewalk.processes.given_run import listen_to_deaths
 from ropewalk.processes.record_relay import RecordBatch, listen_everywhere
 from ropewalk.supervision.failure import DeathRecord
@@ -100,6 +100,7 @@ class DetachedRun:
         self._interrupted: BaseException | None = None
         self._system: SystemMetrics | None = None
         self._handled: list[tuple[int, Any]] = []
+        self._signals = interrupts.EndSignals()
         self._writer = StoreWriter(store, store.where, journal=RecordJournal(store))
         self._copies = [StoreWriter(sink, type(sink).__name__) for sink in sinks]
 
@@ -228,13 +229,14 @@ class DetachedRun:
     def _handle_termination(self) -> None:
         """Let SIGTERM end the run as Ctrl-C does, unless the program handles it by itself."""
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            interrupts.raising_handlers.append(self._terminate)
             self._handled.append((signal.SIGTERM, signal.signal(signal.SIGTERM, self._terminate)))
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:  # a forked child has inherited the handler, and not the run
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        if self._is_ending:  # an exception would leave it half ended
+        if self._is_ending or self._signals.is_copy(number):  # an exception would leave it half ended
             return
         kind, why = (RunStopped, "stopped by request") if self._request == STOP else (RunTerminated, "ended by SIGTERM")
         self._interrupted = kind(why, self._run.step)
@@ -250,7 +252,9 @@ class DetachedRun:
         with self._taking:  # requests that are being taken are answered
             pass
         run, now = self._run, self._clock()
-        for number, before in self._handled:
+        handled, self._handled = self._handled, []
+        for number, before in handled:
+            interrupts.raising_handlers.remove(self._terminate)
             with contextlib.suppress(ValueError):  # ended by another thread than the main one
                 signal.signal(number, before)
         atexit.unregister(self._end_at_exit)

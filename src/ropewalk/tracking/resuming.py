@@ -37,13 +37,17 @@ def unfinished_run(store: RunStore, project: str, name: str, *, sleep: Callable[
     return row.id
 
 
-def wait_for_lost_owner(store: RunStore, row: RunRow, *, sleep: Callable[[float], object] = time.sleep) -> None:
+def wait_for_lost_owner(store: RunStore, row: RunRow, *, sleep: Callable[[float], object] = time.sleep) -> bool:
     """Return when the owner of a run on another host is heard, or is lost; at once if the kernel knows of it here.
 
     Args:
         store: the store.
         row: the run.
         sleep: waits for some seconds.
+
+    Returns:
+        Whether nothing was heard of it for as long as it takes to be lost. The run may still count as running in the
+        store, whose times are those of another host.
     """
     here, owner = LocalProcesses(), row.owner
     if (
@@ -51,7 +55,7 @@ def wait_for_lost_owner(store: RunStore, row: RunRow, *, sleep: Callable[[float]
         or owner is None
         or (here.boot and (owner.host, owner.boot) == (here.host, here.boot))
     ):
-        return
+        return False
     logger.warning(
         "%s (%s) was running a moment ago in process %d on %s, which may have been killed: it goes on here if nothing "
         "is heard of that process for %.0f s",
@@ -63,7 +67,8 @@ def wait_for_lost_owner(store: RunStore, row: RunRow, *, sleep: Callable[[float]
         waited_s += _LOOK_S
         now = store.run(row.id)
         if now.state != records.RUNNING or now.heard != row.heard:
-            return
+            return False
+    return True
 
 
 __all__ = ["unfinished_run", "wait_for_lost_owner"]

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from ropewalk.errors import FileNotTrusted, SettingsError
+from ropewalk.surroundings import sendable
 from ropewalk.trusted_files import locate, owns_folders
 
 MAX_SOCKET_PATH_BYTES = 107
@@ -192,6 +193,8 @@ def _is_private(folder: Path) -> bool:
 
 def _why_unfit(folder: Path) -> str | None:
     """Return why the run folder cannot be made in `folder`; None if it can."""
+    if sendable(str(folder)) != str(folder):
+        return "its path is not UTF-8, as the addresses of sockets have to be"
     try:
         facts = os.stat(folder)
     except OSError as error:

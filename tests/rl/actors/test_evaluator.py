@@ -6,6 +6,7 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from ropewalk import rl
 from ropewalk.rl.actors.evaluator import EvaluationOver, PolicyEvaluator, evaluate_policy
@@ -78,13 +79,43 @@ def test_environments_that_step_together_keep_their_number() -> None:
 
 
 def test_an_episode_that_does_not_end_is_cut_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """The rewards of a script are 1, 2, 3, ...; one of its environments has an episode of 1,000 steps."""
+    """The rewards of a script are 1, 2, 3, ...; one of its environments has an episode of 1,000 steps.
+
+    What followed a cut once counted as an episode, which had begun in the middle of the other one: 4 + 5 + 6.
+    """
     scripts = Scripts(("t1000",), ("t2",))
     scores = evaluate_policy(Always(np.zeros(2, np.int64)), scripts, episodes=4, seed=0, num_envs=2, max_steps=3)
-    assert scores.tolist() == [1 + 2 + 3, 4 + 5 + 6, 3, 3]
+    assert scores.tolist() == [1 + 2 + 3, 1 + 2 + 3, 3, 3]
+    assert len(scripts.made[0].seeds) == len(set(scripts.made[0].seeds)) > 1
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2 and "episode 0 of environment 0" in told[0] and "max_steps=3" in told[0]
-    assert "TimeLimit" in told[0] and "score 6" in told[0]
+    assert "TimeLimit" in told[0] and "score 6:" in told[0]
+
+
+def test_a_policy_begins_anew_after_a_cut() -> None:
+    firsts: list[list[bool]] = []
+
+    class Notes(Always):
+        def act(self, observation: Any, first: Any, state: Any, rng: Any, *, greedy: bool = False) -> ActionChoice:
+            firsts.append(first.tolist())
+            return ActionChoice(self.action)
+
+    evaluate_policy(Notes(np.array([0])), Scripts(("t1000",)), episodes=2, seed=0, num_envs=1, max_steps=2)
+    assert firsts == [[True], [False], [False], [True], [False]]  # the third step only resets
+
+
+def test_a_vector_environment_that_cannot_be_reset_counts_what_follows(caplog: pytest.LogCaptureFixture) -> None:
+    singles = [lambda: Scripted("t1000")]
+    scores = evaluate_policy(
+        Always(np.zeros(1, np.int64)),
+        lambda seed: SyncVectorEnv(singles, autoreset_mode=AutoresetMode.NEXT_STEP),
+        episodes=2,
+        seed=0,
+        max_steps=3,
+    )
+    assert scores.tolist() == [1 + 2 + 3, 4 + 5 + 6]
+    assert all("cannot reset it, the steps that follow count" in each.getMessage() for each in caplog.records)
+    assert len(caplog.records) == 2
 
 
 def test_an_evaluation_that_nobody_waits_for_ends_at_its_next_step_and_closes_its_environments() -> None:
@@ -119,6 +150,11 @@ def test_a_policy_of_another_environment_is_refused_with_what_differs() -> None:
     )
     with pytest.raises(ValueError, match=message):
         evaluate_policy(policy, rl.Gymnasium("Pendulum-v1"), episodes=1, seed=0)
+
+
+def test_an_environment_in_place_of_what_makes_some_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"environment makes an environment from a seed.*; it is <"):
+        evaluate_policy(Always(np.array([0])), cast("Any", Scripted("t1")), episodes=1, seed=0)
 
 
 def test_what_is_no_policy_is_refused() -> None:

@@ -204,6 +204,10 @@ def test_actions_that_are_not_continuous_or_not_bounded_are_refused(agent: type[
         ({"batch_size": 0}, "batch_size=0"),
         ({"batch_size": None}, "batch_size=None"),
         ({"learning_starts": 11, "replay_size": 10}, "learning_starts=11"),
+        (
+            {"learning_starts": 4, "replay_size": 5, "envs": 2},
+            "replay_size=5 has to be at least 8, the transitions of one",
+        ),
         ({"updates_per_step": 0.0}, "updates_per_step=0"),
     ],
 )
@@ -254,5 +258,5 @@ def random_block(steps: int, envs: int, run_id: str, number: int) -> Block:
 
 @each_agent
 def test_statistics_of_observations_that_nobody_would_update_are_refused(agent: type[ContinuousAgent]) -> None:
-    with pytest.raises(ValueError, match="NormalizeObservation"):
+    with pytest.raises(ValueError, match=r"by numbers that stay the same, as gymnasium\.wrappers\.RescaleObservation"):
         agent().make_learner(SPEC, Normalised(NETWORK), seed=0)

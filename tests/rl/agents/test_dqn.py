@@ -295,6 +295,10 @@ def test_networks_with_memory_are_refused() -> None:
         ({"distributional": "c52"}, "distributional must be one of 'none', 'c51', 'quantile', not 'c52'"),
         ({"batch_size": 0}, "batch_size=0 has to be a number of transitions"),
         ({"learning_starts": 10, "replay_size": 5}, "learning_starts=10 has to be from 1 to replay_size=5 transitions"),
+        (
+            {"learning_starts": 10, "replay_size": 263},
+            r"replay_size=263 has to be at least 264, the transitions of one b",
+        ),
         ({"distributional": "c51", "return_bounds": (1.0, 1.0)}, "low=1.0, high=1.0, atoms=51; low must be below high"),
     ],
 )

@@ -224,6 +224,7 @@ def test_actions_that_are_not_discrete_are_refused() -> None:
         ({"trace": 0}, "burn_in=40 and trace=0"),
         ({"burn_in": -1}, "burn_in=-1 and trace=80"),
         ({"batch_size": None}, "batch_size=None has to be a number of sequences"),
+        ({"learning_starts": 5, "replay_size": 7}, "replay_size=7 has to be at least 8, the sequences of one block"),
         ({"learning_starts": 10, "replay_size": 5}, "learning_starts=10 has to be from 1 to replay_size=5 sequences"),
     ],
 )

@@ -24,7 +24,7 @@ from ropewalk.rl.environments.spec import ArraySpec, DiscreteAction, Environment
 from ropewalk.rl.environments.vector import environment_spec, make_vector
 from ropewalk.rl.seeds import derived_seed
 from tests.rl.environments import hostile
-from tests.rl.environments.hostile import MakesHostile
+from tests.rl.environments.hostile import Hostile, MakesHostile
 from tests.rl.environments.scripted import listed
 
 pytestmark = pytest.mark.usefixtures("shared_depot")
@@ -76,6 +76,11 @@ def test_each_environment_has_a_process_that_ends_with_it(made: Any) -> None:
     assert len({*pids, os.getpid()}) == 3 and all(map(is_alive, pids))
     envs.close()
     assert not any(map(is_alive, pids))
+
+
+def test_a_class_that_cannot_be_called_with_a_seed_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Hostile\(fault: .* cannot be called with one argument; give it the form"):
+        Isolated(Hostile)  # type: ignore[arg-type]
 
 
 def test_a_spec_is_found_without_leaving_a_process() -> None:

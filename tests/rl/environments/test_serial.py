@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -49,6 +49,23 @@ def test_the_ends_of_episodes_are_as_the_contract_says() -> None:
     assert [sorted(step.final_info) for step in steps] == [[], [0], [1], [0], [], [1]]
     assert steps[1].final_info[0] == {"is_success": True, "name": "scripted"}
     assert (steps[0].reward.dtype, steps[0].mask.dtype) == (np.float32, np.bool_)
+
+
+def test_what_an_environment_said_at_the_end_of_an_episode_is_not_what_it_says_later() -> None:
+    """Its `info` is one dictionary, whose entries it changes. Only at the end of a block are they read."""
+
+    class OneInfo(Scripted):
+        told: ClassVar[dict[str, Any]] = {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            *others, info = super().step(action)
+            self.told.update(info, time=self.time)
+            return *others, self.told  # type: ignore[return-value]
+
+    envs = SerialVectorEnvironment(Makes(OneInfo("t2")), 1, seed=0)
+    envs.reset()
+    _, ends, *_ = [envs.step(np.array([0])) for _ in range(4)]
+    assert (ends.final_info[0]["is_success"], ends.final_info[0]["time"]) == (True, 2)
 
 
 def test_the_action_of_a_step_that_begins_an_episode_is_ignored() -> None:
@@ -159,6 +176,24 @@ def test_an_observation_that_differs_from_its_space_is_refused_at_the_reset() ->
         SerialVectorEnvironment(Makes(OtherNames(spaces.Discrete(2))), 1, seed=0).reset()
 
 
+class Forgets(Recording):
+    """Leaves an entry out in its steps."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, *others = super().step(action)
+        del observation["room"]
+        return observation, *others  # type: ignore[return-value]
+
+
+def test_an_entry_that_a_step_left_out_is_named() -> None:
+    envs = SerialVectorEnvironment(Makes(Forgets(spaces.Discrete(2))), 1, seed=1)
+    envs.reset()
+    with pytest.raises(
+        ValueError, match=r"an observation has \['map', 'position'\], and the observation space has .*'room"
+    ):
+        envs.step(np.zeros(1, np.int64))
+
+
 class ShrinksInStep(Scripted):
     """Its observations fit at each reset; those of steps would be repeated by numpy."""
 
@@ -170,6 +205,25 @@ def test_an_observation_of_a_step_that_numpy_would_repeat_is_refused() -> None:
     envs = SerialVectorEnvironment(lambda seed: ShrinksInStep("t9"), 1, seed=1)
     envs.reset()
     with pytest.raises(ValueError, match=r"has shape \(1,\), and the observation space has shape \(2,\)"):
+        envs.step(np.zeros(1, np.int64))
+
+
+class ShowsShares(Scripted):
+    """Says that it shows bytes, and shows numbers between 0 and 1 in steps."""
+
+    observation_space = spaces.Box(0, 255, (2,), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return super().reset(seed=seed)[0].astype(np.uint8), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.full(2, 0.5), *super().step(action)[1:]
+
+
+def test_an_observation_of_a_step_whose_digits_numpy_would_cut_off_is_refused() -> None:
+    envs = SerialVectorEnvironment(lambda seed: ShowsShares("t9"), 1, seed=1)
+    envs.reset()
+    with pytest.raises(ValueError, match="an observation has dtype float64, and the observation space has dtype uint8"):
         envs.step(np.zeros(1, np.int64))
 
 
@@ -218,6 +272,18 @@ def test_an_environment_that_does_not_do_the_same_again_is_named() -> None:
     envs.step(np.array([0]))
     with pytest.raises(EnvironmentFailed, match="went on after step 5 of 5, and ended there when"):
         SerialVectorEnvironment(Makes(Scripted("t9")), 1, seed=0).resume(envs.history())
+
+
+def test_an_episode_that_an_error_cut_is_resumed_though_the_error_does_not_come_again() -> None:
+    """As after a crash of a simulator, whose next process does not crash at that step."""
+    envs = SerialVectorEnvironment(Makes(Faulty(step=3), Faulty()), 1, seed=0, on_error="truncate")
+    envs.reset()
+    *_, last = [envs.step(np.array([0])) for _ in range(3)]
+    assert last.truncated.tolist() == [True] and listed(last.observation) == [[2]]
+    again = SerialVectorEnvironment(Makes(Faulty()), 1, seed=0, on_error="truncate")
+    assert listed(again.resume(envs.history())) == [[2]], "another one than the block before it ended with"
+    assert_same(again.history(), envs.history())
+    assert played(again, [np.array([0])]) == played(envs, [np.array([0])]) == [([[0]], [0], [False])]
 
 
 def test_a_history_of_another_number_of_environments_is_refused() -> None:

@@ -78,6 +78,9 @@ def vars_of(spec: Any) -> list[Any]:
         (BOX, spaces.Box(-np.inf, 1, (1,)), "without finite bounds.*TransformAction"),
         (BOX, spaces.Box(0, 5, (1,), np.int32), "bounded Box of floating point"),
         (BOX, spaces.Dict({"a": BOX}), "the action space is Dict.*TransformAction"),
+        (BOX, 2, "the action space is 2; actions are Discrete"),
+        (BOX, spaces.Box(-1, 1, (0,)), r"the action space is Box\(.*without entries; an action has at least one"),
+        (BOX, spaces.MultiDiscrete(np.zeros(0, np.int64)), "the action space is MultiDiscrete.*without entries"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

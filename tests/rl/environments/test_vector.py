@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import NormalizeObservation, TimeLimit
+from gymnasium.wrappers.vector import NormalizeReward
 
 from ropewalk.rl.environments.environment import VectorEnvironment
 from ropewalk.rl.environments.gymnasium_env import Gymnasium
@@ -237,6 +238,29 @@ def test_wrappers_are_applied_in_their_order_and_arguments_reach_the_environment
     assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
 
 
+@pytest.mark.parametrize(
+    ("wrappers", "message"),
+    [
+        (TimeLimit, "wrappers is <class .*TimeLimit'>; give a tuple, such as"),
+        ("TimeLimit", "wrappers is 'TimeLimit'; give a tuple"),
+        (3, "wrappers is 3; give a tuple"),
+        (
+            (TimeLimit,),
+            r"TimeLimit among the wrappers is called with .* 'max_episode_steps'\); .* functools.partial\(Time",
+        ),
+        (["TimeLimit"], "'TimeLimit' among the wrappers cannot be called"),
+    ],
+)
+def test_wrappers_that_cannot_be_applied_are_refused_where_they_are_given(wrappers: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Gymnasium("CartPole-v1", wrappers=wrappers)
+
+
+def test_a_class_is_no_id() -> None:
+    with pytest.raises(TypeError, match=r"id is of type .*; give the id of a registered environment; .*`lambda seed"):
+        Gymnasium(Scripted)  # type: ignore[arg-type]
+
+
 def test_an_unknown_environment_is_named_before_anything_starts() -> None:
     with pytest.raises(gymnasium.error.NameNotFound, match="CartPoole"):
         environment_spec(Gymnasium("CartPoole-v1"))
@@ -260,10 +284,13 @@ class Broken(Scripted):
         raise AssertionError(first, second)
 
 
+@pytest.mark.parametrize("wrap", [lambda env: env, partial(TimeLimit, max_episode_steps=9)], ids=["bare", "wrapped"])
 @pytest.mark.parametrize(("kind", "is_advised"), [(OfOldGym, True), (FourValues, True), (Broken, False)])
-def test_an_environment_of_old_gym_is_recognised(kind: Any, is_advised: bool) -> None:
+def test_an_environment_of_old_gym_is_recognised(kind: Any, is_advised: bool, wrap: Any) -> None:
+    """The wrapper is what fails in the second case: it calls the environment as we do."""
+
     def play() -> None:
-        envs = make_vector(lambda seed: kind("t9"), 1, seed=0)
+        envs = make_vector(lambda seed: wrap(kind("t9")), 1, seed=0)
         envs.reset()
         envs.step(np.array([0]))
 
@@ -272,6 +299,33 @@ def test_an_environment_of_old_gym_is_recognised(kind: Any, is_advised: bool) ->
     notes = "\n".join(caught.value.__notes__)
     assert "seeded with" in notes
     assert ("written for Gym before 0.26" in notes) is is_advised
+
+
+@pytest.mark.parametrize("returned", [np.zeros(2), {"a": 1, "b": 2}, [0.5, 0.5], np.zeros(4), None])
+def test_a_reset_that_returns_the_observation_alone_is_told(returned: Any) -> None:
+    """Two numbers, and a dictionary with two entries, look like two values."""
+
+    class Alone(Scripted):
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            return returned
+
+    with pytest.raises(TypeError, match=r"returns \(observation, info\), .* but it returned .*shimmy") as caught:
+        make_vector(lambda seed: Alone("t9"), 1, seed=0).reset()
+    assert repr(returned) in str(caught.value) and "seeded with" in caught.value.__notes__[0]
+
+
+def test_statistics_of_one_environment_are_told_of_where_that_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    """An evaluation, whose environment has shown nothing yet, would be of other observations than training."""
+    factory = Gymnasium("CartPole-v1", wrappers=(NormalizeObservation, Wrapped))
+    environment_spec(factory)
+    environment_spec(Gymnasium("CartPole-v1", wrappers=(Wrapped,)), tells=True)
+    environment_spec(native, tells=True)
+    assert not caplog.records
+    environment_spec(factory, tells=True)
+    environment_spec(lambda seed: NormalizeReward(native(seed)), tells=True)
+    told = [record.getMessage() for record in caplog.records]
+    assert [words.partition(" ")[0] for words in told] == ["NormalizeObservation", "NormalizeReward"]
+    assert "normalise_observations=True" in told[0]
 
 
 def test_an_environment_without_spaces_is_refused_with_what_to_set() -> None:

@@ -16,6 +16,11 @@ def test_blocks_lie_side_by_side_with_time_first() -> None:
             assert (moved[:, 4 * block + env] == array[block, :, env]).all()
 
 
+def test_observations_may_have_no_entries() -> None:
+    """As those of a bandit, of which nothing is seen."""
+    assert time_major(np.zeros((2, 3, 4, 0))).shape == (3, 8, 0)
+
+
 def test_all_columns_become_tensors_of_their_own_memory() -> None:
     batch = random_batch(DISCRETE, 0, blocks=2, steps=6, envs=3, state={"hidden": 5})
     unrolls = unrolls_of(batch.columns, torch.device("cpu"))

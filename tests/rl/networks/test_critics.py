@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -44,6 +45,15 @@ def test_gradients_of_stacked_perceptrons_are_those_of_each() -> None:
 def test_other_layers_are_not_stacked() -> None:
     assert stacked([nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)) for _ in range(2)]) is None
     assert stacked([nn.Linear(3, 4, bias=False) for _ in range(2)]) is None
+
+
+def test_a_network_of_one_size_is_told_what_critics_read() -> None:
+    """It fits the observation, and so the policy."""
+    with pytest.raises(RuntimeError) as caught:
+        Critics(lambda spec: nn.Linear(3, 8), SPEC)
+    assert (
+        "read the observation joined with the action, 5 numbers: a network takes its size" in caught.value.__notes__[-1]
+    )
 
 
 def test_critics_have_weights_of_their_own_and_see_observation_and_action() -> None:

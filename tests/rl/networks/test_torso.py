@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from ropewalk.rl.networks.lstm import LSTM
 from ropewalk.rl.networks.mlp import MLP
 from ropewalk.rl.networks.nature_cnn import NatureCNN
 from ropewalk.rl.networks.normalisation import Normalised
-from ropewalk.rl.networks.torso import FeedForwardTorso, Torso, TorsoFactory, as_torso
+from ropewalk.rl.networks.torso import FeedForwardTorso, Torso, TorsoFactory, as_torso, torso_of
 from tests.rl.networks.specs import IMAGE, NAMED, NUMBERED, VECTOR, random_observation
 
 TORSOS: dict[str, tuple[TorsoFactory, EnvironmentSpec]] = {
@@ -124,6 +125,25 @@ def test_modules_that_return_no_features_are_refused(module: nn.Module, what: st
 def test_what_is_no_module_is_refused() -> None:
     with pytest.raises(TypeError, match=r"a network is a torch.nn.Module, not function"):
         as_torso(lambda observation: observation, VECTOR)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_network_that_takes_the_spec_for_a_space_is_told_what_it_gets() -> None:
+    """As a `features_extractor_class` of Stable-Baselines3 does, which gets the space of observations."""
+
+    class Extractor(nn.Linear):
+        def __init__(self, observation_space: Any, features_dim: int = 8) -> None:
+            super().__init__(observation_space.shape[0], features_dim)
+
+    with pytest.raises(AttributeError, match="EnvironmentSpec") as caught:
+        torso_of(LSTM(Extractor, 4), VECTOR)
+    assert "spec.observation.shape and .dtype are those of an observation" in caught.value.__notes__[0]
+
+    def misspelt(spec: EnvironmentSpec) -> nn.Module:
+        return nn.Liner(4, 8)  # type: ignore[attr-defined]
+
+    with pytest.raises(AttributeError, match="Liner") as caught:
+        torso_of(misspelt, VECTOR)
+    assert not hasattr(caught.value, "__notes__")
 
 
 def test_a_torso_without_memory_has_no_state() -> None:

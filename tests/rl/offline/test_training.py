@@ -218,7 +218,15 @@ def test_priorities_that_the_learner_tells_decide_what_is_drawn() -> None:
     assert items[-1] == [7] * 8 and items[0] != [7] * 8
 
 
-def test_progress_and_numbers_of_updates_count_up_to_the_end() -> None:
+def test_a_single_update_learns_though_the_learning_rate_falls_to_zero() -> None:
+    agent, dataset = DQN(anneal_learning_rate=True), bandit(DISCRETE)
+    learned = train_offline(agent, dataset, NETWORK, updates=1).variables.arrays
+    settings = replace(agent, optimizer=TorchAdam(0.0))
+    before = train_offline(settings, dataset, NETWORK, updates=1).variables.arrays
+    assert any((learned[name] != before[name]).any() for name in before)
+
+
+def test_progress_and_numbers_of_updates_count_up() -> None:
     seen: list[tuple[int, float]] = []
     train_offline(
         RecordingAgent(),
@@ -226,7 +234,7 @@ def test_progress_and_numbers_of_updates_count_up_to_the_end() -> None:
         updates=4,
         on_update=lambda number, update: seen.append((number, update.metrics["progress"])),
     )
-    assert seen == [(1, 0.25), (2, 0.5), (3, 0.75), (4, 1.0)]
+    assert seen == [(1, 0.0), (2, 0.25), (3, 0.5), (4, 0.75)], "as an experiment, it has the progress before the update"
 
 
 def test_agents_that_learn_from_their_own_actions_are_refused() -> None:

@@ -44,6 +44,8 @@ class PlainTable:
     settings: ReplayTable
     row_bytes: dict[str, int]
     items: list[PlainItem] = field(default_factory=list)
+    number: int = 0
+    """Of the next item."""
     inserts: int = 0
     samples: int = 0
     deletes: int = 0
@@ -68,9 +70,9 @@ class PlainTable:
                 for name, some in rows.items()
             }
             single = {name: of.rows.ndim == 1 for name, of in new.columns.items()}
-            item = PlainItem(self.inserts, priority, self.tick(), insertion.run_id, insertion.version, named, single)
+            item = PlainItem(self.number, priority, self.tick(), insertion.run_id, insertion.version, named, single)
             self.items.append(item)
-            self.inserts += 1
+            self.inserts, self.number = self.inserts + 1, self.number + 1
         self.largest = max([self.largest, *priorities])
 
     def surplus(self) -> bool:

@@ -224,6 +224,22 @@ def test_updates_of_items_that_left_are_ignored_even_where_another_item_took_the
     assert replay.update_priorities("t", [], []) == 0
 
 
+def test_updates_of_items_that_a_reset_has_deleted_are_ignored() -> None:
+    """Items were numbered anew after it: a learner that was late changed the priority of a new one."""
+    replay = ReplayTables([table(sampler=Prioritized(1.0))])
+    replay.insert(numbered(0, 2))
+    gone = replay.keys("t")
+    replay.reset("t")
+    replay.insert(numbered(1, 2))
+    assert replay.update_priorities("t", gone, [50.0, 60.0]) == 0
+    assert replay.delete("t", gone) == 0
+    again = ReplayTables([table(sampler=Prioritized(1.0))])
+    again.load_state_dict(replay.state_dict())
+    replay.insert(numbered(2, 2))
+    again.insert(numbered(2, 2))
+    assert again.keys("t").tolist() == replay.keys("t").tolist()
+
+
 def test_a_queue_hands_each_item_out_once_in_order_and_stops_inserting_when_it_is_full() -> None:
     replay = ReplayTables([ReplayTable.queue("t", 3)])
     assert replay.can_sample("t", 1) == 0

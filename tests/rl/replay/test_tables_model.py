@@ -212,7 +212,7 @@ class ReplayAgainstLists(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["steps", "runs"]))
     def reset(self, name: str) -> None:
         self.replay.reset(name)
-        self.tables[name] = PlainTable(self.tables[name].settings, ROW_BYTES)
+        self.tables[name] = PlainTable(self.tables[name].settings, ROW_BYTES, number=self.tables[name].number)
 
     @rule(run=st.sampled_from([0, 1]))
     def end_stream(self, run: int) -> None:

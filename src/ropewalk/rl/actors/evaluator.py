@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.environment import EnvironmentFactory, Steps, VectorEnvironment
+from ropewalk.rl.environments.mistakes import check_takes_a_seed
 from ropewalk.rl.environments.spec import Array, spec_in_words
 from ropewalk.rl.environments.vector import make_vector
 from ropewalk.rl.policies.policy import Policy
@@ -42,7 +43,9 @@ def evaluate_policy(
         num_envs: environments that are stepped together; by default one for each two episodes, at most 16. If the
             factory makes environments that are stepped together, their number is taken.
         max_steps: an episode that has neither ended nor been truncated after this number of steps is cut, with a
-            warning: it counts with its score so far, and what follows counts as the next episode of its environment.
+            warning: it counts with its score so far, and the next episode begins with a reset. A
+            `gymnasium.vector.VectorEnv` cannot be told to reset one of its environments: there, the steps that follow
+            count as the next episode.
 
     Returns:
         The undiscounted sum of rewards of each episode, shape (episodes,): those of environment 0 first.
@@ -50,10 +53,11 @@ def evaluate_policy(
     Raises:
         ValueError: an argument is less than 1, or the policy was made for other observations or actions than those of
             this environment.
-        TypeError: this is no policy.
+        TypeError: this is no policy, or the factory cannot be called with a seed.
     """
     if not isinstance(policy, Policy):
         raise TypeError(f"policy is of type {type(policy).__name__}; give result.policy(), or rl.load_policy(path)")
+    check_takes_a_seed(factory)
     return PolicyEvaluator(factory, max_steps).scores(policy, episodes, seed=seed, num_envs=num_envs)
 
 
@@ -145,8 +149,10 @@ class PolicyEvaluator:
             length += steps.mask
             ended = steps.terminated | steps.truncated
             for env in np.flatnonzero(ended | (length >= self._max_steps)).tolist():
-                if not ended[env] and len(scores[env]) < shares[env]:
-                    _tell_cut(env, len(scores[env]), float(score[env]), self._max_steps)
+                if not ended[env]:
+                    is_reset = environment.cut(env)
+                    if len(scores[env]) < shares[env]:
+                        _tell_cut(env, len(scores[env]), float(score[env]), self._max_steps, is_reset=is_reset)
                 scores[env].append(float(score[env]))
                 score[env] = length[env] = 0
         return np.array([value for done, share in zip(scores, shares, strict=True) for value in done[:share]])
@@ -165,15 +171,16 @@ def _shares(episodes: int, num_envs: int) -> list[int]:
     return [episodes // num_envs + (env < episodes % num_envs) for env in range(num_envs)]
 
 
-def _tell_cut(env: int, episode: int, score: float, max_steps: int) -> None:
+def _tell_cut(env: int, episode: int, score: float, max_steps: int, *, is_reset: bool) -> None:
     logger.warning(
         "episode %d of environment %d of an evaluation had not ended after max_steps=%s steps, and was cut with the "
-        "score %g: the environment needs a limit of steps, such as gymnasium.wrappers.TimeLimit, or the evaluation "
+        "score %g%s: the environment needs a limit of steps, such as gymnasium.wrappers.TimeLimit, or the evaluation "
         "another max_steps",
         episode,
         env,
         f"{max_steps:,}",
         score,
+        "" if is_reset else "; as this vector environment cannot reset it, the steps that follow count as an episode",
     )
 
 

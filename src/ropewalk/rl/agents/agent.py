@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Self, TypeAlias
 
 from ropewalk.rl.adders.adder import Adder
+from ropewalk.rl.agents.setting_kinds import check_kinds
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.learners.learner import Learner
 from ropewalk.rl.other_names import refuse_unknown
@@ -53,9 +54,11 @@ class Agent(ABC):
     batch_size: int | None
 
     def __new__(cls, *arguments: Any, **settings: Any) -> Self:
-        """Refuse unknown settings, with the names that those of other libraries have here."""
+        """Refuse unknown settings, with the names of other libraries in ours, and values of other types."""
         if dataclasses.is_dataclass(cls):
-            refuse_unknown(f"rl.{cls.__name__}", settings, (field.name for field in dataclasses.fields(cls)))
+            fields = dataclasses.fields(cls)
+            refuse_unknown(f"rl.{cls.__name__}", settings, (field.name for field in fields))
+            check_kinds(f"rl.{cls.__name__}", settings, fields)
         return super().__new__(cls)
 
     def items_of_batch(self, groups: int) -> int:

@@ -63,7 +63,7 @@ class ContinuousAgent(ReplayAgent):
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work together."""
-        self.check_replay(self.learning_starts)
+        self.check_replay(self.learning_starts, (self.unroll + self.n_step - 1) * self.envs)
         require(self, "updates_per_step", self.updates_per_step > 0, "above 0")
 
     @property

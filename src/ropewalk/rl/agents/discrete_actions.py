@@ -6,7 +6,7 @@ from ropewalk.rl.environments.spec import DiscreteAction, EnvironmentSpec
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.initialisation import draw_zero_biases, seeded
 from ropewalk.rl.networks.normalisation import refuse_statistics
-from ropewalk.rl.networks.torso import TorsoFactory, as_torso
+from ropewalk.rl.networks.torso import TorsoFactory, torso_of
 from ropewalk.rl.networks.value_distributions import ReturnKind
 
 
@@ -57,7 +57,7 @@ def make_action_values(
     """
     num_actions = num_discrete_actions(agent, spec)
     with seeded(seed):
-        torso = as_torso(network(spec), spec)
+        torso = torso_of(network, spec)
         refuse_statistics(torso, agent)
         draw_zero_biases(torso)
         return ActionValueNetwork(torso, num_actions, returns=returns, dueling=dueling, noisy=noisy, hidden=hidden)

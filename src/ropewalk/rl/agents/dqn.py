@@ -135,7 +135,8 @@ class DQN(ValueAgent):
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, before anything starts."""
         check_choice("distributional", self.distributional, ("none", "c51", "quantile"))
-        self.check_replay(self.learning_starts)
+        self.check_target()
+        self.check_replay(self.learning_starts, (self.unroll + self.n_step - 1) * self.envs)
         self.returns()
 
     def check(self, spec: EnvironmentSpec) -> None:

@@ -113,7 +113,8 @@ class R2D2(ValueAgent):
                 f"burn_in={self.burn_in} and trace={self.trace}: a sequence needs at least 0 rows of burn-in and at "
                 "least 1 step to learn from"
             )
-        self.check_replay(self.learning_starts)
+        self.check_target()
+        self.check_replay(self.learning_starts, self.envs)
 
     def check(self, spec: EnvironmentSpec) -> None:
         """Raise if actions are not discrete."""

@@ -38,11 +38,12 @@ class ReplayAgent(Agent):
     replay_size: int
     staleness_exponent: float = 0.0
 
-    def check_replay(self, learning_starts: int) -> None:
+    def check_replay(self, learning_starts: int, items_of_block: int) -> None:
         """Raise unless batches have a size of their own, and enough items fit.
 
         Args:
             learning_starts: number of items with which updates begin.
+            items_of_block: items that one block brings, at most.
 
         Raises:
             ValueError: they do not.
@@ -52,6 +53,8 @@ class ReplayAgent(Agent):
         require(self, "staleness_exponent", self.staleness_exponent >= 0, rule)
         rule = f"from 1 to replay_size={self.replay_size} {self.items}, or updates would never begin"
         require(self, "learning_starts", 1 <= learning_starts <= self.replay_size, rule)
+        rule = f"at least {items_of_block}, the {self.items} of one block, which is inserted as a whole"
+        require(self, "replay_size", self.replay_size >= items_of_block, f"{rule}; or give a smaller unroll or envs")
 
     def gradient_step(self, module: nn.Module, optimizer: OptimizerFactory | None = None) -> GradientStep:
         """Make the steps of a module's weights; the optimizer is the agent's, unless another one is given."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ropewalk.argument_kinds import check_kind
 from ropewalk.rl.agents.replay_agent import ReplayAgent
 from ropewalk.rl.environments.spec import ArraySpec
 from ropewalk.rl.learners.targets import TargetRule
@@ -22,6 +23,15 @@ class ValueAgent(ReplayAgent):
     target: TargetRule
     learning_starts: int
     samples_per_insert: float
+
+    def check_target(self) -> None:
+        """Refuse a number of updates, say, in place of a rule.
+
+        Raises:
+            TypeError: `target` is no rule.
+        """
+        example = "rl.TargetCopy(updates), or rl.Polyak(tau)"
+        check_kind(f"rl.{type(self).__name__}: target", self.target, TargetRule, example, required=True)
 
     def value_settings(self) -> ValueSettings:
         """Return the settings of the learner that all such agents have."""

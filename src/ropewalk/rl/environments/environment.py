@@ -92,6 +92,17 @@ class VectorEnvironment(ABC):
     def close(self) -> None:
         """Release what the environments hold; may be called twice."""
 
+    def cut(self, env: int) -> bool:
+        """Let the next step begin another episode of one environment, whose episode has not ended.
+
+        `history` knows nothing of it.
+
+        Returns:
+            Whether it will; False: this vector environment begins episodes by itself alone.
+        """
+        del env
+        return False
+
     def call_under_way(self) -> str:
         """Return which call of an environment has not returned yet, in words that no other call has; "": none is known.
 

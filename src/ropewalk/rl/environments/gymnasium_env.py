@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 
+from ropewalk.argument_kinds import check_kind
 from ropewalk.rl.environments.failures import check_on_error
+from ropewalk.rl.environments.mistakes import checked_wrappers
 
 GymnasiumEnv: TypeAlias = "gymnasium.Env[Any, Any]"
 Wrap: TypeAlias = Callable[[GymnasiumEnv], GymnasiumEnv]
@@ -33,6 +36,7 @@ class Gymnasium:
         kwargs: for `gymnasium.make`: `max_episode_steps`, and arguments of the environment.
 
     Raises:
+        TypeError: the id is no text, or the wrappers are no sequence of what is called with an environment alone.
         ValueError: `on_error` is something else.
     """
 
@@ -42,9 +46,12 @@ class Gymnasium:
     kwargs: Mapping[str, Any]
 
     def __init__(self, id: str, *, wrappers: tuple[Wrap, ...] = (), on_error: str = "raise", **kwargs: Any) -> None:
+        check_kind(
+            "id", id, str | EnvSpec, "the id of a registered environment; for one that is not, `lambda seed: ...`"
+        )
         check_on_error(on_error)
         object.__setattr__(self, "id", id)
-        object.__setattr__(self, "wrappers", tuple(wrappers))
+        object.__setattr__(self, "wrappers", checked_wrappers(wrappers))
         object.__setattr__(self, "on_error", on_error)
         object.__setattr__(self, "kwargs", kwargs)
 

@@ -21,6 +21,7 @@ from ropewalk.rl.environments.isolated_process import (
     EnvironmentRequest,
     serve_environment,
 )
+from ropewalk.rl.environments.mistakes import check_takes_a_seed
 from ropewalk.sharing.connections import Pipe
 
 _STACKS_S = 0.2
@@ -47,6 +48,7 @@ class Isolated:
             process, "raise" raises the error. See `SerialVectorEnvironment`.
 
     Raises:
+        TypeError: the factory cannot be called with a seed.
         ValueError: a time is not positive, or `on_error` is something else.
     """
 
@@ -57,6 +59,7 @@ class Isolated:
 
     def __post_init__(self) -> None:
         check_on_error(self.on_error)
+        check_takes_a_seed(self.factory)
         for name in ("step_timeout_s", "start_timeout_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it is more than 0 seconds")

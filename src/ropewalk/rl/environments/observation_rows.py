@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,11 +34,17 @@ class ObservationRows:
 
         Raises:
             ValueError: its shape differs from that of the observation space, where numpy would repeat smaller ones; or
-                it is no value of a Discrete space, which networks would take for another value or fail at.
+                its dtype does, so that numpy would cut off digits; or it is no value of a Discrete space, which
+                networks would take for another value or fail at.
         """
         if isinstance(rows, dict) and not isinstance(self._spec, ArraySpec):
             for name, spec in self._spec.items():
-                _write_row(rows[name], env, observation[name], spec, f"entry {name!r} of an observation")
+                try:
+                    entry = observation[name]
+                except (LookupError, TypeError):
+                    self.check(observation)  # says which names there are
+                    raise
+                _write_row(rows[name], env, entry, spec, f"entry {name!r} of an observation")
         elif not isinstance(rows, dict) and isinstance(self._spec, ArraySpec):
             _write_row(rows, env, observation, self._spec, "an observation")
 
@@ -72,6 +79,9 @@ def _write_row(rows: Array, env: int, array: Any, spec: ArraySpec, what: str) ->
     shape = np.shape(array)
     if shape != spec.shape:
         raise _mismatch(what, f"shape {shape}", f"shape {spec.shape}")
+    dtype = getattr(array, "dtype", None)
+    if dtype is not None and not _fits(dtype, spec.dtype):
+        raise _mismatch(what, f"dtype {dtype}", f"dtype {spec.dtype}")
     if not shape and not spec.low <= array <= spec.high and spec.dtype.startswith(("int", "uint")):
         raise _mismatch(what, f"the value {array}", f"the values from {spec.low:g} to {spec.high:g}")
     rows[env] = array
@@ -79,10 +89,16 @@ def _write_row(rows: Array, env: int, array: Any, spec: ArraySpec, what: str) ->
 
 def _check_array(array: Any, spec: ArraySpec, what: str) -> None:
     found = np.asarray(array)
-    if found.shape != spec.shape or not np.can_cast(found.dtype, spec.dtype, "same_kind"):
+    if found.shape != spec.shape or not _fits(found.dtype, spec.dtype):
         raise _mismatch(
             what, f"shape {found.shape} and dtype {found.dtype}", f"shape {spec.shape} and dtype {spec.dtype}"
         )
+
+
+@functools.lru_cache(64)
+def _fits(dtype: Any, to: str) -> bool:
+    """Return whether numbers may be stored as another dtype. Asked in each step: numpy takes forty times as long."""
+    return np.can_cast(dtype, to, "same_kind")
 
 
 def _mismatch(what: str, found: str, space: str) -> ValueError:

@@ -22,7 +22,7 @@ from ropewalk.rl.environments.action_history import ActionHistory
 from ropewalk.rl.environments.environment import EnvironmentHistory, Steps, VectorEnvironment
 from ropewalk.rl.environments.failures import EpisodeFailures, check_on_error
 from ropewalk.rl.environments.gymnasium_env import GymnasiumEnv
-from ropewalk.rl.environments.mistakes import advice, check_are_distinct, step_mistake
+from ropewalk.rl.environments.mistakes import advice, check_are_distinct, shown_by_reset, step_mistake
 from ropewalk.rl.environments.observation_rows import ObservationRows
 from ropewalk.rl.environments.spaces import action_encoder, spec_of_spaces
 from ropewalk.rl.environments.spec import Array, Observation
@@ -123,9 +123,13 @@ class SerialVectorEnvironment(VectorEnvironment):
             reward[env], is_terminated, is_truncated, info = self._step_one(env, commands[env], observation)
             if is_terminated or is_truncated:
                 terminated[env], truncated[env] = is_terminated, is_truncated
-                final[env] = info
+                final[env] = dict(info)  # some environments write to the same dictionary again
         self._called = None
         return Steps(self._noted(observation), reward, terminated, truncated, mask, final)
+
+    def cut(self, env: int) -> bool:
+        self._ended[env] = True
+        return True
 
     def close(self) -> None:
         envs, self._envs = self._envs, []
@@ -163,15 +167,22 @@ class SerialVectorEnvironment(VectorEnvironment):
                 f"the history is of {len(history.episodes)} environments, and this vector environment has "
                 f"{self.num_envs}; resume it with the number that it was recorded with"
             )
-        observation = self._rows.empty()
+        observation, before = self._rows.empty(), self._rows.empty()
         for env, (episode, actions, ended) in enumerate(
             zip(history.episodes, history.actions, history.ended, strict=True)
         ):
             self._begin(env, episode, observation)
             self._observation = observation
             for step, command in enumerate(self._encode(actions)):
+                ends = ended and step == len(actions) - 1
+                may_be_cut = ends and self._truncates
+                if may_be_cut:
+                    self._rows.copy_row(observation, before, env)
                 self._step_one(env, command, observation)
-                if self._ended[env] != (ended and step == len(actions) - 1):
+                if may_be_cut and not self._ended[env]:  # by an error then, which has not come again
+                    self._ended[env] = True
+                    self._rows.copy_row(before, observation, env)
+                elif self._ended[env] != ends:
                     raise self._not_the_same(env, history, step + 1)
         self._called = None
         if self._actions is not None:
@@ -197,7 +208,7 @@ class SerialVectorEnvironment(VectorEnvironment):
         seed = self._episode_seed(env)
         while True:
             try:
-                seen, _ = self._envs[env].reset(seed=seed)
+                seen = shown_by_reset(self._envs[env].reset(seed=seed))
                 self._rows.check(seen)
                 self._rows.write(observation, env, seen)
             except Exception as error:

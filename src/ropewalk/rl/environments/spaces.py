@@ -84,6 +84,8 @@ def _shared(bounds: NDArray[Any], otherwise: float) -> float:
 
 
 def _action_spec(space: AnySpace) -> ActionSpec:
+    if 0 in (getattr(space, "shape", None) or ()):
+        raise ValueError(f"the action space is {space}, an array without entries; an action has at least one")
     if is_a(space, spaces.Discrete):
         return DiscreteAction(int(space.n))
     if is_a(space, spaces.MultiDiscrete):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, cast
 
 import gymnasium
@@ -9,11 +10,13 @@ import gymnasium.vector
 
 from ropewalk.rl.environments.environment import EnvironmentFactory, VectorEnvironment
 from ropewalk.rl.environments.gymnasium_vector import GymnasiumVectorEnv, GymnasiumVectorEnvironment
-from ropewalk.rl.environments.mistakes import check_spaces
+from ropewalk.rl.environments.mistakes import check_spaces, told_of_statistics
 from ropewalk.rl.environments.serial import EPISODES_OF_A_LIFE, SerialVectorEnvironment, environment_seed
 from ropewalk.rl.environments.spaces import spec_of_spaces
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.seeds import derived_seed
+
+logger = logging.getLogger(__name__)
 
 
 def make_vector(
@@ -72,14 +75,20 @@ def make_vector(
     return made
 
 
-def environment_spec(factory: EnvironmentFactory) -> EnvironmentSpec:
+def environment_spec(factory: EnvironmentFactory, *, tells: bool = False) -> EnvironmentSpec:
     """Return what an environment shows and takes: one is made for it and closed.
+
+    Args:
+        factory: makes it.
+        tells: whether to log what is likely to go wrong with it.
 
     Raises:
         TypeError: the factory makes no environment, or one without spaces.
         ValueError: a space has no counterpart, or a vector environment resets in another way than NEXT_STEP.
     """
     made = factory(0)
+    if tells and (words := told_of_statistics(made)):
+        logger.warning("%s", words)
     if _is_single(made):
         env = cast("gymnasium.Env[Any, Any]", made)
         try:
@@ -111,8 +120,9 @@ def _closed_if_refused(envs: GymnasiumVectorEnv, seed: int) -> VectorEnvironment
 
 
 def _refusal(made: object) -> TypeError:
+    name = f"the class {made.__name__}" if isinstance(made, type) else type(made).__name__
     return TypeError(
-        f"the factory made {type(made).__name__}; it takes a seed and returns a gymnasium.Env, a "
+        f"the factory made {name}; it takes a seed and returns a gymnasium.Env, a "
         "gymnasium.vector.VectorEnv, or a ropewalk.rl.VectorEnvironment, such as rl.Gymnasium('CartPole-v1') does"
     )
 

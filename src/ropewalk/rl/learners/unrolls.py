@@ -79,7 +79,7 @@ def unrolls_of(columns: Mapping[str, Array], device: torch.device) -> Unrolls:
 def time_major(array: Array) -> Array:
     """Return [T, B N, ...] for [B, T, N, ...]: column `b N + n` is environment n of block b; a new array."""
     moved = np.moveaxis(array, 0, 1)
-    return np.array(moved).reshape(moved.shape[0], -1, *array.shape[3:])
+    return np.array(moved).reshape(moved.shape[0], moved.shape[1] * moved.shape[2], *array.shape[3:])
 
 
 __all__ = ["Tensors", "Unrolls", "time_major", "unrolls_of"]

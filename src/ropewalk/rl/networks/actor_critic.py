@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.networks.heads import ValueHead, policy_head
-from ropewalk.rl.networks.torso import ObservationTensor, State, Torso, TorsoFactory, as_torso
+from ropewalk.rl.networks.torso import ObservationTensor, State, Torso, TorsoFactory, torso_of
 
 
 class ActorCritic(nn.Module):
@@ -39,11 +39,11 @@ class ActorCritic(nn.Module):
         separate: bool | None = False,
     ) -> None:
         super().__init__()
-        self.torso: Torso = as_torso(network(spec), spec)
+        self.torso: Torso = torso_of(network, spec)
         self.policy: nn.Module = policy_head(self.torso.features, distribution)
         if separate is None:
             separate = not self.torso.initial_state(1)
-        self.value_torso: Torso | None = as_torso(network(spec), spec) if separate else None
+        self.value_torso: Torso | None = torso_of(network, spec) if separate else None
         self.value: ValueHead = ValueHead(self.torso.features)
 
     def initial_state(self, batch: int) -> State:

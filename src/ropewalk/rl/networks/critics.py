@@ -68,7 +68,14 @@ def is_vector(spec: EnvironmentSpec) -> bool:
 def _joined_critic(network: TorsoFactory, spec: EnvironmentSpec) -> nn.Sequential:
     observation = cast("ArraySpec", spec.observation)
     size = observation.shape[0] + spec.action_array.shape[0]
-    torso = without_memory(network, EnvironmentSpec(ArraySpec((size,)), spec.action), "a critic of actions")
+    try:
+        torso = without_memory(network, EnvironmentSpec(ArraySpec((size,)), spec.action), "a critic of actions")
+    except Exception as error:
+        error.add_note(
+            f"critics of SAC and TD3 read the observation joined with the action, {size} numbers: a network takes its "
+            "size from the spec that it is made for, as spec.observation.shape[0]"
+        )
+        raise
     body: nn.Module = torso
     if isinstance(torso, MLPTorso):
         body = torso.body

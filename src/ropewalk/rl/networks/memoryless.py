@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.networks.normalisation import refuse_statistics
-from ropewalk.rl.networks.torso import FeedForwardTorso, ObservationTensor, Torso, TorsoFactory, as_torso
+from ropewalk.rl.networks.torso import FeedForwardTorso, ObservationTensor, Torso, TorsoFactory, torso_of
 
 
 class MemorylessTorso(nn.Module):
@@ -38,7 +38,7 @@ def without_memory(network: TorsoFactory, spec: EnvironmentSpec, agent: str) -> 
     Raises:
         ValueError: it has memory, or statistics of observations, which the agent does not train.
     """
-    torso = as_torso(network(spec), spec)
+    torso = torso_of(network, spec)
     if state := torso.initial_state(1):
         raise ValueError(
             f"{agent} learns from single transitions, but the network has the recurrent state {', '.join(state)}; use "

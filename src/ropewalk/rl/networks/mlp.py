@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 from torch import Tensor, nn
 
+from ropewalk.argument_kinds import check_kind
 from ropewalk.near_names import instead_of
 from ropewalk.rl.environments.spec import ArraySpec, EnvironmentSpec
 from ropewalk.rl.networks.initialisation import draw_zero_biases, orthogonal
 from ropewalk.rl.networks.preprocessing import as_vector, vector_size
 from ropewalk.rl.networks.torso import FeedForwardTorso, ObservationTensor
+from ropewalk.rl.other_names import refuse_unknown
 
 ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
     "elu": nn.ELU,
@@ -51,7 +55,17 @@ class MLP:
     activation: str = "tanh"
     layer_norm: bool = False
 
+    def __new__(cls, *arguments: Any, **settings: Any) -> Self:
+        """Refuse unknown settings, with the names of other libraries in ours."""
+        refuse_unknown("rl.MLP", settings, (field.name for field in dataclasses.fields(cls)))
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
+        check_kind(
+            "hidden", self.hidden, Sequence, "the number of units of each layer, such as (64, 64)", required=True
+        )
+        example = "the name of a function, such as 'relu'; for others make a network of your own"
+        check_kind("activation", self.activation, str, example, required=True)
         object.__setattr__(self, "hidden", tuple(self.hidden))
         if any(units < 1 for units in self.hidden):
             raise ValueError(f"each layer of an MLP needs at least one unit, but hidden is {self.hidden}")

@@ -164,8 +164,8 @@ def refuse_statistics(network: nn.Module, agent: str) -> None:
     """
     if any(isinstance(module, RunningMoments) for module in network.modules()):
         raise ValueError(
-            f"{agent} keeps no statistics of observations, so rl.Normalised would have no effect; normalise them in "
-            "the environment, by gymnasium.wrappers.NormalizeObservation"
+            f"{agent} keeps no statistics of observations, so rl.Normalised would have no effect; scale them in the "
+            "environment by numbers that stay the same, as gymnasium.wrappers.RescaleObservation does"
         )
 
 

@@ -87,6 +87,25 @@ class WrappedTorso(FeedForwardTorso):
         return [self.module]
 
 
+def torso_of(network: TorsoFactory, spec: EnvironmentSpec) -> Torso:
+    """Make the torso of a network; see `as_torso`, which raises the same.
+
+    Raises:
+        AttributeError: the network takes the spec for a space of Gymnasium, as those of other libraries get it; a note
+            says what the spec has.
+    """
+    try:
+        module = network(spec)
+    except AttributeError as error:
+        if EnvironmentSpec.__name__ in str(error):
+            error.add_note(
+                "a network is made from the environment's spec: spec.observation.shape and .dtype are those of an "
+                "observation (of a dictionary, spec.observation[name] is one), and spec.action says the actions"
+            )
+        raise
+    return as_torso(module, spec)
+
+
 def as_torso(module: nn.Module, spec: EnvironmentSpec) -> Torso:
     """Return the module if it is a torso, otherwise a torso that applies it to each observation.
 
@@ -171,5 +190,6 @@ __all__ = [
     "WrappedTorso",
     "as_torso",
     "reset_state",
+    "torso_of",
     "zeros_of",
 ]

@@ -127,7 +127,8 @@ def train_offline(
     with one_torch_thread():
         for number in range(1, updates + 1):
             batch = tables.sample(agent.table, batch_size)
-            update = learner.update(batch, number / updates)
+            # That before the update, as in experiments: a learning rate that falls to 0 is not 0 in the last one.
+            update = learner.update(batch, (number - 1) / updates)
             if update.priorities is not None:
                 tables.update_priorities(agent.table, batch.info.keys, update.priorities)
             if number % record_every == 0:

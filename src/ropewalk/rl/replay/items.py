@@ -52,12 +52,14 @@ class FrozenItems:
         columns: columns of the table's samples.
         selectors: what they save.
         largest_priority: so far.
+        num_inserted: number of items that ever came in.
     """
 
     facts: ItemFacts
     columns: Mapping[str, ItemColumn]
     selectors: Mapping[str, Array]
     largest_priority: float
+    num_inserted: int
 
     def state_dict(self, saved_slots: Mapping[str, Slots]) -> dict[str, Array]:
         """Return everything as arrays.
@@ -70,7 +72,8 @@ class FrozenItems:
         for name, column in self.columns.items():
             state[f"columns/{name}"] = column.saved(positions, saved_slots[column.stored])
             state[f"stored/{name}"] = np.array(column.stored)
-        return {**state, **self.selectors, "largest_priority": np.array(self.largest_priority)}
+        numbers = {"largest_priority": np.array(self.largest_priority), "num_inserted": np.array(self.num_inserted)}
+        return {**state, **self.selectors, **numbers}
 
 
 class ItemTable:
@@ -102,6 +105,8 @@ class ItemTable:
         self._rests = np.empty(0, np.int64)
         self._once = np.empty(0, np.int64)
         self._largest_priority = 0.0
+        self._num_inserted = 0
+        """Items that ever came in. `reset` does not set it to 0: keys of items that left would be those of new ones."""
 
     @property
     def num_bytes(self) -> int:
@@ -146,7 +151,8 @@ class ItemTable:
         if priorities is None:
             priorities = np.full(items.num_items, self._largest_priority or 1.0)
         self._largest_priority = max(self._largest_priority, float(priorities.max()))
-        positions = self._facts.add(self.counts.inserts, priorities, items.version, items.run_id)
+        positions = self._facts.add(self._num_inserted, priorities, items.version, items.run_id)
+        self._num_inserted += items.num_items
         if self.settings.max_times_sampled:
             self._rests[positions] = self.settings.max_times_sampled
         for name, (stored, slots) in items.slots.items():
@@ -228,7 +234,7 @@ class ItemTable:
             selectors[f"{purpose}/kind"] = np.array(kind)
             selectors |= {f"{purpose}/state/{name}": array for name, array in selector.state_dict().items()}
         columns = {name: column.copied(facts.capacity) for name, column in self._columns.items()}
-        return FrozenItems(facts, columns, selectors, self._largest_priority)
+        return FrozenItems(facts, columns, selectors, self._largest_priority, self._num_inserted)
 
     def load_state_dict(self, state: Mapping[str, Array], counts: TableCounts) -> None:
         """Take over items, whose rows are in the store under the slots that were saved; there were none before."""
@@ -247,6 +253,8 @@ class ItemTable:
             same = kind == str(state[f"{purpose}/kind"])
             selector.load_state_dict(part_of(state, f"{purpose}/state/") if same else {}, positions, priorities)
         self.counts = counts
+        # States of older versions have no such number, and none in which `reset` did not begin anew.
+        self._num_inserted = int(state.get("num_inserted", counts.inserts))
         self._largest_priority = float(state["largest_priority"])
         self._remove_surplus()
 
