@@ -63,9 +63,11 @@ demo: $(STAMPS)/es
 # -P: its folder, which has a package named typing, stays off the path.
 RUN_TESTS := $(BIN)/python -P tests/run_tests.py
 
+# Tests at a time: many of them wait. Beside the tests of the lab `.ci/run` says three.
+AT_ONCE := 4
 test: $(STAMPS)/test
 	@echo "==> without real clusters: \`make lab\` installs them, and \`make test-lab\` runs what needs them"
-	@$(RUN_TESTS) test -n 3 -m "not lab and not gpu and not soak and not timing"
+	@$(RUN_TESTS) test -n $(AT_ONCE) -m "not lab and not gpu and not soak and not timing"
 
 test-lab: $(STAMPS)/lab
 	@$(RUN_TESTS) test-lab -n 2 -m "lab and not soak and not timing"

@@ -16,7 +16,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +28,7 @@ pytest_plugins = [
     "tests.watchdog",
     "tests.log_handlers",
     "tests.workers",
+    "tests.shared_collection",
     "tests.record",
     "tests.other_users",
     "tests.lab.plugin",
@@ -43,7 +43,6 @@ pytest_plugins = [
 
 #: Where the fixtures are that make machines and clusters: tests that use one of them are of the lab.
 LAB = "tests.lab."
-TESTS = Path(__file__).parent
 SOAK_TIMEOUT_S = 3600
 """What takes minutes on an idle host takes many of them on a busy one: only what hangs is ended."""
 
@@ -73,7 +72,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # Short, because socket paths end at 107 bytes; and not inside that of the process that started this worker.
     if hasattr(config, "workerinput"):
         config.option.basetemp = tempfile.mkdtemp(prefix="rwb-", dir=root)
-        _begin_elsewhere(config)
     folder = tempfile.mkdtemp(prefix="rwt-", dir=root)
     if part := config.getoption("--slice"):
         config.pluginmanager.register(Slice(part))
@@ -81,22 +79,6 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
     os.environ[MARK] = os.environ["TMPDIR"] = os.environ["XDG_RUNTIME_DIR"] = folder
     tempfile.tempdir = None  # it had been read already
-
-
-def _begin_elsewhere(config: pytest.Config) -> None:
-    """Let each worker of xdist collect all tests from another folder on, round to the one before.
-
-    In a fresh clone pytest rewrites the assertions of every file, 15 s of CPU time, and keeps what comes out. Workers
-    that go the same way at the same time all do it; so each finds the files of the others done.
-    """
-    if [Path(arg).resolve() for arg in config.args] != [TESTS]:
-        return
-    workers = getattr(config, "workerinput")  # noqa: B009
-    parts = sorted(path for path in TESTS.iterdir() if path.is_dir() or path.name.startswith("test_"))
-    sizes = [sum(file.stat().st_size for file in (path.rglob("*.py") if path.is_dir() else [path])) for path in parts]
-    share = int(workers["workerid"].removeprefix("gw")) % workers["workercount"] / workers["workercount"]
-    first = next(index for index in range(len(parts)) if sum(sizes[: index + 1]) > share * sum(sizes))
-    config.args[:] = [str(path) for path in (*parts[first:], *parts[:first])]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -114,9 +96,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if hasattr(config, "workerinput"):  # all must have them in one order, wherever they began
-        prefix = len(str(TESTS)) + 1  # 15,000 times; as paths it takes 0.2 s
-        items.sort(key=lambda item: str(item.path)[prefix:].partition(os.sep)[0])
     asked_for = str(config.getoption("markexpr"))
     for item in items:
         if _is_of_the_lab(item):

@@ -20,7 +20,7 @@ from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
 
-WHOLE_PROGRAMS = {"tests/examples": 40, "tests/scenarios": 8, "tests/docs": 8}
+WHOLE_PROGRAMS = {"tests/examples": 40, "tests/scenarios": 8, "tests/docs": 8, "tests/cli": 4, "tests/mutants": 60}
 """Folders of long tests, or of one file that is long, and how many tests of others one of them counts as. They begin
 first: at the end they would keep one worker busy while the others have nothing to do."""
 
@@ -31,19 +31,22 @@ def folder_of(file: str) -> str:
     return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
 
 
-def next_file(waiting: Mapping[str, int], folder: str | None, others: Collection[str]) -> str:
+def next_file(
+    waiting: Mapping[str, int], folder: str | None, others: Collection[str], collected: Collection[str] = ()
+) -> str:
     """Choose a file for a worker.
 
     Args:
         waiting: the number of tests of each file that no worker has begun, in the order in which a folder's are taken.
         folder: in which the worker is.
         others: the folders in which other workers are.
+        collected: the names of folders that it has collected (`shared_collection.py`).
     """
     sizes: Counter[str] = Counter()
     for file, size in waiting.items():
         sizes[folder_of(file)] += size * WHOLE_PROGRAMS.get(folder_of(file), 1)
     if folder not in sizes:
-        folder = max(sizes, key=lambda each: (each not in others, sizes[each]))
+        folder = max(sizes, key=lambda each: (each not in others, each.rpartition("/")[2] in collected, sizes[each]))
     return next(file for file in waiting if folder_of(file) == folder)
 
 
@@ -59,6 +62,8 @@ class FolderByFolder(LoadScopeScheduling):
         super().__init__(config, log)
         self._folders: dict[Any, str] = {}
         """By worker, where it is."""
+        self._numbers: dict[str, int] = {}
+        """Of tests, in the order of the collection."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = Path(nodeid.partition("::")[0])
@@ -67,11 +72,23 @@ class FolderByFolder(LoadScopeScheduling):
     def _assign_work_unit(self, node: Any) -> None:
         waiting = {file: len(tests) for file, tests in self.workqueue.items()}
         others = {self._folders[other] for other in self.nodes if other is not node and other in self._folders}
-        file = next_file(waiting, self._folders.get(node), others)
+        file = next_file(waiting, self._folders.get(node), others, node.workerinput.get("share", ()))
         self._folders[node] = folder_of(file)
-        self.workqueue.move_to_end(file, last=False)  # the base class takes the first
+        # The base class looks through the names of all tests for each of them.
+        self._numbers = self._numbers or {test: number for number, test in enumerate(self.collection or ())}
+        tests = self.assigned_work[node][file] = self.workqueue.pop(file)
         with contextlib.suppress(OSError):  # it has died, which is told soon; `remove_node` gives its tests to others
-            super()._assign_work_unit(node)
+            node.send_runtest_some([self._numbers[test] for test, done in tests.items() if not done])
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Note that a test is over; a file of which all are is forgotten, or each later test would count its tests."""
+        test = self.registered_collections[node][item_index]
+        file = self._split_scope(test)
+        tests = self.assigned_work[node][file]
+        tests[test] = True
+        if all(tests.values()):
+            del self.assigned_work[node][file]
+        self._reschedule(node)
 
     def remove_node(self, node: Any) -> str | None:
         """Let others run what this worker has not; returns the test in which it died."""

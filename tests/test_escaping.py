@@ -16,6 +16,9 @@ from ropewalk.escaping import escaped, escaped_line, escaped_lines
         ("\x9b2J", r"\x9b2J"),
         ("\u202eabc\u2069", r"\u202eabc\u2069"),
         ("\x00\x7f\ud800", r"\x00\x7f\ud800"),
+        ("pro\u200bd\ufeff \xad\u3164\u2060", r"pro\u200bd\ufeff \xad\u3164\u2060"),
+        ("tag\U000e0041", r"tag\U000e0041"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
     ],
 )
 def test_characters_that_act_are_shown(text: str, shown: str) -> None:

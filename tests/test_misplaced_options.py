@@ -1,4 +1,4 @@
-"""What a function says of an option that belongs to the object of one of its arguments."""
+"""What a function says of an option that belongs to the object of an argument, and an object of a method of others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from ropewalk.misplaced_options import tells_places
+from ropewalk.misplaced_options import tells_names, tells_places
 
 
 @dataclass
@@ -36,6 +36,27 @@ def test_arguments_of_the_function_pass() -> None:
     assert draw(3, colours=colours) == draw(size=3, colours=colours) == (3, colours)
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         cast("Any", draw)()
+
+
+@tells_names({"a loop: for x in y: pencil.draw(x)": ("fit",)})
+class Pencil:
+    def draw(self) -> int:
+        return 3
+
+    @property
+    def ink(self) -> int:
+        return cast("Any", self.draw).missing
+
+
+def test_a_method_of_others_is_told_with_what_to_write() -> None:
+    pencil: Any = Pencil()
+    assert pencil.draw() == 3 and not hasattr(pencil, "fit") and not hasattr(pencil, "paint")
+    with pytest.raises(AttributeError, match=r"^'Pencil' object has no attribute 'fit'; write a loop: for x in y: "):
+        pencil.fit(1)
+    with pytest.raises(AttributeError, match=r"^'Pencil' object has no attribute 'paint'$"):
+        pencil.paint()
+    with pytest.raises(AttributeError, match="no attribute 'missing'"):
+        pencil.ink  # noqa: B018
 
 
 @pytest.mark.parametrize(

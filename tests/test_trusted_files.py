@@ -22,6 +22,7 @@ from ropewalk.trusted_files import (
     make_private_folder,
     make_temporary_folder,
     open_new_folder,
+    open_output,
     open_own,
     open_to_append,
     open_trusted,
@@ -279,3 +280,33 @@ def test_nothing_is_appended_to_another_file_by_a_name_that_somebody_else_gave_i
         open_to_append(folder / "log")
     os.close(open_to_append(folder / "another"))
     assert precious.read_text() == "as it was"
+
+
+def test_output_is_read_from_no_file_that_another_user_put_there(tmp_path: Path) -> None:
+    """Where others may write, a link in the place of a log showed any file of this user to visitors of the page."""
+    precious, folder = tmp_path / "precious", tmp_path / "shared"
+    precious.write_text("secret")
+    folder.mkdir()
+    folder.chmod(0o1777)
+    (folder / "log").write_text("ours")
+    with open(open_output(folder / "log"), "rb") as file:
+        assert file.read() == b"ours"
+    (folder / "link").symlink_to(precious)
+    os.link(precious, folder / "second")
+    os.mkfifo(folder / "pipe")
+    (folder / "folder").mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    for name, error in (("link", OSError), ("second", FileNotTrusted), ("pipe", OSError), ("folder", OSError)):
+        with pytest.raises(error):
+            open_output(folder / name)
+    assert len(os.listdir("/proc/self/fd")) == before
+    folder.chmod(0o700)
+    os.close(open_output(folder / "second"))  # nobody else can have put it there
+
+
+@needs_root
+def test_output_of_another_user_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("forged")
+    os.chown(tmp_path / "log", MALLORY, MALLORY)
+    with pytest.raises(FileNotTrusted, match=r"belongs to user 54322"):
+        open_output(tmp_path / "log")

@@ -6,14 +6,21 @@ import re
 from typing import AnyStr, cast
 
 # Characters that move the cursor, control the terminal, or change the direction of text so that a line misleads.
-_ACTING = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROLS = "\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+# Characters that show nothing, so that one name looks like another (Unicode Standard, section 5.21, "Default Ignorable
+# Code Points"), without those that join or part the letters of some scripts and the pieces of emojis.
+_INVISIBLE = (
+    "\xad\u034f\u115f\u1160\u17b4\u17b5\u180e\u200b\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
+    "\ufff0-\ufffb\U000e0000-\U000e007f"
+)
+_ACTING = re.compile(f"[{_CONTROLS}{_INVISIBLE}]")
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 _RESET = "\x1b[0m"
 
 
 def escaped(text: str) -> str:
-    """Return the text as one line, with control characters replaced by Python escape sequences."""
-    return _ACTING.sub(lambda match: repr(match[0])[1:-1], text)
+    """Return the text as one line, with control and invisible characters replaced by Python escape sequences."""
+    return _ACTING.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def escaped_line(line: str, *, colours: bool) -> str:

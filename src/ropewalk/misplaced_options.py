@@ -1,4 +1,7 @@
-"""What a message says of a keyword argument that does not exist: the argument to whose object the option belongs.
+"""What a message says of a keyword argument or a method that does not exist: where it is, or what takes its place.
+
+    Trainer(clip_norm=1)    write options=ropewalk.pipeline.TrainingOptions(clip_norm=...)
+    trainer.fit             write a loop: for x, y in loader: trainer.step(x, y)
 
 Python alone would say "unexpected keyword argument 'clip_norm'". Taking `**options` in the signature instead would let
 type checkers and editors accept every name.
@@ -48,6 +51,27 @@ def tells_places(places: Mapping[str, type[Any] | Sequence[str]]) -> Callable[[C
     return telling
 
 
+def tells_names(places: Mapping[str, Sequence[str]]) -> Callable[[type[R]], type[R]]:
+    """Let the objects of a class say what to write in place of a method or attribute that others have.
+
+    Args:
+        places: what to write, and the names in whose place it is.
+    """
+    place_of = {name: place for place, names in places.items() for name in names}
+
+    def telling(kind: type[R]) -> type[R]:
+        def missing(self: R, name: str) -> Any:
+            if hasattr(kind, name):  # a property raised AttributeError itself, and does so again
+                return object.__getattribute__(self, name)
+            instead = f"; write {place_of[name]}" if name in place_of else ""
+            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{instead}", name=name, obj=self)
+
+        kind.__getattr__ = missing  # type: ignore[attr-defined]  # not in the class, where checkers would accept any name
+        return kind
+
+    return telling
+
+
 def _options(there: type[Any] | Sequence[str]) -> Sequence[str]:
     if not isinstance(there, type):
         return there
@@ -58,4 +82,4 @@ def _options(there: type[Any] | Sequence[str]) -> Sequence[str]:
     return [field.name for field in fields if field.default is not missing or field.default_factory is not missing]
 
 
-__all__ = ["OF_RESOURCES", "tells_places"]
+__all__ = ["OF_RESOURCES", "tells_names", "tells_places"]

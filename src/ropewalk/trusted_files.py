@@ -414,15 +414,45 @@ def open_to_append(path: Path | str) -> int:
     """
     descriptor = os.open(path, _APPEND, 0o600)
     try:
-        facts = os.fstat(descriptor)
-        if not is_trusted_owner(facts.st_uid):
-            raise _belongs_to_another(path, str(path), facts)
-        if facts.st_nlink > 1:
-            folder = os.stat(Path(path).parent)
-            if not is_trusted_owner(folder.st_uid) or _lets_others_write(folder):
-                advice = f"remove {path}, or name another file"
-                raise _not_trusted(path, str(path), facts, "must have no second name in a folder of others", advice)
+        _check_output(descriptor, path)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def open_output(path: Path | str) -> int:
+    """Open a file for reading that a process of this user has appended to, as with `open_to_append`.
+
+    What is read is shown, in a terminal and to visitors of the page. Where others may add files to the folder, they
+    could put a link to any file of this user in its place, or a file of their own. Links are not followed, and the call
+    does not wait for the writer of a pipe.
+
+    Returns:
+        Its descriptor, which the caller closes.
+
+    Raises:
+        FileNotTrusted: it belongs to another user; or another user could have put it there.
+        OSError: it cannot be opened, or is not a regular file.
+    """
+    descriptor = os.open(path, _READ)
+    try:
+        facts = _check_output(descriptor, path)
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_output(descriptor: int, path: Path | str) -> os.stat_result:
+    facts = os.fstat(descriptor)
+    if not is_trusted_owner(facts.st_uid):
+        raise _belongs_to_another(path, str(path), facts)
+    if facts.st_nlink > 1:
+        folder = os.stat(Path(path).parent)
+        if not is_trusted_owner(folder.st_uid) or _lets_others_write(folder):
+            advice = f"remove {path}, or name another file"
+            raise _not_trusted(path, str(path), facts, "must have no second name in a folder of others", advice)
+    return facts

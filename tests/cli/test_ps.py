@@ -7,7 +7,9 @@ import io
 from rich.console import Console
 
 from ropewalk.cli.ps import LauncherReply, describe, render
+from ropewalk.cli.submissions import RunState, Submission
 from ropewalk.control.view import ProcessView, View
+from ropewalk.control.view_text import described
 from tests.cli.test_choosing import launcher
 
 
@@ -27,6 +29,19 @@ def test_what_a_worker_launched_stands_indented_below_it() -> None:
     lines = describe(REPLIES).splitlines()
     assert [line.split()[0] for line in lines] == ["outer", "outer.0", "inner", "inner.0", "mute"]
     assert [len(line) - len(line.lstrip()) for line in lines] == [0, 2, 2, 4, 0]
+
+
+def test_no_name_and_no_reason_makes_a_line_of_its_own() -> None:
+    """A line break in the name of a host, or in what an engine says, made lines that looked like those of ps."""
+    forged = "n1\nouter running, pid 1, pool, up 1 s: 1 idle\x1b[2J"
+    found = reply("pool", 11, ProcessView(name="pool.0", pid=12, host=forged))
+    job = Submission(id="x-1", engine="e", options={}, job="7", run_id="r", command=["f.py"], working_folder="/",
+                     submitted=0.0, host="h")  # fmt: skip
+    mute = LauncherReply(launcher("mute", 5), None, forged)
+    text = describe([found, mute], [RunState(job, "running", reason=forged)])
+    assert [line.split()[0] for line in text.split("\n")] == ["pool", "pool.0", "n1\\nouter", "submitted"]
+    assert "\x1b" not in text
+    assert [line.split()[0] for line in described(found.view).split("\n")] == ["pool", "pool.0"]  # type: ignore[arg-type]
 
 
 def test_on_a_terminal_too() -> None:

@@ -192,6 +192,24 @@ def test_on_a_terminal_there_are_tables_of_the_same_content(store: RunStore, mon
     assert "relu" in run("compare", "aa11", "cc33")
 
 
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_no_text_of_a_run_looks_like_a_part_of_the_report(
+    is_terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines of a note, and of why a run has ended, stood at the margin: each could pass for a line of ours."""
+    if is_terminal:
+        monkeypatch.setattr(runs, "Console", lambda **_: Console(force_terminal=True, width=300, no_color=True))
+    forged = "fine\nlabels: approved\n\nmetrics\n  loss 0.01\n\nnote, 2026-01-01 00:00:00\nlooks good"
+    with new_store(tmp_path) as store:
+        monkeypatch.setenv("ROPEWALK_STORE", store.where)
+        begin(store, "dd44", NoteAdded(forged, NOW), StateIs("failed", NOW, forged),
+              AttemptBegan(1, "h", 7, NOW), AttemptEnded(1, "failed", NOW, forged, "", 1.0))  # fmt: skip
+    lines = run("show", "dd44").splitlines()
+    assert sum("labels: approved" in line for line in lines) == 3
+    at_the_margin = [line for line in lines if line.strip() and not line.startswith(" ")]
+    assert not any(line.startswith(("labels", "metrics", "looks", "note, 2026-01-01")) for line in at_the_margin), lines
+
+
 @pytest.mark.parametrize("width", [80, 200])
 def test_no_id_and_no_moment_is_folded_on_a_narrow_terminal(width: int) -> None:
     """At 80 columns an id took three lines, from which nobody can copy it."""

@@ -522,6 +522,22 @@ def test_secrets_are_in_no_pod_and_go_with_it(kubernetes: Cluster) -> None:
         assert kubernetes.secrets() == []
 
 
+@pytest.mark.parametrize("size", [20, 2**20 + 1])
+def test_a_pod_reads_no_secret_that_somebody_else_has_made_with_its_name(kubernetes: Cluster, size: int) -> None:
+    """Who may make Secrets, but no pods, would let the pod join a launcher of their own, with the rights of the pod."""
+    with engine_of(kubernetes) as engine:
+        read = JobSpec([sys.executable, "-c", "import sys; print('it read', sys.stdin.read(9))"], stdin=b"a" * size)
+        name = manifests.job_name("run", "a", 0)
+        for each in manifests.secret_names(name, size):
+            theirs = {"type": "Opaque", "metadata": {"name": each}, "data": {"stdin": base64.b64encode(b"b").decode()}}
+            kubernetes.store.create("secrets", NAMESPACE, {"apiVersion": "v1", "kind": "Secret"} | theirs)
+        (id,) = engine.submit(read, 1, "run", "a")
+        assert id == name
+        ended = status_when(engine, id, "a Secret that its launcher did not write")
+        assert ended.state is JobState.ENDED and ended.hopeless
+        assert "it read" not in engine.logs(id)
+
+
 @pytest.mark.parametrize("keep", [False, True])
 def test_ended_pods_go_when_the_engine_is_closed_unless_they_are_wanted(kubernetes: Cluster, keep: bool) -> None:
     with engine_of(kubernetes, keep_pods=keep) as engine:
@@ -626,6 +642,20 @@ def test_runs_of_others_in_the_same_namespace_are_not_ours(kubernetes: Cluster) 
         assert bob.runs() == {}
         ada.cancel(ids)
         assert ada.runs() == {}
+
+
+def test_a_pod_of_others_that_is_labelled_like_ours_without_a_run_hides_none_of_ours(kubernetes: Cluster) -> None:
+    """Whoever may make pods in the namespace ended `ropewalk ps`, `stop` and `doctor` of its other users with it."""
+    spec = {"containers": [{"name": "agent", "image": "other", "command": ["serve"]}]}
+    with engine_of(kubernetes, user="ada") as ada:
+        [id] = ada.submit(SLEEP, 1, "run-of-ada", "a")
+        for name, phase in (("trap-1", "Running"), ("trap-2", "Failed")):
+            labels = {manifests.MANAGED_BY: "ropewalk", manifests.USER: "ada"}
+            trap = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+            kubernetes.store.create("pods", NAMESPACE, trap)
+            kubernetes.store.update("pods", NAMESPACE, name, lambda pod, phase=phase: pod["status"].update(phase=phase))
+        assert ada.runs() == {"run-of-ada": [id]} and not ada.remains()
+        ada.cancel([id])
 
 
 def test_ids_are_names_of_our_pods_only(kubernetes: Cluster, engine: KubernetesEngine) -> None:

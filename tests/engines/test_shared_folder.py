@@ -99,6 +99,19 @@ def test_folders_of_launchers_that_are_long_gone_are_known(tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ropewalk-file", "ropewalk-new"]
 
 
+def test_output_is_read_from_no_link_and_from_no_pipe(tmp_path: Path) -> None:
+    """Another member of a project may put a folder of his own in the place of ours: a pipe stopped the launcher."""
+    folder = SharedFolder(str(tmp_path / "jobs"))
+    made = folder.prepare("f00d", "request", 2, b"secret")
+    (made / "0.log").write_text("ours")
+    assert folder.log("f00d", "request", 0) == "ours"
+    (tmp_path / "secret").write_text("a key")
+    for number, put in enumerate([lambda path: path.symlink_to(tmp_path / "secret"), os.mkfifo]):
+        (made / f"{number}.log").unlink()
+        put(made / f"{number}.log")
+        assert folder.log("f00d", "request", number) == ""
+
+
 def test_the_kind_of_file_system_is_known(tmp_path: Path) -> None:
     shm = SharedFolder("/dev/shm/x")
     assert shm.kind() == "tmpfs" and shm.is_local()

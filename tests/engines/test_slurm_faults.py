@@ -286,10 +286,23 @@ def test_a_job_that_was_taken_although_sbatch_failed_is_not_submitted_twice(
     assert engine.find(run) == ids
 
 
-def test_a_slurm_without_json_is_asked_with_scontrol(
+def test_credentials_that_another_user_has_put_there_start_no_agent(
     slurm: SlurmCluster, engine: SlurmEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str
 ) -> None:
-    pretend(tmp_path, "squeue", "echo \"squeue: unrecognized option '--json'\" >&2; exit 1")
+    forge = f"for each in {slurm.options['folder']}/ropewalk-{run}/*/0.stdin; do echo forged > $each; done"
+    pretend(tmp_path, "sbatch", f'{forge}; exec {slurm.bin}/sbatch "$@"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{slurm.environment['PATH']}")
+    [id] = engine.submit(python("print('ran')", stdin=b"secret"), 1, run, "a")
+    status = end_of(engine, id)
+    assert status.hopeless and "that the launcher did not write" in status.reason
+    assert "0.stdin on" in engine.logs(id) and "ran" not in engine.logs(id)
+
+
+def test_a_slurm_without_json_is_asked_in_another_way(
+    slurm: SlurmCluster, engine: SlurmEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str
+) -> None:
+    no_json = 'case "$*" in *--json*) echo "squeue: unrecognized option \'--json\'" >&2; exit 1;; esac'
+    pretend(tmp_path, "squeue", f'{no_json}; exec {slurm.bin}/squeue "$@"')
     monkeypatch.setenv("PATH", f"{tmp_path}:{slurm.environment['PATH']}")
     ids = engine.submit(python("import os; raise SystemExit(int(os.environ['SLURM_ARRAY_TASK_ID']))"), 2, run, "a")
     wait_until(lambda: all(status.state is JobState.ENDED for status in engine.poll(ids).values()))

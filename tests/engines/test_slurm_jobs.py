@@ -225,6 +225,52 @@ def test_an_engine_understands_a_squeue_of_each_version(
     assert engine.poll(["3"])["3"].exit_code == 7, "what has ended stays as it was told"
 
 
+def test_an_older_squeue_tells_of_this_users_jobs_alone_and_scontrol_of_how_they_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text of `scontrol show job` lists the jobs of all users, whose names and remarks may read like fields.
+
+    Such a remark made a job of this user's of it, in a run that was a path: `ropewalk stop` removed that folder.
+    """
+    (tmp_path / "jobs" / "ropewalk-f00d").mkdir(parents=True)
+    (tmp_path / "thesis").mkdir()
+    name, ended = "ropewalk-f00d.0123456789ab", "JobState=FAILED ExitCode=7:0 NodeList=n1"
+    own = f"JobId=7 ArrayJobId=6 ArrayTaskId=0 JobName={name} UserId=ada(1000) {ended}\n"
+    trap = "JobId=9 JobName=ropewalk-f00d/../../thesis.0123456789ab UserId=ada(1000) JobState=RUNNING"
+    foreign = f"JobId=8 JobName=x UserId=bob(1001) JobState=RUNNING ExitCode=0:0 NodeList=n2 Comment=y {trap}\n"
+    (tmp_path / "all").write_text(own + foreign)
+    (tmp_path / "one").write_text(own)
+    lines = [f"6_0|FAILED|NonZeroExitCode|n1|{name}", f"6_1|PENDING|Resources||{name}", "5|RUNNING|None|n1|odd | name"]
+    (tmp_path / "own").write_text("\n".join([*lines, "|"]) + "\n")
+    no_json = 'case "$*" in *--json*) echo "unrecognized option" >&2; exit 1;; esac'
+    _pretend_script(tmp_path, "squeue", f"{no_json}; cat {tmp_path}/own")
+    _pretend_script(tmp_path, "scontrol", f'case "$*" in *6_0) cat {tmp_path}/one;; *) cat {tmp_path}/all;; esac')
+    _pretend_script(tmp_path, "scancel", f'echo "$@" >> {tmp_path}/cancelled')
+    monkeypatch.setattr("ropewalk.engines.slurm.user_name", lambda: "ada")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    engine = SlurmEngine({"folder": str(tmp_path / "jobs")})
+    assert engine.runs() == {"f00d": ["6_1"]}
+    assert engine.poll(["6_0"])["6_0"].exit_code == 7
+    engine.cancel(["9", "6_1"])
+    engine.close()
+    assert (tmp_path / "cancelled").read_text() == "6_1\n"
+    assert (tmp_path / "thesis").exists()
+
+
+def test_a_job_whose_run_would_be_a_path_is_none_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ropewalk.engines.slurm.user_name", lambda: "ada")
+    named = {"ropewalk-f00d/../../thesis": "1", "ropewalk-.": "2", "ropewalk-f00d": "3"}
+    records = [record_24(int(id), "RUNNING", name=f"{name}.0123456789ab") for name, id in named.items()]
+    _pretend(tmp_path, "squeue", json.dumps({"jobs": records}))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert SlurmEngine({"folder": str(tmp_path / "jobs")}).runs() == {"f00d": ["3"]}
+
+
+def _pretend_script(folder: Path, command: str, script: str) -> None:
+    (folder / command).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / command).chmod(0o755)
+
+
 def _pretend(folder: Path, command: str, printed: str) -> None:
     (folder / f"{command}.out").write_text(printed)
     path = folder / command

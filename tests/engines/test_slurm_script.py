@@ -28,8 +28,9 @@ def test_a_whole_message_reads_like_this(tmp_path: Path) -> None:
         time_limit_s=5400,
     )
     assert engine.render(spec) == (
-        "sbatch --parsable --job-name=ropewalk-RUN.REQUEST --output=/shared/ropewalk-RUN/REQUEST/0.log --nodes=1 "
-        "--ntasks=1 --cpus-per-task=4 --mem=8192M --gres=gpu:2 --time=1:30:00 --signal=B:USR1@60 --partition=gpu "
+        "sbatch --parsable --job-name=ropewalk-RUN.REQUEST --output=/shared/ropewalk-RUN/REQUEST/0.log "
+        "--open-mode=append --nodes=1 --ntasks=1 --cpus-per-task=4 --mem=8192M --gres=gpu:2 --time=1:30:00 "
+        "--signal=B:USR1@60 --partition=gpu "
         "--account=team --no-requeue --export=ALL <<'END'\n"
         "#!/bin/bash -l\n"
         "# A job of Ropewalk, run RUN. What is secret comes on its standard input and is not part of this text.\n"
@@ -43,8 +44,20 @@ def test_a_whole_message_reads_like_this(tmp_path: Path) -> None:
         ' folder of the engine slurm), or this job was started before, which needs a fresh submission." >&2\n'
         "    exit 78\n"
         "fi\n"
-        'exec 3<"$credentials"\n'
+        'exec 3<"$credentials" 4</dev/fd/3\n'
+        "ropewalk_place=$(readlink /proc/$$/fd/3) ropewalk_output=$(readlink /proc/$$/fd/1)\n"
         'rm -f -- "$credentials"\n'
+        "ropewalk_digest=$(sha256sum <&4) || exit\n"
+        'if [ "$ropewalk_digest" != "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b  -" ]; then\n'
+        '    echo "ropewalk: $credentials on $HOSTNAME is not what the launcher has written" >&2\n'
+        "    exit 80\n"
+        "fi\n"
+        "exec 4<&-\n"
+        "# Output goes into a file beside them, and through no link into another file.\n"
+        'case $ropewalk_output in "${ropewalk_place%/*}"/*.log | /dev/* | [!/]*) ;; *)\n'
+        '    echo "ropewalk: the output goes to $ropewalk_output, where the launcher has no file" >&2\n'
+        "    exit 80 ;;\n"
+        "esac\n"
         "ropewalk_depth=${#BASH_SOURCE[@]}\n"
         "trap 'ropewalk_code=$?; echo \"ropewalk: the option setup of the engine slurm ended with exit code "
         '$ropewalk_code at: $BASH_COMMAND; end a line with || true if its failure does not matter" >&2; '

@@ -252,6 +252,18 @@ def test_a_node_that_does_not_see_the_launchers_folder_is_named_with_it(two: str
         shutil.rmtree("/dev/shm/ropewalk-steps")
 
 
+def test_a_script_that_another_user_has_put_there_is_not_run(
+    slurm: SlurmCluster, engine: SlurmSteps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forge = f"for each in {slurm.options['folder']}/step-{RUN}/*/job.sh; do echo 'echo forged' > $each; done"
+    (tmp_path / "srun").write_text(f'#!/bin/sh\n{forge}; exec {slurm.bin}/srun "$@"\n')
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{slurm.environment['PATH']}")
+    [id] = engine.submit(python("pass", stdin=b"secret"), 1, RUN, "a")
+    status = end_of(engine, id)
+    assert status.hopeless and "that the launcher did not write" in status.reason and "forged" not in engine.logs(id)
+
+
 def test_a_step_whose_srun_is_killed_is_still_ended_by_cancel(slurm: SlurmCluster, engine: SlurmSteps) -> None:
     [id] = start(engine, python(FOREVER), 1)
     engine._agents[id].client.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -94,3 +95,19 @@ def test_what_was_carried_is_forgotten_when_a_step_is_done() -> None:
     store.forget_carried()
     store.make()
     assert keeper.kept == {"a": 0}
+
+
+def test_views_that_were_being_made_when_the_memory_was_replaced_are_of_the_new_memory() -> None:
+    """An abort by another thread came between: all later gradients were copied to the old memory, and zeros sent."""
+
+    class Slow(Layout):
+        def views(self, flat: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+            if flat is old:
+                bucket.replace_flat(torch.zeros(4))
+            return super().views(flat)
+
+    old = torch.zeros(4)
+    bucket = Bucket(0, Slow(layout("a", "b").entries), old)
+    bucket.views["a"].fill_(1.0)  # of a step that is being taken back
+    bucket.views["b"].fill_(2.0)
+    assert bucket.flat.tolist() == [0.0, 0.0, 2.0, 2.0]

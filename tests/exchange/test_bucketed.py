@@ -657,3 +657,25 @@ def test_a_bucket_of_parameters_without_elements_is_exchanged(make: Callable[[],
             exchange.close()
 
     assert run_members(ThreadGroup.make(2), run) == [[0.5] * 3] * 2
+
+
+@pytest.mark.parametrize("exchange", ["half", "quantized", "sign", "gd_sec", AllGather("none")])
+def test_complex_parameters_are_refused_where_messages_hold_real_numbers(exchange: Any) -> None:
+    """`half` and `quantized` dropped the imaginary part of every gradient, with a warning of torch or numpy at most."""
+    parameters = [("real", torch.zeros(3)), ("phase", torch.zeros(2, 2, dtype=torch.complex64))]
+    with pytest.raises(ExchangeInvalid, match=r"carries real numbers, and phase of the parameters are torch.complex64"):
+        make_exchange(exchange).bind(parameters, ThreadGroup.make(1)[0])
+
+
+def test_complex_gradients_are_averaged_without_a_compressor() -> None:
+    def body(group: ThreadGroup) -> Tensor:
+        exchange, gradient = AllReduce(), torch.full((2,), complex(1, 4 * group.rank), dtype=torch.complex64)
+        exchange.bind([("phase", torch.zeros_like(gradient))], group)
+        exchange.begin(StepRecord(0))
+        exchange.ready("phase", gradient)
+        exchange.finish()
+        exchange.close()
+        return gradient
+
+    for mean in run_members(ThreadGroup.make(2), body):
+        assert mean.tolist() == [1 + 2j, 1 + 2j]

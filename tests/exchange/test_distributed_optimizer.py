@@ -491,6 +491,37 @@ def test_experts_are_averaged_over_a_smaller_group() -> None:
     assert _same(experts[:2]) and _same(experts[2:]) and not torch.equal(experts[0], experts[2])
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_parameter_that_is_thawed_later_is_exchanged_too(named: bool) -> None:
+    # Its gradient stayed local: the weights of the members went apart, and nothing was said.
+    def member(group):
+        model = Net()
+        model.first.requires_grad_(False)
+        optimizer = DistributedOptimizer(
+            SGD(model.parameters(), lr=0.1), AllReduce(), model.named_parameters() if named else None, group
+        )
+        for step in range(4):
+            if step == 2:
+                model.first.requires_grad_(True)
+            optimizer.zero_grad()
+            _loss(model, _rows(group.rank, step)).backward()
+            optimizer.step()
+        optimizer.close()
+        return _weights(model)
+
+    ends = _members(member)
+    alone = Net()
+    alone.first.requires_grad_(False)
+    plain = SGD(alone.parameters(), lr=0.1)
+    for step in range(4):
+        if step == 2:
+            alone.first.requires_grad_(True)
+        plain.zero_grad()
+        (sum(_loss(alone, _rows(rank, step)) for rank in range(RANKS)) / RANKS).backward()
+        plain.step()
+    assert _same(ends) and torch.allclose(ends[0], _weights(alone))
+
+
 def test_a_parameter_group_added_later_is_exchanged_too() -> None:
     def member(group):
         model = Net()

@@ -136,6 +136,63 @@ def test_schedules_of_groups_go_on_under_another_cut(lr_schedule: RateSchedule, 
         }
 
 
+def test_an_optimizer_that_leaves_out_a_whole_stage_is_told_what_to_do() -> None:
+    # It was torch's "optimizer got an empty parameter list", in the middle of a function that works in one process.
+    def of_the_head(named_parameters: Named) -> torch.optim.Optimizer:
+        return torch.optim.SGD([p for name, p in named_parameters if name.startswith("5")], 0.1)
+
+    with pytest.raises(ValueError, match=r"leaves out all .* has, 0.weight, 0.bias.*requires_grad_\(False\)"):
+        player_of(model_of(), of_the_head)
+
+    def in_a_group(named_parameters: Named) -> torch.optim.Optimizer:
+        head = [p for name, p in named_parameters if name.startswith("5")]
+        return torch.optim.SGD([{"params": head}], 0.1)
+
+    player = player_of(model_of(), in_a_group)
+    before = player.state_dict()["parameters"]
+    player.step(*batch())
+    after = player.state_dict()["parameters"]
+    assert {name for name in before if not torch.equal(before[name], after[name])} == {"5.weight", "5.bias"}
+
+
+def with_replicas(replicas: tuple[int, ...], lr_schedule: RateSchedule | None = None) -> LocalExecutor:
+    graph = trace(model_of(), (torch.randn(4, 6),))
+    plan = plan_of(graph, even_cut(graph, len(replicas)), micro_batches=4, replicas=replicas)
+    maker = OptimizerMaker(lambda given: torch.optim.SGD(given, 0.1), lr_schedule, lr_scale="pipedream")
+    return LocalExecutor(graph, functional.cross_entropy, maker, plan)
+
+
+def moved(executor: LocalExecutor, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    before = executor.state_dict()["parameters"]
+    executor.step(x, y)
+    after = executor.state_dict()["parameters"]
+    return {name: after[name] - before[name] for name in before}
+
+
+def test_rates_scaled_by_replicas_are_those_of_the_plan_that_goes_on() -> None:
+    # They were saved with the factor of the plan: stages merged into one were refused, since their rates differed, and
+    # a stage that had lost its replicas went on with the rate for all of them.
+    wide, (x, y) = with_replicas((1, 2)), batch()
+    wide.step(x, y)
+    state = wide.state_dict()
+    assert {options["lr"] for options in state["options"].values()} == {0.1}
+    one = with_replicas((1,))
+    one.load_state_dict(state)
+    plain, doubled = moved(one, x, y), moved(wide, x, y)
+    for name, step in plain.items():
+        factor = 2.0 if name.startswith(("3", "5")) else 1.0
+        assert torch.allclose(doubled[name], factor * step, rtol=1e-3, atol=1e-6), name
+
+
+def test_a_schedule_that_sets_the_rate_itself_is_scaled_too() -> None:
+    # `OneCycleLR` and the like put their own rate in the place of the scaled one.
+    cycle = partial(torch.optim.lr_scheduler.OneCycleLR, max_lr=0.2, total_steps=10, cycle_momentum=False)
+    x, y = batch()
+    plain, doubled = (moved(with_replicas(replicas, cycle), x, y) for replicas in ((1, 1), (1, 2)))
+    assert torch.allclose(doubled["5.weight"], 2 * plain["5.weight"], rtol=1e-4)
+    assert torch.allclose(doubled["0.weight"], plain["0.weight"], rtol=1e-4)
+
+
 def test_classes_with_their_arguments_and_functions_get_plain_parameters() -> None:
     executor = player_of(model_of(), partial(torch.optim.SGD, lr=0.1))
     assert executor.step(*batch()).done

@@ -47,6 +47,7 @@ from ropewalk.population import (
     Trial,
     Uniform,
     WorkerAutoscaler,
+    adapt,
     evaluate,
     read_decisions,
 )
@@ -615,6 +616,78 @@ def test_a_second_run_of_the_same_object_goes_on() -> None:
             evaluate(members, step_aside, threads, mode="steady", generations=generations)
         incumbent = members.incumbent()
         assert incumbent is not None and min(length for _, length in incumbent.state) > 1
+
+
+class Outsider:
+    """An optimiser of another library, which has to be told a whole population."""
+
+    def __init__(self) -> None:
+        self.told: list[list[float]] = []
+
+    def ask(self) -> list[float]:
+        return [0.1, 0.2, 0.3]
+
+    def tell(self, solutions: Any, values: Any) -> None:
+        self.told.append(list(values))
+
+
+@pytest.mark.parametrize("make", [
+    lambda: adapt(Outsider(), maximise=True),
+    lambda: PBT({"rate": Uniform(0.0, 1.0)}, population=4, seed=1, synchronous=True),
+    lambda: PBT({"rate": Uniform(0.0, 1.0)}, population=4, seed=1),
+    lambda: algorithm(),
+    lambda: CMAES(3),
+])  # fmt: skip
+def test_a_run_that_ended_with_nan_can_be_gone_on_with(make: Any) -> None:
+    """The candidates that were to be told were neither told nor dropped, and were waited for by every later run."""
+    method = make()
+    with pytest.raises(EvaluationFailed, match=r"is NaN"):
+        evaluate(method, lambda x: float("nan"), generations=2)
+    run = evaluate(method, step_aside if isinstance(method, PBT) else lambda x: float(np.sum(x)), generations=2)
+    assert run.algorithm.generation == 2
+
+
+def test_a_run_that_ended_leaves_an_executor_nothing_to_do() -> None:
+    """Evaluations that nobody waited for went on, and the next work of the executor came after them."""
+    begun: list[Any] = []
+    has_ended = threading.Event()
+
+    def fails(x: Any) -> float:
+        begun.append(x)
+        if len(begun) > 4:  # of the second of four chunks
+            has_ended.wait(120)
+        raise OSError("no such environment")
+
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        with pytest.raises(OSError, match="no such environment"):
+            evaluate(algorithm(), fails, threads, generations=1)
+        has_ended.set()
+    assert len(begun) == 8
+
+
+class Kept(Listed):
+    """Notes what it gave, and what became of it; has no evaluator for what it gives later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropped: list[int] = []
+
+    def drop(self, candidates: Any) -> None:
+        self.dropped += candidates
+
+    def evaluator(self) -> Any:
+        if self.given > 4:
+            raise OSError("the disk with the environments is gone")
+        return super().evaluator()
+
+
+@pytest.mark.parametrize("mode", ["generation", "steady"])
+def test_an_error_of_the_algorithm_is_raised_as_it_is_and_its_candidates_are_dropped(mode: Any) -> None:
+    """A KeyError came instead, of the loop that looked for candidates which it had not noted yet."""
+    method = Kept()
+    with pytest.raises(OSError, match="the disk with the environments is gone"):
+        evaluate(method, float, mode=mode)
+    assert sorted(method.told + method.dropped) == list(range(method.given))
 
 
 def seed_of_trial(x: Any, trial: Trial) -> Outcome:

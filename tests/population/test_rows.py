@@ -26,3 +26,10 @@ def test_infinite_fitnesses_have_a_rank() -> None:
 
 def test_a_generation_without_outcomes_has_no_median() -> None:
     assert math.isnan(row_of([])["median"])
+
+
+def test_very_large_fitnesses_have_no_deviation_and_cause_no_warning() -> None:
+    """Numpy warned of its own overflow in every generation."""
+    row = row_of([Outcome(1e200), Outcome(-1e200)])
+    assert row["std"] == math.inf and row["mean"] == 0.0
+    assert row_of([Outcome(1.7e308), Outcome(1.7e308)])["mean"] == math.inf

@@ -14,7 +14,7 @@ from ropewalk.engines.engine import HostSlots, JobSpec
 from ropewalk.engines.kubernetes_options import KubernetesOptions
 from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.engines.slurm_script import SlurmOptions, job_flags
-from ropewalk.processes.sizing import Share, fits, shares, shares_of_places, suits, too_many
+from ropewalk.processes.sizing import Share, described, fits, shares, shares_of_places, suits, too_many
 
 
 @requires(cpus=2, gpus=1, memory="8Gi")
@@ -72,6 +72,8 @@ LARGE = Resources(memory="20Gi")
         (Share(2, NEEDS), [], LARGE, False),  # it has 16 GiB
         (Share(8, CPU), [], NEEDS, False),  # no GPU, however many CPUs there are
         (Share(8, CPU), [], LARGE, True),  # a job that names no memory
+        (Share(2, Resources(memory="8Gi")), [Resources(memory="16Gi")], CPU, True),  # which asks for no memory
+        (Share(2, Resources(memory="8Gi")), [CPU], Resources(memory=(16 << 30) + 1), False),
         (Share(3, Resources(cpus=0.1)), [Resources(cpus=0.1)] * 2, Resources(cpus=0.1), True),
         (Share(None, CPU), [CPU] * 99, NEEDS, True),
     ],
@@ -116,6 +118,38 @@ def test_jobs_that_are_under_way_count() -> None:
     assert shares([NEEDS] * 3, {NEEDS: 2}, [Share(2, NEEDS)], hosts=None, most=None, now=1) == [Share(1, NEEDS)]
     assert shares([NEEDS] * 3, {NEEDS: 2}, [], hosts=None, most=1, now=0) == [Share(2, NEEDS)]
     assert shares([NEEDS] * 3, {NEEDS: 2}, [], hosts=3, most=None, now=1) == [Share(2, NEEDS)] * 2
+
+
+def test_hosts_that_are_asked_for_are_made_for_the_first_that_waits() -> None:
+    for now, num in ((1, 2), (3, 0), (4, 0)):
+        wanted = shares([NEEDS, CPU, LARGE], {NEEDS: 2, CPU: 4, LARGE: 1}, [], hosts=3, most=None, now=now)
+        assert wanted == [Share(2, NEEDS)] * num
+    assert dealt([ONE, Resources(cpus=3)], UNEVEN, hosts=2) == [("n1", 3), ("n2", 1)]
+
+
+def test_a_job_without_a_limit_asks_its_engine_for_what_one_process_needs() -> None:
+    assert Share(None, NEEDS).resources == NEEDS
+
+
+def test_what_a_process_asks_for_is_told_in_words() -> None:
+    assert described(NEEDS) == "2 CPUs, 1 GPU, 8,589,934,592 bytes of memory"
+    assert described(Resources(gpus=2)) == "1 CPU, 2 GPUs"
+
+
+def test_there_are_no_more_jobs_than_there_may_be_though_some_are_there_already() -> None:
+    for now in (1, 2):
+        assert shares([NEEDS] * 6, {NEEDS: 2}, [], hosts=None, most=1, now=now) == []
+    assert shares([NEEDS] * 6, {NEEDS: 2}, [], hosts=None, most=4, now=2) == [Share(2, NEEDS)] * 2
+
+
+def test_a_job_without_a_limit_takes_all_processes_and_is_asked_for_once() -> None:
+    def asked(waiting: list[Resources], coming: Sequence[Share] = (), now: int = 0) -> list[Share]:
+        return shares(waiting, {CPU: None, LARGE: None, NEEDS: 2}, coming, hosts=None, most=None, now=now)
+
+    assert asked([CPU]) == [Share(None, CPU)]
+    assert asked([CPU, CPU, LARGE]) == [Share(None, CPU)]
+    assert asked([CPU], now=1) == asked([CPU], [Share(None, CPU)]) == []
+    assert asked([CPU, NEEDS]) == [Share(None, CPU), Share(1, NEEDS)]
 
 
 # --- hosts that are few and of different sizes ------------------------------------------------------------------------
@@ -166,6 +200,8 @@ def test_a_host_holds_what_its_scarcest_thing_allows() -> None:
 def test_small_processes_fit_in_beside_large_ones() -> None:
     assert dealt([ONE, Resources(cpus=3)], UNEVEN) == [("n1", 1), ("n2", 1)]
     assert dealt([ONE, Resources(cpus=2)] * 2, {"a": HostCapacity(4), "b": HostCapacity(2)}) == [("a", 2), ("b", 2)]
+    rooms = {"a": HostCapacity(4, 0, 16 << 30), "b": HostCapacity(4, 0, 8 << 30)}
+    assert dealt([Resources(memory="8Gi"), Resources(memory="16Gi")], rooms) == [("a", 1), ("b", 1)]
 
 
 def test_agents_under_way_take_theirs_and_the_rest_goes_where_room_is_left() -> None:
@@ -177,14 +213,17 @@ def test_agents_under_way_take_theirs_and_the_rest_goes_where_room_is_left() -> 
 def test_hosts_that_are_asked_for_are_whole_ones() -> None:
     assert dealt([ONE], UNEVEN, hosts=2) == [("n1", 3), ("n2", 1)]
     assert dealt([ONE], {"n2": HostCapacity(1)}, hosts=2, now=1) == [("n2", 1)]
-    assert dealt([ONE], UNEVEN, hosts=2, now=2) == []
+    assert dealt([ONE], UNEVEN, hosts=2, now=2) == dealt([ONE], UNEVEN, hosts=2, now=3) == []
+
+
+_OF_8, _OF_4 = Resources(memory="8Gi"), Resources(memory="4Gi")
 
 
 @pytest.mark.parametrize(
     ("processes", "words"),
     [
         ([ONE] * 4, ""),
-        ([ONE] * 5, "the two is too small for 5 processes of 1 CPU: it has room for 4"),
+        ([ONE] * 5, "the two is too small for 5 processes of 1 CPU: it has room for 4. Ask"),
         ([Resources(cpus=2)], ""),
         ([Resources(cpus=2)] * 2, "for 2 processes of 2 CPUs: it has room for 1"),
         ([Resources(cpus=0.5)] * 8, ""),
@@ -192,6 +231,10 @@ def test_hosts_that_are_asked_for_are_whole_ones() -> None:
         ([Resources(cpus=3), ONE, ONE], "1 process of 3 CPUs and 2 processes of 1 CPU: together .* 5 CPUs, of 4"),
         ([Resources(gpus=1)] * 3, "it has room for 0"),
         ([Resources(memory="6Gi")] * 2, "room for 1"),
+        ([Resources(cpus=2)] * 2 + [ONE], "2 CPUs and 1 process of 1 CPU: it has room for 1 of 2 CPUs. Ask"),
+        ([_OF_8, _OF_4, ONE, ONE], ""),
+        ([_OF_8, _OF_4, _OF_4], r"together they ask for 1.71799e\+10 bytes of memory, of 1.28849e\+10. Ask"),
+        ([_OF_8, _OF_4, Resources(memory=1), ONE], "bytes of memory, of"),
     ],
 )
 def test_more_than_there_is_room_for_is_refused_in_words(processes: list[Resources], words: str) -> None:
@@ -201,5 +244,11 @@ def test_more_than_there_is_room_for_is_refused_in_words(processes: list[Resourc
     assert not said or said.endswith("or for more"), "what to do about it"
 
 
+def test_memory_is_not_counted_where_a_host_names_none() -> None:
+    places = HostSlots({"n1": HostCapacity(3), "n2": HostCapacity(1, 0, 4 << 30)}, "the two", "or for more")
+    assert too_many([Resources(memory="100Gi")], places) == ""
+
+
 def test_more_hosts_than_there_are_are_refused() -> None:
     assert "the two has fewer than the 3 hosts" in too_many([ONE], HostSlots(UNEVEN, "the two", "or for more"), 3)
+    assert too_many([ONE], HostSlots(UNEVEN, "the two", "or for more"), 2) == ""

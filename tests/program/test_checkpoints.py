@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import CheckpointCorrupt, FileNotTrusted
-from ropewalk.program.checkpoints import load, save
+from ropewalk.program.checkpoints import CheckpointFile, FolderFiles, find, load, save
 from ropewalk.transport.serialization import dumps
 from tests.other_users import MALLORY, as_user, needs_root
 
@@ -120,6 +120,35 @@ def test_behind_a_damaged_checkpoint_the_one_before_is_used_with_a_note(tmp_path
     # The good one is still there after the next save, whatever becomes of that.
     put(tmp_path, "newer").write_bytes(b"rubbish")
     assert state_of(tmp_path) == "old"
+
+
+class SavedMeanwhile(FolderFiles):
+    """Files of which a writer makes another one after they were listed."""
+
+    def __init__(self, folder: Path, states: list[Any]) -> None:
+        super().__init__(folder, "store", 0)
+        self._folder = folder
+        self._states = states
+
+    def kept(self) -> list[CheckpointFile]:
+        found = super().kept()
+        for state in self._states[:1]:
+            put(self._folder, self._states.pop(0))
+            if state is None:  # the writer is between its two renames
+                self.current.unlink()
+        return found
+
+
+@pytest.mark.parametrize("states", [["much longer than before"], [None]])
+def test_a_checkpoint_that_is_replaced_while_it_is_looked_for_is_not_taken_for_damaged(
+    tmp_path: Path, states: list[Any]
+) -> None:
+    # The size was that of the file before: the new one was called damaged, and set aside.
+    put(tmp_path, "short")
+    last = states[-1]
+    found = find(SavedMeanwhile(tmp_path, states), "store", 0)
+    assert found is not None and found.unpickled() == (last or "short")
+    assert not list(tmp_path.glob("*.damaged"))
 
 
 def test_two_damaged_checkpoints_are_both_named_and_stay_where_they_are(tmp_path: Path) -> None:

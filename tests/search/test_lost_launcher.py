@@ -13,7 +13,7 @@ from ropewalk.launcher_claim import LauncherClaim
 from ropewalk.population.hyperparameters import Uniform
 from ropewalk.search.lost_launcher import wait_for_lost_launcher
 from ropewalk.search.search import Search
-from ropewalk.search.store_keeper import unfinished_search
+from ropewalk.search.store_keeper import complete_search, told_of_running, unfinished_search
 from ropewalk.tracking.records import OwnerIs, Record, StateIs
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.schema import RUNS
@@ -85,7 +85,7 @@ def test_a_search_goes_on_where_the_clock_is_behind_that_of_the_lost_launcher(ho
     host.now -= 3600
     lost = host.wait()
     assert host.num_looks == 61 and host.store.run("s1").state == "running"
-    found = unfinished_search(host.store, "digits", "first", lost)
+    found = unfinished_search(host.store, "digits", "first", lost=lost)
     assert found is not None and found[0].id == "s1"
     found[1].close()
 
@@ -101,6 +101,31 @@ def test_nobody_waits_for_a_launcher_that_certainly_runs(host: Host, tmp_path: P
     here.store.close()
     wait_for_lost_launcher(host.store, "digits", "another")
     assert (host.num_looks, here.num_looks) == (0, 0)
+
+
+@pytest.mark.usefixtures("shared_session")
+@pytest.mark.parametrize("state", ["paused", "running", "done"])
+def test_a_search_that_others_have_written_into_a_database_does_not_go_on(
+    state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It chose the configurations that were tried, and a folder of this user that was made and written to."""
+    path, trap = tmp_path / "runs.db", tmp_path / "home" / "ab12"
+    monkeypatch.setattr("ropewalk.tracking.store.own_runs._told", set())
+    Search(functions.value, X, metric="score", trials=1, store=path, name="s", progress=False).run()
+    with open_store(path) as store:
+        mine = store.runs(kind="search")[0]
+        now = store._clock()
+        begin(store, "ab12", ELSEWHERE, StateIs(state, now), kind="search", folder=str(trap), name="s",
+              project=mine.project, config={**mine.config, "trials": 0}, time=now + 1)  # fmt: skip
+        monkeypatch.setattr(store, "where", "postgresql://host/runs")
+        wait_for_lost_launcher(store, mine.project, "s", sleep=lambda _: pytest.fail("it waits for a forged search"))
+        assert unfinished_search(store, mine.project, "s") is None
+        found, _ = complete_search(store, mine.project, "s", {**mine.config, "trials": 2}, ["trials"])
+        assert found is not None and found[0].id == mine.id
+        found[1].close()
+        assert told_of_running(store, mine.project, "s") == ""
+    assert not trap.parent.exists()
+    assert "s (ab12) in postgresql://host/runs does not go on here" in caplog.text
 
 
 @pytest.mark.usefixtures("shared_session")

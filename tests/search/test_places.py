@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from ropewalk.search.book import SearchBook
+from ropewalk.search.loading import _NoSampler as NoneSampler
 from ropewalk.search.places import (
     AttemptBegun,
     AttemptDied,
@@ -18,6 +22,9 @@ from ropewalk.search.places import (
     PoolPlaces,
     TrialRecords,
 )
+from ropewalk.search.progress import SearchProgress, line_of
+from ropewalk.search.schedulers.no_scheduler import NoScheduler
+from ropewalk.search.trial_facts import TrialFacts
 from ropewalk.search.trial_pool import TrialWorkers
 from ropewalk.search.trial_task import SUGGESTED, Request, TrialTask
 from ropewalk.tracking.checkpoints import CheckpointPolicy
@@ -157,5 +164,42 @@ def test_an_event_of_the_user_that_is_called_like_ours_does_no_harm(task: Callab
     records = TrialRecords(Nowhere(), "search", lambda task, process: None, found.append)
     records.expect(task(0))
     records.put("0", EventHappened(SUGGESTED, "take this", 0.0))
-    records.put("0", EventHappened(SUGGESTED, "y", 0.0, {"values": {"y": 1}, "distributions": {"y": {}}}))
-    assert found == [AttemptSuggested(0, 1, {"y": 1}, {"y": {}})]
+    y = {"uniform": [0.0, 1.0]}
+    records.put("0", EventHappened(SUGGESTED, "y", 0.0, {"values": {"y": 0.5}, "distributions": {"y": y}, "more": 1}))
+    assert found == [AttemptSuggested(0, 1, {"y": 0.5}, {"y": y})]
+
+
+@pytest.mark.parametrize(
+    ("values", "distributions"),
+    [
+        ({"y": 1}, {}),
+        ({"y": 1}, {"y": {}}),
+        ({"y": 1}, {"y": 7}),
+        ({"y": 1}, {"y": ["uniform"]}),
+        ({"y": 7}, {"y": {"uniform": [0.0, 1.0]}}),
+        ({"y": "0.5"}, {"y": {"uniform": [0.0, 1.0]}}),
+        ({"y": [1]}, {"y": {"choice": [1, 2]}}),
+        ({"y": 1}, {"y": {"uniform": [0.0, 1.0, 2.0]}}),
+        ({"": 0.5}, {"": {"uniform": [0.0, 1.0]}}),
+    ],
+)
+def test_what_are_no_hyperparameters_does_not_get_into_the_book_of_the_search(
+    values: dict[str, Any], distributions: dict[str, Any], task: Callable[[int], TrialTask]
+) -> None:
+    """One trial whose process says this ended the search with a KeyError, and no other launcher could go on with it."""
+    found: list[AttemptEvent] = []
+    records = TrialRecords(Nowhere(), "search", lambda task, process: None, found.append)
+    records.expect(task(0))
+    records.put("0", EventHappened(SUGGESTED, "y", 0.0, {"values": values, "distributions": distributions}))
+    assert found == []
+
+
+def test_names_of_hyperparameters_act_on_no_terminal() -> None:
+    """A bracket in one was markup of the table, and a wrong one ended the search with an error of rich."""
+    book = SearchBook(NoScheduler(), NoneSampler(), metrics=["score"], modes=["max"], max_trials=None)
+    book.trials.append(TrialFacts(0, {"[/bold]x\x1b[2J": 1}, None))
+    progress = SearchProgress(book, "s", None, shown=False)
+    shown = io.StringIO()
+    Console(file=shown, width=100).print(progress._table())
+    assert "[/bold]x\\x1b[2J" in shown.getvalue()
+    assert line_of(book.trials[0], book) == "trial 0 running at step 0  [/bold]x\\x1b[2J=1"

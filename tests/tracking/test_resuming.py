@@ -62,6 +62,20 @@ def test_the_same_command_goes_on_until_the_run_is_done(store: RunStore) -> None
     assert again != run and (attempt, steps) == (1, [1, 2, 3, 4, 5]), "a run that is done does not go on"
 
 
+def test_a_run_that_others_have_written_into_a_database_does_not_go_on(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder was made, checkpoints were read from there, and the policy removed those of this user in it."""
+    with pytest.raises(ValueError, match="come to its end"):
+        count(store, 2)
+    now = store._clock()
+    created = RunCreated("digits", "long", "script", now + 1, {}, {}, folder=str(tmp_path / "home" / "a1"))
+    store.apply([RunRecord("a1", record) for record in (created, ELSEWHERE, StateIs("paused", now))])
+    monkeypatch.setattr(store, "where", "postgresql://host/runs")
+    assert count(store, 0)[1:] == (2, [3, 4, 5]), "the run of this user goes on"
+    assert not (tmp_path / "home").exists()
+
+
 def test_a_run_of_another_name_or_project_does_not_go_on(store: RunStore) -> None:
     put(store, ELSEWHERE, "stopped")
     assert count(store, 0, resume=False)[1] == 1

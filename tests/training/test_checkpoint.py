@@ -324,6 +324,32 @@ class Tied(nn.Module):
         return self.head(self.embedding(tokens)) * self.mask
 
 
+class Turns(nn.Module):
+    """Adds a table for places, for texts of some length, that is in no state_dict."""
+
+    def __init__(self, length: int, *, persistent: bool = False) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(7, 4)
+        self.table: Tensor
+        table = torch.arange(4.0 * length).view(length, 4)
+        self.register_buffer("table", table, persistent=persistent)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.embedding(tokens) + self.table[: tokens.shape[1]]
+
+
+def test_a_table_for_longer_texts_that_is_not_persistent_stays_as_the_model_has_it(tmp_path: Path) -> None:
+    # As with load_state_dict, which knows no such buffers: the model was refused as another one.
+    player = player_of(trace(Turns(5), torch.randint(7, (4, 3))), num_stages=1)
+    save(tmp_path, player.state_dict())
+    longer: Any = load_module(tmp_path, Turns(9))
+    trained: Any = player.to_module()
+    assert torch.equal(longer.embedding.weight, trained.embedding.weight)
+    assert torch.equal(longer.table, Turns(9).table)
+    with pytest.raises(ValueError, match=r"buffer 'table' is .* of shape .5, 4."):
+        load_module(tmp_path, Turns(9, persistent=True))
+
+
 def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
     model = Tied()
     graph = trace(model, (torch.randint(7, (4,)),))

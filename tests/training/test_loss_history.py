@@ -46,6 +46,16 @@ def test_a_later_look_gets_the_new_steps_alone() -> None:
     assert losses.after(6) == (6, [])
 
 
+def test_earlier_steps_come_once_while_a_recent_one_is_not_known() -> None:
+    # The cursor stayed before them as long as the first recent step was not known: each look got them again.
+    losses = history(6, num_recent=2)
+    for step in (6, 7):
+        losses.put(step, metrics(None), 4, 100.0 + step)
+    cursor, found = losses.after(0)
+    assert [one.step for one in found] == [0, 1, 2, 3, 4, 5]
+    assert losses.after(cursor) == (cursor, [])
+
+
 def test_a_step_that_is_not_known_yet_comes_when_it_is() -> None:
     losses, late = history(2), metrics(None)
     losses.put(2, late, 4, 102.0)

@@ -42,3 +42,21 @@ def test_with_flushes_each_step_numbers_its_micro_batches_anew() -> None:
     losses.arrived(second, outcome((1, 0)))
     assert losses_of(first) == losses_of(second) == [0.0, 1.0]
     assert first.is_skipped and float(first.gradient_norm or 0) == 5.0 and second.gradient_norm is None
+
+
+class Looked(StepMetrics):
+    """What a look in another thread finds as soon as the step is done."""
+
+    seen: Any = ()
+
+    def put(self, index: int, value: torch.Tensor, weight: float | None) -> None:
+        super().put(index, value, weight)
+        if self.done:
+            self.seen = self.gradient_norm, self.is_skipped
+
+
+def test_a_step_that_is_done_has_its_norm() -> None:
+    # It came after the losses: a look in between kept that there was none.
+    one = Looked(2, Loss(torch.nn.functional.mse_loss, "mean"))
+    StepLosses(flushes=True).arrived(one, outcome((0, 1), norm=torch.tensor(5.0), is_skipped=True))
+    assert one.seen == (torch.tensor(5.0), True)

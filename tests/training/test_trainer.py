@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 
 import ropewalk as rw
-from ropewalk.errors import LocalExecutorFailed, NoPlanFits, NotPicklable, PlanInvalid, StageFailed
+from ropewalk.errors import LocalExecutorFailed, NoPlanFits, NotPicklable, NotTraceable, PlanInvalid, StageFailed
 from ropewalk.pipeline import ModelGraph, Plan, trace
+from ropewalk.pipeline.operator_runs import OperatorRuns
+from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.training.trainer_options import ProcessOptions, Sources
@@ -166,6 +168,40 @@ def test_who_names_a_schedule_gets_as_many_stages_as_it_has(schedule: str, num_s
         assert (len(trainer.plan.stages), len(trainer.plan.workers)) == (num_stages, 2)
 
 
+def test_with_batch_normalisations_each_micro_batch_has_two_samples() -> None:
+    # 4 samples were cut into 8 micro-batches for two devices, and the profile of one sample failed with torch's words.
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4))
+    with trainer_of(model, 2) as trainer:
+        trainer.step(batch()[0][:5], batch()[1][:5])
+        assert trainer.plan.micro_batches == 2
+    with trainer_of(network(), 2) as trainer:
+        trainer.step(*batch())
+        assert trainer.plan.micro_batches == 8
+
+
+def test_one_process_is_planned_from_few_measurements_and_without_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Up to 166 passes of the whole model were measured for a plan in which there is nothing to choose; and on a busy
+    # machine a warning said that it may not have the best cuts.
+    num_passes: list[bool] = []
+    measure = OperatorRuns.measure
+
+    def counted(runs: OperatorRuns, *, split: bool, keep: bool) -> None:
+        num_passes.append(keep)
+        measure(runs, split=split, keep=keep)
+
+    monkeypatch.setattr(OperatorRuns, "measure", counted)
+    monkeypatch.setattr(Profile, "is_unsure", True)
+    for plan, least, most in ((None, 2, 10), (2, 40, 200)):
+        num_passes.clear()
+        caplog.clear()
+        with rw.Trainer(network(), nn.MSELoss(), sgd, plan, inline=True) as trainer:
+            trainer.step(*batch())
+        assert least <= len(num_passes) <= most
+        assert bool(caplog.records) is (plan == 2)
+
+
 def test_what_does_not_fit_into_memory_as_copies_is_cut_into_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = graph_of(network())
     num_bytes = sum(parameter.nbytes for parameter in graph.parameters.values())
@@ -224,6 +260,13 @@ def test_an_exchange_without_replicas_is_told() -> None:
         ({"options": {"nan": "skip"}}, TypeError, r"options is of type dict; give .*TrainingOptions\("),
         ({"sources": endless}, TypeError, r"sources is of type function; give .*Sources\(data="),
         ({"model": "gpt2", "plan": 1}, TypeError, "model is of type str; give a module"),
+        # It was, at the first step: Linear.__init__() missing 2 required positional arguments.
+        (
+            {"model": nn.Linear, "plan": 1},
+            TypeError,
+            r"the class Linear, which .*give .*Linear\(\.\.\.\), or a",
+        ),
+        ({"model": even_cut, "plan": 1}, TypeError, "model is the function even_cut, which cannot be called without"),
         ({"schedule": 3}, TypeError, 'schedule is of type int; give "one_f_one_b"'),
         ({"micro_batches": "4"}, TypeError, "micro_batches is of type str; give a whole number"),
         ({"progress": 100}, TypeError, r"progress is of type int; give True, or .*Progress\("),
@@ -249,11 +292,52 @@ def test_what_was_given_wrongly_is_told_at_once(options: dict[str, Any], error: 
         ("silent_s", "write processes=ProcessOptions(timeouts=TrainerTimeouts(silent_s=...)), both from ropewalk."),
         ("loss", "Trainer has no argument loss; did you mean 'loss_fn'?"),
         ("callbacks", "Trainer has no argument callbacks"),
+        ("network", "Trainer has no argument network; write model="),
+        ("criterion", "Trainer has no argument criterion; write loss_fn="),
     ],
 )
 def test_an_option_outside_its_object_is_told_where_it_belongs(option: str, message: str) -> None:
     with pytest.raises(TypeError, match=re.escape(message)):
         trainer_of(**{option: 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fit", "write a loop: for x, y in loader: trainer.step(x, y)"),
+        ("validate", "write trainer.evaluate(batches)"),
+        ("backward", "write trainer.step(x, y)"),
+        ("model", "write trainer.to_module()"),
+        ("steps", "'Trainer' object has no attribute 'steps'"),
+    ],
+)
+def test_a_method_of_another_trainer_is_told_with_what_to_write(name: str, message: str) -> None:
+    trainer = trainer_of()
+    assert not hasattr(trainer, name)
+    with pytest.raises(AttributeError, match=re.escape(message)):
+        getattr(trainer, name)
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        return self.layer(x if scale is None else x * scale)
+
+
+def test_a_pair_in_place_of_inputs_and_labels_is_told() -> None:
+    with trainer_of(network(), 1, micro_batches=2) as trainer:
+        with pytest.raises(NotTraceable, match=r"give them apart: step\(x, y\)"):
+            trainer.step(batch())
+        trainer.step(*batch())
+        with pytest.raises(NotTraceable, match=r"give them apart: step\(x, y\)"):
+            trainer.step(list(batch()))
+        trainer.step(*batch())
+    with trainer_of(Scaled(), 1, micro_batches=2) as trainer:  # which takes a pair as its inputs
+        with pytest.raises(StageFailed, match=r"labels were None.*give both, step\(x, y\)"):
+            trainer.step(batch())
 
 
 def test_a_sum_may_be_declared_as_one() -> None:

@@ -144,10 +144,10 @@ def describe(
     findings: Sequence[LauncherReply], submitted: Sequence[RunState] = (), most: int | None = _MOST_PROCESSES
 ) -> str:
     """Return the report for logs: a line for each target and each process; `most` is as for `foremost`."""
-    blocks = [(described(view, most), depth) for view, depth in _ordered(findings)]
-    blocks += [(finding.problem, 0) for finding in findings if not finding.view]
-    blocks += [(f"submitted {state.describe()}", 0) for state in submitted]
-    lines = [f"{_INDENT * depth}{escaped(line)}" for block, depth in blocks for line in block.split("\n")]
+    views = [(described(view, most), depth) for view, depth in _ordered(findings)]
+    lines = [f"{_INDENT * depth}{line}" for view, depth in views for line in view.split("\n")]
+    lines += [escaped(finding.problem) for finding in findings if not finding.view]
+    lines += [f"submitted {escaped(state.describe())}" for state in submitted]
     return "\n".join(lines) or _NOTHING
 
 

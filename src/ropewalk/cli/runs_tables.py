@@ -1,6 +1,7 @@
 """What `ropewalk runs` shows to people: tables and sparklines, as text for logs and with colours for a terminal.
 
-Names, labels, notes and causes come from processes, and are escaped.
+Names, labels, notes and causes come from processes, and are escaped. Those of several lines are indented, so that none
+of their lines looks like one of ours.
 """
 
 from __future__ import annotations
@@ -155,7 +156,8 @@ def _headlines(report: RunReport, now: float) -> Iterator[str]:
     run, facts = report.run, report.facts
     yield escaped(f"{run.id}  {run.name}  ({run.kind} of {run.project})")
     why = f": {run.why}" if run.why else ""
-    yield f"{run.state} since {shown_moment(run.changed)}{', archived' if run.archived else ''}{escaped_lines(why)}"
+    why = _indented(escaped_lines(why)).lstrip(" ")
+    yield f"{run.state} since {shown_moment(run.changed)}{', archived' if run.archived else ''}{why}"
     yield f"begun {shown_moment(run.created)}, {shown_duration(run.lasted_s(now))}"
     if run.owner:
         yield escaped(f"process {run.owner.pid} on {run.owner.host}, last heard {shown_moment(run.heard)}")
@@ -231,7 +233,10 @@ def show_table(report: RunReport, now: float, more: Sequence[Part] = ()) -> Rend
     for heading, part in show_parts(report, now, more):
         if heading:
             blocks.append(Text(f"\n{heading}", style="bold"))
-        blocks.append(Text(part) if isinstance(part, str) else as_table(part))
+        if isinstance(part, str):
+            blocks.append(Text(_indented(part) if heading else part))
+        else:
+            blocks.append(as_table(part))
     return Group(*blocks)
 
 

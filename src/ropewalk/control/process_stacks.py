@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from traceback import FrameSummary
 
+from ropewalk.trusted_files import open_output
+
 Stack = list[FrameSummary]
 """The frames of a thread, the outermost first."""
 
@@ -102,7 +104,7 @@ def _from_user_code(stack: Stack, whole: bool) -> Stack:
 
 def _read_from(path: Path, offset: int) -> str:
     try:
-        with path.open("rb") as file:
+        with open(open_output(path), "rb") as file:
             file.seek(offset)
             return file.read().decode(errors="replace")
     except FileNotFoundError:  # the process has printed nothing yet

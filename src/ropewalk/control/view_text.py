@@ -1,6 +1,7 @@
 """A `View` in words: one line for the whole, one for each process, and the last events.
 
-The text contains what processes and users have named: it is escaped where it is printed.
+The text contains what processes, hosts and users have named. `described` escapes it, line by line, since a name with a
+line break would look like another line; of everything else it is escaped where it is printed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 
 from ropewalk.control.facts import shown_facts
 from ropewalk.control.view import EventView, Kind, ProcessView, View
+from ropewalk.escaping import escaped
 from ropewalk.quantities import counted, shown_duration, shown_size
 from ropewalk.text_table import text_table
 
@@ -30,7 +32,7 @@ def described(view: View, most: int | None = None) -> str:
     """
     foremost_processes, more = foremost(view, most)
     rows = [*process_lines(view.kind, foremost_processes), *more, *fact_lines(view), *shown_events(view)]
-    return "\n".join([headline(view), *(f"  {row}" for row in rows)])
+    return "\n".join(map(escaped, [headline(view), *(f"  {row}" for row in rows)]))
 
 
 def foremost(view: View, most: int | None) -> tuple[Sequence[ProcessView], list[str]]:

@@ -29,7 +29,8 @@ from ropewalk.errors import EngineError
 _PAUSE_S = 0.5
 _IDS_AT_ONCE = 500
 """The most ids in one command, because its length is limited."""
-_JOB_NAME = re.compile(re.escape(PREFIX) + r"(?P<run>.+)\.(?P<request>[0-9a-f]{12})")
+_JOB_NAME = re.compile(re.escape(PREFIX) + r"(?P<run>[\w-][\w.-]*)\.(?P<request>[0-9a-f]{12})")
+"""Its run is part of a path, and is removed with it."""
 
 
 @dataclass(frozen=True, slots=True)

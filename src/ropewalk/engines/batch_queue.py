@@ -21,7 +21,7 @@ from ropewalk.engines.batch_sizes import BatchHost, describe, describe_request, 
 from ropewalk.engines.cluster_commands import words_of
 from ropewalk.engines.engine import EngineFinding, JobSpec, JobStatus
 from ropewalk.engines.host_addresses import resolve
-from ropewalk.engines.job_script import NO_CREDENTIALS, job_script, not_shared
+from ropewalk.engines.job_script import NO_CREDENTIALS, NOT_OURS, job_script, not_ours, not_shared
 from ropewalk.engines.options import refuse_control_characters
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
@@ -110,6 +110,9 @@ class QueueEngine(BatchEngine):
 
     def _status(self, id: str, job: BatchJob | None) -> JobStatus:
         status = super()._status(id, job)
+        if status.exit_code == NOT_OURS:
+            words = not_ours("its node", str(self._folder.path), self.name)
+            return JobStatus(status.state, status.exit_code, words, hopeless=True)
         if status.exit_code != NO_CREDENTIALS:
             return status
         # Its own words were for its log, which is in the folder; so are those of one that was started a second time.

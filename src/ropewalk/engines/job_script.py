@@ -1,6 +1,11 @@
 """The shell script of a batch job: it hands over the credentials and then becomes the agent.
 
-    folder/0.stdin (0600) ── opened, then removed ──▶ standard input ──▶ exec python -m ropewalk.processes.agent_main
+    folder/0.stdin (0600) ── opened, removed, compared ──▶ standard input ──▶ exec python -m ropewalk.processes…
+
+The folder may lie in one of a project, where other members may rename what they cannot change, and put another folder
+in its place. The batch system keeps the script itself, which has the digest of the credentials: with those of somebody
+else, the agent would run the code of another launcher. As the credentials hold keys, nobody else has bytes of that
+digest, or can change the file that has them; and only this user can have made a log beside that file.
 
 As the agent takes the place of the shell, signals for the batch shell reach the agent itself, and its exit code is the
 job's. A job that its batch system starts a second time finds no credentials and ends: a restart is always a fresh
@@ -9,6 +14,8 @@ submission.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -20,6 +27,21 @@ NO_CREDENTIALS = 78
 """The exit code of a job that finds no credentials (EX_CONFIG of sysexits.h)."""
 SETUP_FAILED = 79
 """The exit code of a job whose lines of the option `setup` failed: others of its kind would end likewise."""
+NOT_OURS = 80
+"""The exit code of a job whose files are not those that its launcher has written."""
+SCRIPT_DESCRIPTOR = 9
+"""The descriptor from which the shell of a checked script reads it."""
+_CHECK = """\
+script=$(<"$1") || exit
+digest=$(printf %s "$script" | sha256sum) || exit
+if [ "$digest" != "$2  -" ]; then
+    echo "ropewalk: $1 on $HOSTNAME is not the script that the launcher has written" >&2
+    exit {code}
+fi
+shift 2
+exec {descriptor}< <(printf %s "$script")
+exec /bin/bash {login}/dev/fd/{descriptor} "$@"
+"""
 
 
 def job_script(
@@ -68,6 +90,29 @@ def job_script(
     return "\n".join(lines) + "\n"
 
 
+def checked_script(path: str, script: str, *arguments: str, is_login: bool) -> list[str]:
+    """Return the command that runs a script, of which it knows the digest, if the file still has it.
+
+    Args:
+        path: of the file.
+        script: its content, without null bytes.
+        arguments: of the script.
+        is_login: whether a login shell runs it.
+    """
+    digest = hashlib.sha256(os.fsencode(script.rstrip("\n"))).hexdigest()  # the shell takes line ends away as well
+    check = _CHECK.format(code=NOT_OURS, descriptor=SCRIPT_DESCRIPTOR, login="-l " if is_login else "")
+    return ["/bin/bash", "-c", check, "ropewalk", path, digest, *arguments]
+
+
+def not_ours(who: str, folder: str, engine: str) -> str:
+    """Return the words for a job that has ended with `NOT_OURS`; the arguments are those of `not_shared`."""
+    return (
+        f"{who} has found files in the folder {folder} that the launcher did not write, and has run nothing: another "
+        f"user has put a folder in its place. Set the option folder of the engine {engine} to one that nobody else may "
+        "rename, or whose folders above are yours"
+    )
+
+
 def not_shared(who: str, folder: str, engine: str) -> str:
     """Return the words for a job that has ended with `NO_CREDENTIALS`.
 
@@ -92,8 +137,20 @@ def _hand_over(engine: str, spec: JobSpec, folder: str, number: str) -> list[str
         f' folder of the engine {engine}), or this job was started before, which needs a fresh submission." >&2',
         f"    exit {NO_CREDENTIALS}",
         "fi",
-        'exec 3<"$credentials"',
+        'exec 3<"$credentials" 4</dev/fd/3',
+        "ropewalk_place=$(readlink /proc/$$/fd/3) ropewalk_output=$(readlink /proc/$$/fd/1)",
         'rm -f -- "$credentials"',
+        "ropewalk_digest=$(sha256sum <&4) || exit",
+        f'if [ "$ropewalk_digest" != "{hashlib.sha256(spec.stdin).hexdigest()}  -" ]; then',
+        '    echo "ropewalk: $credentials on $HOSTNAME is not what the launcher has written" >&2',
+        f"    exit {NOT_OURS}",
+        "fi",
+        "exec 4<&-",
+        "# Output goes into a file beside them, and through no link into another file.",
+        'case $ropewalk_output in "${ropewalk_place%/*}"/*.log | /dev/* | [!/]*) ;; *)',
+        '    echo "ropewalk: the output goes to $ropewalk_output, where the launcher has no file" >&2',
+        f"    exit {NOT_OURS} ;;",
+        "esac",
     ]
 
 

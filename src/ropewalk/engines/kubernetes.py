@@ -153,17 +153,17 @@ class KubernetesEngine(Engine):
     def runs(self) -> dict[str, list[str]]:
         runs: dict[str, list[str]] = {}
         for pod in self._list(manifests.selector(user=self._user)):
-            if not is_over(pod):
-                runs.setdefault(pod["metadata"]["labels"][manifests.RUN], []).append(pod["metadata"]["name"])
+            if not is_over(pod) and (run := manifests.run_of(pod)):
+                runs.setdefault(run, []).append(pod["metadata"]["name"])
         return runs
 
     def remains(self) -> dict[str, list[str]]:
         # We may not list Secrets, and need not: an agent's Secret has the name of its pod, and is deleted with it.
         remains: dict[str, list[str]] = {}
         for pod in self._list(manifests.selector(user=self._user)):
-            if is_over(pod):
+            if is_over(pod) and (run := manifests.run_of(pod)):
                 what = f"pod {pod['metadata']['name']} ({pod['status']['phase']}) with its Secret"
-                remains.setdefault(pod["metadata"]["labels"][manifests.RUN], []).append(what)
+                remains.setdefault(run, []).append(what)
         return remains
 
     def remove_remains(self, run_id: str) -> None:

@@ -1,8 +1,8 @@
 """The objects that are sent to Kubernetes: a bare pod for each job, and a Secret for the job's standard input.
 
-    JobSpec, options ──> pod     labels: ropewalk/run, ropewalk/request ...   command: sh -c 'exec "$@" < "$0"' FILE ...
-                          ▲ owns                                                                                 │
-                         Secret  data.stdin ──────── mounted as a file in the pod ───────────────────────────────┘
+    JobSpec, options ──> pod     labels: ropewalk/run, ropewalk/request ...   command: sh -c '... "$@" < FILE' FILE ...
+                          ▲ owns                                                                                │
+                         Secret  data.stdin ──────── mounted as a file in the pod, which has its digest ────────┘
 
 Pure functions: the same input gives the same manifest, which `ropewalk run --dry-run` prints and tests compare.
 Pods are never restarted by the cluster, because a restart is a new job with a name of its own.
@@ -17,6 +17,7 @@ import re
 from collections.abc import Sequence
 
 from ropewalk.engines.engine import JobSpec
+from ropewalk.engines.job_script import NOT_OURS
 from ropewalk.engines.kubernetes_api import Manifest
 from ropewalk.engines.kubernetes_options import KubernetesOptions, volume
 from ropewalk.errors import EngineError
@@ -31,9 +32,16 @@ MOST_STDIN_BYTES = 32 * MOST_SECRET_BYTES
 
 _STDIN = "stdin"
 _STDIN_FOLDER = "/run/ropewalk"
-_ONE_FILE = 'exec "$@" < "$0"'
+_ONE_FILE = 'exec 3< "$0"'
 # With a pipe, signals would go to the shell. The file in memory is gone before the command runs.
-_MANY_FILES = 'umask 077; cat "$0"-* > /dev/shm/in && exec < /dev/shm/in && rm /dev/shm/in && exec "$@"'
+_MANY_FILES = 'umask 077; cat "$0"-* > /dev/shm/in && exec 3< /dev/shm/in && rm /dev/shm/in'
+# Whoever may make Secrets, but no pods, could make ours first, and send the pod to a launcher of their own. What is
+# checked is what is read: the file is opened once, and another that takes its name later is not looked at.
+_CHECK = (
+    ' && digest=$(sha256sum < /proc/self/fd/3) && if [ "$digest" != "$1  -" ]; then'
+    f' echo "ropewalk: the Secret of this pod is not the one that its launcher has written" >&2; exit {NOT_OURS}; fi'
+    ' && shift && exec "$@" < /proc/self/fd/3 3<&-'
+)
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,38}[a-z0-9])?")
 
 
@@ -55,6 +63,11 @@ def selector(run_id: str = "", user: str = "") -> str:
     if user:
         wanted[USER] = label(user)
     return ",".join(f"{key}={value}" for key, value in wanted.items())
+
+
+def run_of(pod: Manifest) -> str:
+    """Return the run that the labels of a pod name; empty for one that others have labelled like ours without it."""
+    return str(pod["metadata"]["labels"].get(RUN, ""))
 
 
 def job_name(run_id: str, request_id: str, index: int) -> str:
@@ -186,8 +199,8 @@ def _command(spec: JobSpec) -> list[str]:
     if not spec.stdin:
         return list(spec.command)
     # $0 is the file. The shell becomes the command, so that signals and the exit code are the command's own.
-    script = _ONE_FILE if len(spec.stdin) <= MOST_SECRET_BYTES else _MANY_FILES
-    return ["/bin/sh", "-c", script, f"{_STDIN_FOLDER}/{_STDIN}", *spec.command]
+    script = (_ONE_FILE if len(spec.stdin) <= MOST_SECRET_BYTES else _MANY_FILES) + _CHECK
+    return ["/bin/sh", "-c", script, f"{_STDIN_FOLDER}/{_STDIN}", hashlib.sha256(spec.stdin).hexdigest(), *spec.command]
 
 
 def _resources(options: KubernetesOptions, spec: JobSpec) -> Manifest:

@@ -11,6 +11,7 @@ import signal
 from typing import Any
 
 from ropewalk.engines.engine import JobState, JobStatus
+from ropewalk.engines.job_script import NOT_OURS
 from ropewalk.engines.kubernetes_api import Manifest
 from ropewalk.engines.kubernetes_manifests import CONTAINER
 
@@ -38,6 +39,10 @@ BACK_OFF = "ImagePullBackOff"
 _PULLS = ("ErrImagePull", BACK_OFF, "RegistryUnavailable")
 _NO_IMAGE = re.compile("not found|does not exist|(manifest|name) unknown", re.IGNORECASE)
 """Messages of a registry that has no such image; one that refuses or does not answer may serve it at the next try."""
+_NOT_OUR_SECRET = (
+    "the pod has found a Secret that its launcher did not write, and has run nothing: somebody who may make Secrets in "
+    "the namespace has made one with its name first"
+)
 _LAST_SIGNAL = 64
 """A program that was ended by a signal is reported with 128 + its number; higher signals do not exist."""
 
@@ -50,6 +55,8 @@ def status(pod: Manifest) -> JobStatus:
     ended: Manifest | None = container.get("terminated")
     if phase in ("Succeeded", "Failed") or ended is not None:
         code = _exit_code(int(ended["exitCode"])) if ended is not None else None
+        if code == NOT_OURS:
+            return JobStatus(JobState.ENDED, code, _NOT_OUR_SECRET, hopeless=True)
         why = _why_it_ended(told, ended or Manifest())
         return JobStatus(JobState.ENDED, code, why or (_signal(-code, pod) if code is not None and code < 0 else ""))
     if phase == "Pending":

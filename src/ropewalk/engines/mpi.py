@@ -10,6 +10,7 @@ see `mpi_rank`; only this folder records how a rank ended, and any launcher can 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import ipaddress
 import json
 import os
@@ -36,7 +37,7 @@ from ropewalk.engines.shared_folder import PREFIX, SharedFolder
 from ropewalk.errors import EngineError
 from ropewalk.interpreters import import_environment, module_command
 from ropewalk.process_start import start_ticks
-from ropewalk.trusted_files import open_own
+from ropewalk.trusted_files import open_output, open_own, open_to_append
 from ropewalk.version import VERSION
 
 _ID = re.compile(r"(?P<run>[\w.-]+)\.(?P<request>[0-9a-f]{12})\.(?P<rank>\d+)")
@@ -107,14 +108,19 @@ class MpiEngine(Engine):
         return ids
 
     def _start(self, spec: JobSpec, count: int, run_id: str, folder: Path) -> subprocess.Popen[bytes]:
-        job = {"command": list(spec.command), "environment": {**spec.environment, "ROPEWALK_RUN_ID": run_id}}
-        replace_file(folder / "job.json", [json.dumps(job).encode()])
+        job = {
+            "command": list(spec.command),
+            "environment": {**spec.environment, "ROPEWALK_RUN_ID": run_id},
+            "stdin": hashlib.sha256(spec.stdin).hexdigest() if spec.stdin else "",
+        }
+        words = json.dumps(job).encode()
+        replace_file(folder / "job.json", [words])
         if self.options.hosts:
             replace_file(folder / "hosts", [("\n".join(self.options.hosts) + "\n").encode()])
         try:
-            with open(folder / "mpiexec.log", "ab") as log:
+            with open(open_to_append(folder / "mpiexec.log"), "ab") as log:
                 process = subprocess.Popen(
-                    self._command(count, str(folder)),
+                    self._command(count, hashlib.sha256(words).hexdigest(), str(folder)),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -138,14 +144,14 @@ class MpiEngine(Engine):
         replace_file(folder / "mpiexec.json", [json.dumps(facts).encode()])
         return process
 
-    def _command(self, count: int, folder: str) -> list[str]:
+    def _command(self, count: int, digest: str, folder: str) -> list[str]:
         hosts = ["-machinefile", f"{folder}/hosts"] if self.options.hosts else []
-        rank = module_command(self.options.python, "ropewalk.engines.mpi_rank", folder)
+        rank = module_command(self.options.python, "ropewalk.engines.mpi_rank", digest, folder)
         return [self.options.mpiexec, "-n", str(count), *hosts, *self.options.extra, *rank]
 
     def render(self, spec: JobSpec) -> str:
         settings = [f"{name}={shlex.quote(value)}" for name, value in sorted(spec.environment.items())]
-        command = shlex.join(self._command(1, str(self._folder.path / f"{PREFIX}RUN" / "REQUEST")))
+        command = shlex.join(self._command(1, "DIGEST", str(self._folder.path / f"{PREFIX}RUN" / "REQUEST")))
         return f"{command}\n# each rank: {' '.join([*settings, shlex.join(spec.command)])}\n"
 
     def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
@@ -157,9 +163,8 @@ class MpiEngine(Engine):
         if folder is None or facts is None or rank >= facts["ranks"]:
             return JobStatus(JobState.LOST, reason="there is no such job in the folder of this engine")
         is_alive = self._is_alive(folder, facts)  # read first: a rank records its end as its last action
-        end = folder / f"{rank}.end"
-        if end.exists():
-            code = int(end.read_text(encoding="ascii"))
+        if (end := _tail(folder / f"{rank}.end", _LAST_WORDS)).lstrip("-").isdecimal():
+            code = int(end)
             is_ours = (folder / f"{rank}.cancel").exists()
             reason = "cancelled" if is_ours and code else f"ended by signal {-code}" if code < 0 else ""
             return JobStatus(JobState.ENDED, code, reason)
@@ -331,6 +336,8 @@ def _name_in(entry: str) -> str:
 
 def _tail(path: Path, size: int) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")[-size:]
+        with open(open_output(path), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+            return file.read().decode(errors="replace")
     except OSError:
         return ""

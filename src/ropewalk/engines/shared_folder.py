@@ -7,7 +7,9 @@
             ├── 0.stdin          0600      for one job, which removes it as soon as it has opened it
             └── 0.log            0600      made in advance, because a job would give it another mode
 
-No other user may change the files in it, or a job could be given the credentials of a stranger.
+No other user may change the files in it, or a job could be given the credentials of a stranger. The folders above it
+may be those of a project, in which others may rename it and put another one in its place: jobs compare what they find
+with digests that they were given on another way (`job_script`, `mpi_rank`).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from ropewalk.atomic_files import write_new_file
 from ropewalk.engines.engine import EngineFinding
 from ropewalk.errors import EngineError
 from ropewalk.quantities import shown_size
-from ropewalk.trusted_files import make_private_folder
+from ropewalk.trusted_files import make_private_folder, open_output
 
 PREFIX = "ropewalk-"
 _LOG_TAIL_BYTES = 64 * 1024
@@ -86,9 +88,10 @@ class SharedFolder:
         return (self.place(run_id, request)).exists()
 
     def log(self, run_id: str, request: str, index: int, kind: str = "log") -> str:
-        """Return the end of a job's output, or of its file of another kind; empty if there is none."""
+        """Return the end of a job's output, or of its file of another kind; empty if there is none of this user's."""
         try:
-            with open(self.path / f"{self._prefix}{run_id}" / request / f"{index}.{kind}", "rb") as file:
+            path = self.path / f"{self._prefix}{run_id}" / request / f"{index}.{kind}"
+            with open(open_output(path), "rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 file.seek(max(0, size - _LOG_TAIL_BYTES))
                 return file.read().decode(errors="replace")

@@ -1,7 +1,7 @@
 """The engine for Slurm: submits jobs by sbatch, reads their states from squeue, ends them by scancel.
 
     submit ─▶ sinfo (could it ever run?) ─▶ files in the shared folder ─▶ sbatch (an array for several jobs)
-    poll   ─▶ squeue --json, else scontrol; sacct for jobs that these have forgotten, if the cluster keeps accounts
+    poll   ─▶ squeue --json, else --format and scontrol; sacct for forgotten jobs, if the cluster keeps accounts
     cancel ─▶ scancel: SIGKILL to running jobs, the others leave the queue
 
 What it shares with other batch systems is in `batch`. A job is never restarted by Slurm, which would take minutes and
@@ -23,7 +23,16 @@ from ropewalk.engines.resources import Resources
 from ropewalk.engines.shared_folder import PREFIX
 from ropewalk.engines.slurm_check import check_cluster
 from ropewalk.engines.slurm_commands import SLURM, ask
-from ropewalk.engines.slurm_jobs import SACCT_FIELDS, SlurmJob, read_sacct, read_scontrol, read_squeue, status_of
+from ropewalk.engines.slurm_jobs import (
+    QUEUE_FORMAT,
+    SACCT_FIELDS,
+    SlurmJob,
+    read_queue,
+    read_sacct,
+    read_scontrol,
+    read_squeue,
+    status_of,
+)
 from ropewalk.engines.slurm_nodes import (
     SINFO_FORMAT,
     SlurmNode,
@@ -56,6 +65,8 @@ class SlurmEngine(BatchEngine):
         self.python = self.options.python
         super().__init__(self.options.folder, self.options.timeout_s)
         self._has_json = True
+        self._ends: dict[str, SlurmJob] = {}
+        """Jobs that have ended, by id, where squeue does not tell their exit codes."""
         self._has_accounts = True
 
     def _message(self, spec: JobSpec, count: int, run_id: str, name: str, folder: str) -> tuple[list[str], str]:
@@ -64,7 +75,7 @@ class SlurmEngine(BatchEngine):
         array = [f"--array=0-{count - 1}"] if count > 1 else []
         # A per cent sign begins a placeholder; %a is the number of a task of the array.
         log = folder.replace("%", "%%") + ("/%a.log" if array else "/0.log")
-        return ["--parsable", f"--job-name={name}", f"--output={log}", *array, *flags], script
+        return ["--parsable", f"--job-name={name}", f"--output={log}", "--open-mode=append", *array, *flags], script
 
     def _read_ids(self, printed: str, count: int) -> list[str] | None:
         match = re.fullmatch(r"(\d+)(;[\w.-]+)?", printed.strip())  # the second group is the cluster's name
@@ -166,10 +177,25 @@ class SlurmEngine(BatchEngine):
                 with answer_of("squeue"):
                     jobs = read_squeue(printed)
         if not self._has_json:
-            argv = ["scontrol", "--oneliner", "show", "job"]
-            jobs = read_scontrol(ask(argv, timeout_s=self.options.timeout_s))
+            argv = ["squeue", "--array", "--noheader", f"--user={user}", "--states=all", f"--format={QUEUE_FORMAT}"]
+            jobs = list(map(self._with_end, read_queue(ask(argv, timeout_s=self.options.timeout_s), user)))
         # Versions before 23.02 list the jobs of all users.
         return self._batch_jobs(job for job in jobs if job.user == user)
+
+    def _with_end(self, job: SlurmJob) -> SlurmJob:
+        """Return a job with its exit code, if it is one of ours and has ended: `squeue --format` does not tell it."""
+        if not job.is_over or not job.name.startswith(PREFIX):
+            return job
+        if job.id not in self._ends:
+            argv = ["scontrol", "--oneliner", "show", "job", job.id]
+            try:
+                told = read_scontrol(ask(argv, timeout_s=self.options.timeout_s))
+            except EngineError as error:
+                if is_passing(error):
+                    raise
+                told = []  # Slurm has just forgotten it
+            self._ends[job.id] = next((each for each in told if each.id == job.id and each.is_over), job)
+        return self._ends[job.id]
 
     def _accounts(self, ids: Sequence[str]) -> dict[str, BatchJob]:
         if not ids or not self._has_accounts:

@@ -9,6 +9,9 @@ Each version writes the same facts differently:
     sacct --parsable2                 |FAILED|                  |7:0|
 
 Tasks of an array that have not started share one record, which lists them as "3-5,9"; here each is a job of its own.
+
+The text of scontrol does not tell a field from a name or a remark that looks like one, so it is only read of jobs of
+this user: others choose the texts of theirs.
 """
 
 from __future__ import annotations
@@ -21,13 +24,17 @@ from typing import Any, cast
 
 from ropewalk.engines.cluster_commands import records_of
 from ropewalk.engines.engine import JobState, JobStatus
-from ropewalk.engines.job_script import NO_CREDENTIALS, not_shared
+from ropewalk.engines.job_script import NO_CREDENTIALS, NOT_OURS, not_ours, not_shared
 
+QUEUE_FORMAT = "%i|%T|%r|%N|%j"
+"""`--format` of `squeue --array`, as `read_queue` expects it. The name comes last, as it may hold a vertical bar."""
 SACCT_FIELDS = "JobID,JobName,User,State,ExitCode,NodeList"
 """`--parsable2 --format` of sacct, as `read_sacct` expects it."""
 
 _PENDING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT", "CONFIGURING"}
 _ALIVE = {"RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING", "EXPEDITING"}
+_JOB_ID = re.compile(r"\d+(_\d+)?")
+_SEE_FOLDER = "(see the option folder)"
 _NO_FILES = 53
 """The signal that Slurm reports instead of an exit code when it could not even open the job's files."""
 
@@ -126,21 +133,26 @@ def status_of(job: SlurmJob, folder: str = "") -> JobStatus:
         return JobStatus(JobState.ENDED, job.exit_code or 0)
     if job.has_no_files or job.exit_code == NO_CREDENTIALS:
         return _unshared(job, folder)
+    if job.exit_code == NOT_OURS:
+        return JobStatus(JobState.ENDED, NOT_OURS, not_ours(_node(job), folder or _SEE_FOLDER, "slurm"), hopeless=True)
     exit_code = -9 if job.state == "OUT_OF_MEMORY" else job.exit_code or None
     return JobStatus(JobState.ENDED, exit_code, f"{job.state}{where}" + (f": {words}" if words else ""))
 
 
 def _unshared(job: SlurmJob, folder: str) -> JobStatus:
     """Return the status of a job that did not find its files on its node: others would not find theirs."""
-    node = f"node {job.nodes}" if job.nodes else "its node"
     return JobStatus(
         JobState.ENDED,
         job.exit_code or None,
-        f"{not_shared(node, folder or '(see the option folder)', 'slurm')}, "
+        f"{not_shared(_node(job), folder or _SEE_FOLDER, 'slurm')}, "
         f"or leave out {job.nodes or 'that node'} with the option exclude",
         # A job that was started a second time finds no credentials either, and may be replaced.
         hopeless=job.has_no_files,
     )
+
+
+def _node(job: SlurmJob) -> str:
+    return f"node {job.nodes}" if job.nodes else "its node"
 
 
 def _pending(job: SlurmJob) -> str:
@@ -244,6 +256,22 @@ def _ended(code: int, signal: int) -> tuple[int | None, bool]:
     if signal == _NO_FILES:
         return None, True
     return -signal if signal else code, False
+
+
+def read_queue(text: str, user: str) -> list[SlurmJob]:
+    """Read the output of `squeue --array --noheader --format=QUEUE_FORMAT`, which does not tell exit codes.
+
+    Args:
+        text: the output.
+        user: whose jobs it lists.
+    """
+    jobs: list[SlurmJob] = []
+    for line in text.split("\n"):
+        id, *facts = line.split("|", 4)
+        if _JOB_ID.fullmatch(id) and len(facts) == 4:
+            state, reason, nodes, name = facts
+            jobs.append(SlurmJob(id, name, user, _state(state), reason, None, nodes))
+    return jobs
 
 
 # --- scontrol and sacct -----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from ropewalk.engines.batch_sizes import mib_of
 from ropewalk.engines.engine import JobSpec
-from ropewalk.engines.job_script import job_script
+from ropewalk.engines.job_script import SCRIPT_DESCRIPTOR, job_script
 from ropewalk.engines.options import refuse_control_characters
 from ropewalk.engines.slurm_nodes import expand_names, read_time, write_time
 from ropewalk.near_names import check_choice
@@ -29,6 +29,7 @@ _OURS = frozenset(
         "--export-file",
         "--get-user-env",
         "--output",
+        "--open-mode",
         "--error",
         "--input",
         "--parsable",
@@ -187,7 +188,8 @@ def step_script(options: SlurmOptions, spec: JobSpec, run_id: str, folder: str) 
 
     The output does not flow through srun, so that no output is lost if srun ends.
     """
-    return job_script("slurm", spec, run_id, folder, '"$1"', setup=options.setup, unset=_UNSET, writes_log=True)
+    script = job_script("slurm", spec, run_id, folder, '"$1"', setup=options.setup, unset=_UNSET, writes_log=True)
+    return f"{script.removesuffix(chr(10))} {SCRIPT_DESCRIPTOR}<&-\n"  # the job does not inherit it
 
 
 def batch_script(options: SlurmOptions, spec: JobSpec, run_id: str, folder: str) -> str:

@@ -8,6 +8,7 @@
 A step is named `ropewalk-<run>.<request>.<number>`, and the name without the prefix is its id here, so that the steps
 of a launcher that is gone can be found. Credentials are in the shared folder, where the step's script takes them, and
 the step itself writes its output there: nothing flows through srun, which only waits and reports how its step ended.
+The script is there, too; the command of the step knows its digest.
 
 Steps share nothing, so an agent waits while other steps of the user hold the resources that it asks for (`srun
 --exact`). Only a launcher that is itself in a step, which may hold all resources, lets its agents overlap with other
@@ -30,6 +31,7 @@ from ropewalk.engines.batch_sizes import describe, describe_request
 from ropewalk.engines.cluster_commands import is_passing, words_of
 from ropewalk.engines.engine import Engine, EngineFinding, HostSlots, JobSpec, JobState, JobStatus, short_request
 from ropewalk.engines.host_addresses import resolve
+from ropewalk.engines.job_script import checked_script
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.shared_folder import PREFIX, SharedFolder
@@ -188,8 +190,8 @@ class SlurmSteps(Engine):
         nodes = self._places(spec, count)
         folder = self._folder.place(run_id, request)
         try:
-            commands = [self._command(spec, id, node, str(folder)) for id, node in zip(ids, nodes, strict=True)]
             script = step_script(self.options, spec, run_id, str(folder))
+            commands = [self._command(spec, id, node, str(folder), script) for id, node in zip(ids, nodes, strict=True)]
         except ValueError as error:
             raise EngineError(f"this job cannot be written down for Slurm: {error}") from error
         self._folder.prepare(run_id, request, count, spec.stdin, script)
@@ -225,19 +227,21 @@ class SlurmSteps(Engine):
             )
         return [by_name[name] for name in chosen]
 
-    def _command(self, spec: JobSpec, id: str, node: SlurmNode | None, folder: str) -> list[str]:
+    def _command(self, spec: JobSpec, id: str, node: SlurmNode | None, folder: str, script: str) -> list[str]:
         place, gpus = (node.name, node.gpus) if node else ("NODE", 0)
         flags = step_flags(self.options, spec, self.allocation, place, gpus)
         overlap = ["--overlap"] if self._is_in_step else []
-        shell = ["/bin/bash", *(["-l"] if self.options.setup else [])]
-        return ["srun", f"--job-name={PREFIX}{id}", *flags, *overlap, *shell, f"{folder}/job.sh", id.rpartition(".")[2]]
+        number = id.rpartition(".")[2]
+        shell = checked_script(f"{folder}/job.sh", script, number, is_login=bool(self.options.setup))
+        return ["srun", f"--job-name={PREFIX}{id}", *flags, *overlap, *shell]
 
     def render(self, spec: JobSpec) -> str:
         folder = str(self._folder.place("RUN", "REQUEST"))
         try:
             node = next((node for node in self._nodes() if node.name == spec.place), None) if spec.place else None
-            command = shlex.join(self._command(spec, "RUN.REQUEST.0", node, folder))
-            return f"{command}\n# {folder}/job.sh\n{step_script(self.options, spec, 'RUN', folder)}"
+            script = step_script(self.options, spec, "RUN", folder)
+            command = shlex.join(self._command(spec, "RUN.REQUEST.0", node, folder, script))
+            return f"{command}\n# {folder}/job.sh\n{script}"
         except ValueError as error:
             raise EngineError(f"this job cannot be written down for Slurm: {error}") from error
 

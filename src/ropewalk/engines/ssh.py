@@ -20,6 +20,7 @@ import itertools
 import logging
 import math
 import os
+import re
 import secrets
 import shlex
 import time
@@ -41,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 _END_S = 5.0
 """A killed job is reported within this time, unless its host is out of reach; then `poll` reports it later."""
+_NAME = re.compile(rf"{re.escape(keeper.MARK)}[\w-]+")
+"""The name of a job, which follows that of its host in its id."""
 _AVOIDED_S = 30.0
 """A host that was lost is tried again after this time. Trying takes up to `connect_timeout`."""
 
@@ -445,8 +448,9 @@ def _room(connection: SshConnection, process: Resources) -> int:
 
 def _marked(connection: SshConnection) -> dict[str, str]:
     """Return the runs of all jobs on the host, by job, of any launcher; none if the connection breaks."""
-    with contextlib.suppress(EngineError):
-        return {str(name): str(run_id) for run_id, name in connection.ask("find")}
+    with contextlib.suppress(EngineError, TypeError, ValueError):  # of an answer that is none
+        found = {str(name): str(run_id) for run_id, name in connection.ask("find")}
+        return {name: run_id for name, run_id in found.items() if _NAME.fullmatch(name)}
     return {}
 
 

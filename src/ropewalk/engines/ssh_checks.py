@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import subprocess
 import sys
+import time
 from multiprocessing.connection import Client
 
 from ropewalk.engines import keeper
@@ -28,6 +30,8 @@ _ANSWERER = (
     "        connection.send_bytes(b'carried')\n"
 )
 """Runs on the host: answers one connection to a socket, then ends. Its parent ends it if no connection comes."""
+_SENT = len(b"carried").to_bytes(4, "big") + b"carried"
+"""What it sends, with the length before it."""
 
 
 def client() -> EngineFinding:
@@ -103,7 +107,10 @@ def _forwarding(connection: SshConnection) -> EngineFinding:
             stdin="",
             time_limit_s=_TRIAL_S,
         )
-        while "listens" not in connection.ask("log", job=name) and name not in connection.endings:
+        deadline = time.monotonic() + 2 * _TRIAL_S
+        while "listens" not in str(connection.ask("log", job=name)) and name not in connection.endings:
+            if time.monotonic() > deadline:
+                raise EngineError(f"{connection.host.entry} runs no program that was started for a trial")
             connection.wait_for_end(name, 0.01)
         path = connection.socket_of(path)
         door = connection.open_door(name, path)
@@ -121,6 +128,12 @@ def _forwarding(connection: SshConnection) -> EngineFinding:
 
 
 def _arrives(door: str) -> bool:
-    with contextlib.suppress(OSError, EOFError), Client(door, "AF_UNIX") as trial:
-        return trial.poll(_TRIAL_S) and trial.recv_bytes() == b"carried"
-    return False
+    """Return whether the bytes of `_ANSWERER` come through a door; a host that sends others is not waited for."""
+    heard, deadline = b"", time.monotonic() + _TRIAL_S
+    with contextlib.suppress(OSError), Client(door, "AF_UNIX") as trial:
+        os.set_blocking(trial.fileno(), False)
+        while len(heard) < len(_SENT) and trial.poll(max(0.0, deadline - time.monotonic())):
+            if not (data := os.read(trial.fileno(), len(_SENT))):
+                break
+            heard += data
+    return heard == _SENT

@@ -4,8 +4,9 @@
                      ◄─ answers, endings ────┴─ a thread ─┴── stdout of ssh
 
 The thread moves lines, and sends a heartbeat every `server_alive_interval`, because the keeper ends its jobs when
-nothing arrives. Private files of the connection, such as the sockets of its doors, are in a folder that is removed when
-ssh ends.
+nothing arrives. What a host says is kept only as far as it was asked for: one that was broken into can neither fill our
+memory nor say what no keeper says. Private files of the connection, such as the sockets of its doors, are in a folder
+that is removed when ssh ends.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,8 @@ _CHUNK_BYTES = 64 * 1024
 _LINE_BYTES = 16 << 20
 """The longest line that is read from a host, which must not be able to fill our memory."""
 _SAID_BYTES = 8 * 1024
+_TOLD_CHARACTERS = 64 * 1024
+"""Of a text that a keeper tells; it keeps less of a job's output."""
 _START_S = 20.0
 """Added to `connect_timeout` for key exchange, login shell and the start of Python on a busy host."""
 _ANSWER_S = 10.0
@@ -122,6 +126,10 @@ class SshConnection:
         self._incoming = bytearray()
         self._said = bytearray()
         self._answers: dict[int, dict[str, Any]] = {}
+        self._asked: set[int] = set()
+        """Numbers of the orders whose answers are waited for."""
+        self._started: set[str] = set()
+        """The jobs that were started on it, by name."""
         self._number = 0
         self._greeted = self._closing = self._is_turned_away = False
         self._receiving_at = -math.inf
@@ -161,6 +169,9 @@ class SshConnection:
         """Send an order to the keeper, and return its number, for `answer`."""
         with self._lock:
             self._number += 1
+            self._asked.add(self._number)
+            if do == "start":
+                self._started.add(str(order["job"]))
             self._send(do=do, number=self._number, **order)
             return self._number
 
@@ -171,6 +182,7 @@ class SshConnection:
                 if time.monotonic() - self._receiving_at > _ANSWER_S:
                     break
             answer = self._answers.pop(number, None)
+            self._asked.discard(number)
         if answer is None:
             raise EngineError(self.gone or f"{self.host.entry} has not answered for {_ANSWER_S:g} s")
         if answer["news"] == "refused":
@@ -363,7 +375,7 @@ class SshConnection:
             if self._greeted:
                 try:
                     self._learn(json.loads(line))
-                except (ValueError, KeyError, TypeError, RecursionError) as error:
+                except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
                     return f"{self.host.entry} sends what no keeper sends: {bytes(line[:100])!r} ({error!r})"
             elif line.startswith(ssh_command.HELLO.encode()):
                 theirs, ours = line.split()[-1].decode(errors="replace"), "{}.{}".format(*sys.version_info[:2])
@@ -372,6 +384,7 @@ class SshConnection:
                 self._send_keeper()
             else:  # the greeting of a login shell
                 self._said += line + b"\n"
+                del self._said[:-_SAID_BYTES]
         return ""
 
     def _send_keeper(self) -> None:
@@ -384,14 +397,17 @@ class SshConnection:
         with self._lock:
             match news["news"]:
                 case "ready":
-                    self.facts = dict(news["facts"])
-                    self.clock_skew_s = float(self.facts["time"]) - time.time()
+                    self.facts = _facts_of(news["facts"])
+                    self.clock_skew_s = self.facts["time"] - time.time()
                 case "receiving":
                     self._receiving_at = time.monotonic()
                 case "ended":
-                    self.endings[news["job"]] = Ending(int(news["code"]), str(news["why"]), str(news["log"]))
-                case _ if news["to"] != _NO_ANSWER:
-                    self._answers[news["to"]] = news
+                    if news["job"] in self._started:
+                        ending = Ending(int(news["code"]), _cut(news["why"]), _cut(news["log"]))
+                        self.endings.setdefault(news["job"], ending)
+                case "done" | "refused" if news["to"] in self._asked:
+                    news["answer" if news["news"] == "done" else "why"]  # one that lacks it is none
+                    self._answers.setdefault(news["to"], news)
                 case _:
                     pass
             self._changed.notify_all()
@@ -399,6 +415,20 @@ class SshConnection:
     def _kill(self) -> None:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _facts_of(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts about a host with the types that they should have.
+
+    Raises:
+        KeyError, TypeError, ValueError, OverflowError: a host said something else.
+    """
+    numbers = {name: int(told[name]) for name in ("cpus", "gpus", "memory", "free")}
+    return {name: _cut(told[name]) for name in ("name", "executable")} | numbers | {"time": float(told["time"])}
+
+
+def _cut(told: object) -> str:
+    return str(told)[-_TOLD_CHARACTERS:]
 
 
 def _private_folder() -> str:

@@ -103,9 +103,13 @@ class LauncherOutput:
         Raises:
             EngineError: its host does not answer, or has no record of it.
         """
-        position, data = cast("tuple[int, str]", connection.ask("output", job=name, after=self._position))
-        self._position = position
-        self._text += base64.b64decode(data)
+        answer = connection.ask("output", job=name, after=self._position)
+        try:
+            position, data = cast("tuple[int, str]", answer)
+            self._position, new = int(position), base64.b64decode(data)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise EngineError(f"{connection.host.entry} sends what no keeper sends as an output: {error}") from error
+        self._text += new
         del self._text[:-_KEPT_BYTES]
         return self._text.decode(errors="replace")
 
@@ -158,8 +162,9 @@ def _ask_there(connection: SshConnection, options: Mapping[str, object], ours: S
     ending = connection.endings.get(name)
     said = ending.log.strip().splitlines() if ending else []
     try:
-        return dict(json.loads(said[-1]))
-    except (IndexError, ValueError):
+        found = json.loads(said[-1])
+        return {"failures": dict(found["failures"]), "num_usable": int(found["num_usable"])}
+    except (IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
         why = f"nothing within {limit_s:g} s"
         if ending:
             why = f"{ending.reason or f'exit code {ending.code}'}, {said[-1] if said else 'without a word'}"

@@ -53,6 +53,10 @@ class AllReduce(LanedExchange):
             )
         super().__init__(made, **options)
 
+    @property
+    def takes_complex(self) -> bool:
+        return self._compressor.name == "none"
+
     def make_lane(self, layout: Layout) -> BucketLane:
         return BucketLane(self._compressor.encoder(layout))
 

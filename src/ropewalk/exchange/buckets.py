@@ -18,6 +18,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ropewalk.errors import ExchangeInvalid
+from ropewalk.quantities import listed
+
 BUCKET_BYTES = 25 << 20
 """As in DDP: large enough for the bandwidth of a link, small enough to overlap with the backward."""
 FIRST_BUCKET_BYTES = 1 << 20
@@ -127,6 +130,22 @@ def check_names(entries: Sequence[BucketEntry]) -> None:
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"two parameters have the same name: {', '.join(twice)}")
+
+
+def check_real(entries: Iterable[BucketEntry], means: str) -> None:
+    """Raise `ExchangeInvalid` if a parameter is complex: what goes by these means are real numbers.
+
+    Args:
+        entries: the parameters.
+        means: the compressor or exchange, for the message.
+    """
+    found = [entry for entry in entries if entry.dtype.is_complex]
+    if found:
+        names = listed([entry.name for entry in found], 3)
+        raise ExchangeInvalid(
+            f"{means} carries real numbers, and {names} of the parameters are {found[0].dtype}; keep them as pairs of "
+            "real numbers (torch.view_as_real), or exchange them by AllReduce() without a compressor"
+        )
 
 
 def plan_buckets(

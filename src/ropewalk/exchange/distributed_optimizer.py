@@ -59,7 +59,8 @@ class DistributedOptimizer(Optimizer):
 
     It is an `Optimizer` itself: schedulers, GradScaler and hooks accept it, and attributes that it does not define are
     those of the wrapped optimizer. A parameter without a gradient on this member takes part with zeros, and still
-    receives the mean of the others' gradients.
+    receives the mean of the others' gradients. One that is frozen takes part from when every member has called its
+    `requires_grad_(True)`.
 
     Example:
         >>> import torch
@@ -126,7 +127,9 @@ class DistributedOptimizer(Optimizer):
         self._passes_per_step = backward_passes_per_step
         self._grad_scaler = grad_scaler
         self._partial = partial
-        self._named = _named_parameters(optimizer, named_parameters, partial=partial)
+        named = _named_parameters(optimizer, named_parameters, partial=partial)
+        self._named = {name: parameter for name, parameter in named.items() if parameter.requires_grad}
+        self._frozen = {name: parameter for name, parameter in named.items() if name not in self._named}
         self.group: Group | TorchGroup = group or TorchGroup()
         self._backward = BackwardPasses(self._pass_began, self._accumulated, self._pass_ended)
         for name, parameter in self._named.items():
@@ -236,8 +239,11 @@ class DistributedOptimizer(Optimizer):
         if self._partial:
             return
         for name, parameter in _names_of_group(self._optimizer, len(self._optimizer.param_groups) - 1):
-            if name in self._named:
+            if name in self._named or name in self._frozen:
                 raise ExchangeInvalid(f"a parameter of the name {name!r} is there already; give (name, tensor) pairs")
+            if not parameter.requires_grad:
+                self._frozen[name] = parameter
+                continue
             self._named[name] = parameter
             self._backward.watch(name, parameter)
         if self._bound:
@@ -298,7 +304,20 @@ class DistributedOptimizer(Optimizer):
             self._exchange.bind(self._named.items(), self.group)
             self._bound = True
 
+    def _take_thawed(self) -> None:
+        """Let parameters take part that were frozen, and now require a gradient."""
+        thawed = {name: parameter for name, parameter in self._frozen.items() if parameter.requires_grad}
+        for name, parameter in thawed.items():
+            del self._frozen[name]
+            self._named[name] = parameter
+            self._backward.watch(name, parameter)
+        if thawed and self._bound:
+            self._exchange.close()
+            self._bound = self._compared = False
+
     def _begin(self, samples: float, *, joined: bool = False) -> None:
+        if self._frozen:
+            self._take_thawed()
         self._bind()
         if not self._compared and self.group.size > 1:
             require_same_parameters(self.group, [BucketEntry.of(name, tensor) for name, tensor in self._named.items()])
@@ -378,14 +397,14 @@ class DistributedOptimizer(Optimizer):
 def _named_parameters(
     optimizer: Optimizer, named_parameters: Iterable[tuple[str, Tensor]] | None, *, partial: bool
 ) -> dict[str, Tensor]:
-    """Return the parameters to exchange by name, in the order of the model.
+    """Return the parameters to exchange by name, in the order of the model, those included that are frozen now.
 
     Raises:
         ExchangeInvalid: a name occurs twice, or a parameter of the optimizer has no name.
     """
     groups = range(len(optimizer.param_groups))
     pairs = list(named_parameters or (pair for index in groups for pair in _names_of_group(optimizer, index)))
-    named = {name: parameter for name, parameter in pairs if parameter.requires_grad}
+    named = dict(pairs)
     if len({name for name, _ in pairs}) < len(pairs):
         names = [name for name, _ in pairs]
         raise ExchangeInvalid(f"two parameters have the same name: {sorted({n for n in names if names.count(n) > 1})}")
@@ -405,4 +424,4 @@ def _names_of_group(optimizer: Optimizer, index: int) -> list[tuple[str, Tensor]
     group = optimizer.param_groups[index]
     tensors = cast(list[Tensor], group["params"])
     names = cast(list[str], group.get("param_names") or [f"{index}.{position}" for position in range(len(tensors))])
-    return [(name, tensor) for name, tensor in zip(names, tensors, strict=True) if tensor.requires_grad]
+    return list(zip(names, tensors, strict=True))

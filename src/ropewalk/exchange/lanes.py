@@ -16,7 +16,7 @@ from torch import Tensor
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.bucket_store import State
 from ropewalk.exchange.bucketed import BucketedExchange, BucketOptions
-from ropewalk.exchange.buckets import Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout, check_real
 from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encoder, Round
 from ropewalk.exchange.exchange import ExchangeReport
 from ropewalk.exchange.groups.group import Group
@@ -143,6 +143,17 @@ class LanedExchange(BucketedExchange):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._compressor!r}>"
+
+    def bind(self, named_parameters: Iterable[tuple[str, Tensor]], group: Group) -> None:
+        named = list(named_parameters)
+        if not self.takes_complex:
+            check_real([BucketEntry.of(*pair) for pair in named], repr(self))
+        super().bind(named, group)
+
+    @property
+    def takes_complex(self) -> bool:
+        """Whether gradients may be complex: they are never messages, which hold real numbers."""
+        return False
 
     def make_lane(self, layout: Layout) -> BucketLane:
         """Make the lane of a new bucket."""

@@ -6,7 +6,6 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from torch import Tensor
 
@@ -30,16 +29,22 @@ class Bucket:
     index: int
     layout: Layout
     flat: Tensor
+    _made: tuple[Tensor, dict[str, Tensor]] | None = field(default=None, init=False, repr=False)
+    """The memory of the last views, and these."""
 
-    @cached_property
+    @property
     def views(self) -> dict[str, Tensor]:
         """Each parameter's part of `flat`, as a view in its shape."""
-        return dict(self.layout.views(self.flat))
+        flat, made = self.flat, self._made
+        # Kept with their memory, because another thread may replace that (an abort) while views of it are made here:
+        # the next step would be filled through these, and send the zeros of the new memory.
+        if made is None or made[0] is not flat:
+            made = self._made = flat, dict(self.layout.views(flat))
+        return made[1]
 
     def replace_flat(self, flat: Tensor) -> None:
-        """Replace the memory of the bucket."""
+        """Replace the memory of the bucket; from any thread."""
         self.flat = flat
-        self.__dict__.pop("views", None)
 
 
 @dataclass(frozen=True, slots=True)

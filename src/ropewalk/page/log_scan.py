@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ropewalk.escaping import escaped_line
 from ropewalk.processes.bounded_output import first_kept
+from ropewalk.trusted_files import open_output
 
 LEVELS = ("debug", "info", "warning", "error")
 """Levels, in order; a line without one is "info"."""
@@ -53,7 +54,7 @@ class LogScan:
     """
 
     def __init__(self, path: Path, text: str = "", level: str = "debug", num_lines: int = 500) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._fd = open_output(path)
         self._text = text.lower()
         self._least = LEVELS.index(level)
         self._partial = b""

@@ -1,8 +1,11 @@
-"""The default generators of torch that a model draws from: the CPU's, and those of the GPUs its tensors are on."""
+"""The default generators that a model draws from: torch's (the CPU's and those of its GPUs), Python's and numpy's."""
 
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,6 +37,30 @@ def set_states(states: States) -> None:
     """Set the generators to these states."""
     for device, state in states.items():
         set_state_of(device, state)
+
+
+class OtherStates(NamedTuple):
+    """The states of the default generators of Python and numpy; they can be compared."""
+
+    python: tuple[Any, ...]
+    numpy: tuple[Any, ...] | None
+    """None: numpy was not imported."""
+
+    @classmethod
+    def now(cls) -> OtherStates:
+        """Return the present states."""
+        numpy: Any = sys.modules.get("numpy")
+        if numpy is None:
+            return cls(random.getstate(), None)
+        name, keys, *rest = numpy.random.get_state()
+        return cls(random.getstate(), (name, tuple(keys.tolist()), *rest))
+
+    def set(self) -> None:
+        """Set the generators to these states."""
+        random.setstate(self.python)
+        numpy: Any = sys.modules.get("numpy")
+        if self.numpy is not None:
+            numpy.random.set_state(self.numpy)
 
 
 def equal_states(one: States, other: States) -> bool:

@@ -77,7 +77,7 @@ def row_of(outcomes: Sequence[Outcome]) -> Row:
     """
     fitness = np.array([outcome.fitness for outcome in outcomes] or [np.nan])
     row: Row = {"steps": sum(outcome.steps for outcome in outcomes)}
-    with np.errstate(invalid="ignore"):  # infinite fitnesses are allowed, but have no deviation
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite and very large fitnesses have no deviation
         row |= {"mean": float(fitness.mean()), "std": float(fitness.std())}
     ranked = np.sort(fitness)
     for name, share in _RANKS.items():

@@ -35,6 +35,8 @@ _MOST_WITHOUT_FITNESS = 16
 """The least number of consecutive evaluations without a fitness after which a run stops, for small populations."""
 _MANY_GENERATIONS = 50
 """Number of populations after which the first generation should be complete."""
+_UNKNOWN: Evaluator[Any] = Evaluator()
+"""In place of an evaluator that the algorithm has not named yet."""
 
 
 @dataclass(slots=True, eq=False)
@@ -113,8 +115,10 @@ class EvaluationLoop:
         self._begin_row()
         try:
             self._go_on()
-        finally:  # running evaluations will not be told, and the algorithm may ask for their candidates again
-            self._algorithm.drop([self._forget(ticket) for ticket in self._pacing.under_way])
+        finally:  # what was not told will not be, and the algorithm may ask for these candidates again
+            with self.changing:
+                asked, self._asked = self._asked, {}
+                self._algorithm.drop([candidate for each in asked.values() for candidate in each.candidates.values()])
 
     def _go_on(self) -> None:
         while self._replays or not self._algorithm.finished:
@@ -153,13 +157,14 @@ class EvaluationLoop:
         candidates = self._algorithm.ask(n)
         number, self._num_asks = self._num_asks, self._num_asks + 1
         tickets = [Ticket(number, position) for position in range(len(candidates))]
+        if tickets:  # whatever is raised from here on, these are told or dropped
+            self._asked[number] = _Asked(_UNKNOWN, dict(enumerate(candidates)))
         self._pacing.asked(tickets, time.monotonic())
         if not tickets:
             if not self._pacing.under_way and not self._algorithm.finished:
                 raise RuntimeError(self._nothing_to_do())
             return
-        evaluator = self._algorithm.evaluator()
-        self._asked[number] = _Asked(evaluator, dict(enumerate(candidates)))
+        evaluator = self._asked[number].evaluator = self._algorithm.evaluator()
         if self._workers is not None:
             wanted = self._workers.workers_for(len(candidates))
             if wanted != self._executor.num_workers:
@@ -183,7 +188,6 @@ class EvaluationLoop:
 
     def _tell(self, tickets: Sequence[Ticket]) -> None:
         told = [(ticket, self._outcomes.pop(ticket)) for ticket in tickets]
-        candidates = [self._forget(ticket) for ticket in tickets]
         outcomes, num_failed = self._missing.applied(told)
         self._row.num_failed += num_failed
         self.num_failed += num_failed
@@ -194,10 +198,11 @@ class EvaluationLoop:
                 f"the last {self._num_without_fitness} evaluations had no fitness, one like the other; the last one: "
                 f"{told[-1][1].failure or 'NaN'}"
             )
+        self._check_counting()
+        candidates = [self._forget(ticket) for ticket in tickets]
         kept = [(each, outcome) for each, outcome in zip(candidates, outcomes, strict=True) if outcome is not None]
         if len(kept) < len(candidates):
             self._algorithm.drop([each for each, outcome in zip(candidates, outcomes, strict=True) if outcome is None])
-        self._check_counting()
         if kept:
             self._row.outcomes += [outcome for _, outcome in kept]
             self._algorithm.tell([each for each, _ in kept], [outcome for _, outcome in kept])

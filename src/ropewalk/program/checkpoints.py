@@ -92,11 +92,12 @@ class Files(Protocol):
         """The existing files, the newest first."""
         ...
 
-    def open(self, kept: CheckpointFile) -> BinaryIO:
-        """Open one of them for reading.
+    def open(self, kept: CheckpointFile) -> tuple[BinaryIO, int]:
+        """Open one of them for reading; returns its size in bytes, too, as it may be another than that which was found.
 
         Raises:
             FileNotTrusted: it belongs to another user, or others may write to it or to its folder.
+            FileNotFoundError: its writer has just given it another name.
         """
         ...
 
@@ -120,9 +121,10 @@ class FolderFiles:
                 found.append(CheckpointFile(str(path), os.lstat(path).st_size, path is self.current))
         return found
 
-    def open(self, kept: CheckpointFile) -> BinaryIO:
+    def open(self, kept: CheckpointFile) -> tuple[BinaryIO, int]:
         """See `Files`."""
-        return open_own(self.current if kept.is_newest else self.previous)
+        file = open_own(self.current if kept.is_newest else self.previous)
+        return file, os.fstat(file.fileno()).st_size
 
     def set_aside(self, kept: CheckpointFile) -> None:
         """See `Files`."""
@@ -262,8 +264,11 @@ def find(files: Files, name: str, replica: int) -> CheckpointBytes | None:
     corrupt: list[tuple[CheckpointFile, CheckpointCorrupt]] = []
     for kept in files.kept():
         try:
-            with files.open(kept) as file:
-                header, parts = _read(file, kept, name, replica)
+            file, size_bytes = files.open(kept)
+            with file:
+                header, parts = _read(file, kept.path, size_bytes, name, replica)
+        except FileNotFoundError:  # a writer that lives has renamed it since: there are others now
+            return find(files, name, replica)
         except CheckpointCorrupt as error:
             corrupt.append((kept, error))
             continue
@@ -301,14 +306,14 @@ def write(file: Writable, header: Header, payload: Payload, unless: bytes = b"")
     return write_container(file, msgspec.to_builtins(header), (payload.pickle, *payload.buffers), unless)
 
 
-def _read(file: BinaryIO, kept: CheckpointFile, name: str, replica: int) -> tuple[Header, list[bytearray]]:
-    manifest, parts = read_container(file, kept.size_bytes, kept.path)
+def _read(file: BinaryIO, path: str, size_bytes: int, name: str, replica: int) -> tuple[Header, list[bytearray]]:
+    manifest, parts = read_container(file, size_bytes, path)
     try:
         header = msgspec.convert(manifest, Header)
     except msgspec.ValidationError as error:
-        raise damaged(kept.path, f"its manifest cannot be read ({error})") from None
+        raise damaged(path, f"its manifest cannot be read ({error})") from None
     if not parts:
-        raise damaged(kept.path, "there is no state in it")
+        raise damaged(path, "there is no state in it")
     if (header.name, header.replica) != (name, replica):
-        raise damaged(kept.path, f"it is of {header.name}/{header.replica}, not of {name}/{replica}")
+        raise damaged(path, f"it is of {header.name}/{header.replica}, not of {name}/{replica}")
     return header, parts

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from ropewalk.processes.bounded_output import first_kept
+from ropewalk.trusted_files import open_output
 
 _BLOCK_BYTES = 64 * 1024
 _MOST_LINE_BYTES = 1 << 20
@@ -22,7 +23,7 @@ class LogFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
+        self._fd = open_output(path)
         self._position = 0
         self._partial = b""
 

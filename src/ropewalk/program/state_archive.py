@@ -78,7 +78,8 @@ class StateArchive:
             case SetStateAside():
                 files.set_aside(order.file)
             case ReadState():
-                with files.open(order.file) as file:
+                file, _ = files.open(order.file)
+                with file:
                     file.seek(order.offset)
                     return answer, [file.read(min(order.size_bytes, PIECE_BYTES))]
         return answer, ()

@@ -257,9 +257,9 @@ class _FilesOfLauncher(Files):
         unit, node = self._context.unit, self._context.name
         return self._store.ask(lambda number: FindState(number, unit, node))[0].files
 
-    def open(self, kept: CheckpointFile) -> BinaryIO:
+    def open(self, kept: CheckpointFile) -> tuple[BinaryIO, int]:
         """See `Files`."""
-        return io.BufferedReader(_Reading(self._store, self._context, kept), PIECE_BYTES)
+        return io.BufferedReader(_Reading(self._store, self._context, kept), PIECE_BYTES), kept.size_bytes
 
     def set_aside(self, kept: CheckpointFile) -> None:
         """See `Files`."""

@@ -67,12 +67,12 @@ def claimed_search(
     config = settings.config()
     found, note = None, ""
     if resume:
-        lost = wait_for_lost_launcher(store, settings.project, settings.name)
-        found = unfinished_search(store, settings.project, settings.name, lost)
+        lost = wait_for_lost_launcher(store, settings.project, settings.name, folder)
+        found = unfinished_search(store, settings.project, settings.name, folder, lost)
     if resume and found is None and settings.population is None:
-        found, note = complete_search(store, settings.project, settings.name, config, _MAY_CHANGE)
+        found, note = complete_search(store, settings.project, settings.name, config, _MAY_CHANGE, folder)
     if resume and found is None:
-        note = told_of_running(store, settings.project, settings.name) or note
+        note = told_of_running(store, settings.project, settings.name, folder) or note
     earlier, claim = found or (None, None)
     try:
         changed = [] if earlier is None else check_same(earlier, config, _MAY_CHANGE)

@@ -17,18 +17,25 @@ from pathlib import Path
 from ropewalk.launcher_claim import LauncherClaim
 from ropewalk.tracking import records
 from ropewalk.tracking.resuming import wait_for_lost_owner
+from ropewalk.tracking.store.own_runs import own_runs
 from ropewalk.tracking.store.rows import RunRow
 from ropewalk.tracking.store.store import RunStore
 
 
-def running_search(store: RunStore, project: str, name: str) -> RunRow | None:
-    """Return the newest search of this name that is running; None if there is none."""
+def running_search(store: RunStore, project: str, name: str, folder: Path | None = None) -> RunRow | None:
+    """Return this user's newest search of this name that is running; None if there is none."""
     rows = store.runs(project=project, kind="search", states=(records.RUNNING,), order="-created")
-    return next((row for row in rows if row.name == name and row.state == records.RUNNING), None)
+    named = (row for row in rows if row.name == name and row.state == records.RUNNING)
+    return next(own_runs(store, named, folder), None)
 
 
 def wait_for_lost_launcher(
-    store: RunStore, project: str, name: str, *, sleep: Callable[[float], object] = time.sleep
+    store: RunStore,
+    project: str,
+    name: str,
+    folder: Path | None = None,
+    *,
+    sleep: Callable[[float], object] = time.sleep,
 ) -> str:
     """Return when the newest search of this name has a launcher that certainly runs, or that is lost, or none.
 
@@ -36,13 +43,14 @@ def wait_for_lost_launcher(
         store: the store.
         project: project of the search.
         name: its name.
+        folder: folder in which each run has its own, if the user names one.
         sleep: waits for some seconds.
 
     Returns:
         The id of a search that still counts as running and is not: the clock of its host was ahead of this one's. Empty
         if there is none.
     """
-    row = running_search(store, project, name)
+    row = running_search(store, project, name, folder)
     if row is not None and not _is_locked(row) and wait_for_lost_owner(store, row, sleep=sleep):
         return row.id
     return ""

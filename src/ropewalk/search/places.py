@@ -19,11 +19,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ropewalk.errors import RopewalkError, WorkerLost
+from ropewalk.errors import RopewalkError, SearchInvalid, WorkerLost
 from ropewalk.pool.results import AsyncResult
 from ropewalk.processes.notifier import Notifier
 from ropewalk.processes.record_relay import RecordBatch
+from ropewalk.search.fitting import fitted
 from ropewalk.search.objective_notes import ObjectiveNotes
+from ropewalk.search.space_text import distribution_of
 from ropewalk.search.trial_pool import TrialPool, TrialWorkers
 from ropewalk.search.trial_task import (
     SUGGESTED,
@@ -323,7 +325,7 @@ class TrialRecords:
         elif isinstance(record, EventHappened) and record.kind == SUGGESTED:
             task = self._tasks[run]
             match record.data:
-                case {"values": dict(), "distributions": dict()}:
+                case {"values": dict(), "distributions": dict()} if _are_suggested(**record.data):
                     data = cast("dict[str, dict[str, Any]]", record.data)
                     event = AttemptSuggested(task.trial, task.attempt, data["values"], data["distributions"])
                     self._put_event(event)
@@ -387,6 +389,21 @@ class ThreadPlaces(Places):
         self._is_closed = True
         for thread in self._threads:
             thread.join()
+
+
+def _are_suggested(values: dict[str, Any], distributions: dict[str, Any], **others: object) -> bool:
+    """Return whether these are hyperparameters with their distributions.
+
+    They come from the process of a trial, which may be broken, or from an event of the user; the book of the search
+    keeps them, and neither it nor a sampler could go on with others.
+    """
+    try:
+        for name, value in values.items():
+            if fitted(distribution_of(distributions[name], name), value) != value or not all(name.split(".")):
+                return False
+    except (SearchInvalid, ValueError, TypeError, KeyError, AttributeError):
+        return False
+    return True
 
 
 def _cause_of(error: WorkerLost) -> str:

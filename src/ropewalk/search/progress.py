@@ -85,7 +85,8 @@ class SearchProgress:
         chosen = self._chosen()
         names = list(dict.fromkeys(name for trial in chosen for name in trial.hyperparameters))[:6]
         for head in ("trial", "state", "step", self._book.metrics[0], "best", *names):
-            table.add_column(head, justify="left" if head == "state" else "right", no_wrap=True)
+            justify = "left" if head == "state" else "right"
+            table.add_column(Text(escaped(head)), justify=justify, no_wrap=True)  # a plain text would be markup
         for trial in chosen:
             now = "" if trial.values is None else f"{trial.values[0]:.5g}"
             best = "" if trial.best is None else f"{trial.best:.5g}"
@@ -117,7 +118,7 @@ def line_of(trial: TrialFacts, book: SearchBook) -> str:
     parts = [f"trial {trial.number} {trial.state.value} at step {trial.step:g}"]
     if trial.best is not None:
         parts.append(f"best {book.metrics[0]} {trial.best:.5g}")
-    parts += [f"{name}={shown(value)}" for name, value in trial.hyperparameters.items()]
+    parts += [f"{escaped(name)}={shown(value)}" for name, value in trial.hyperparameters.items()]
     if trial.why:
         parts.append(f"({escaped(trial.why)})")
     return "  ".join(parts)

@@ -35,6 +35,7 @@ from ropewalk.tracking.records import (
     StateIs,
 )
 from ropewalk.tracking.run_checkpoints import tell_not_kept
+from ropewalk.tracking.store.own_runs import own_runs
 from ropewalk.tracking.store.rows import LOST, RunRow
 from ropewalk.tracking.store.store import RunStore
 
@@ -226,22 +227,25 @@ def ignored(line: Line) -> None:
     """Take a line of which nobody wants to be told: do nothing."""
 
 
-def unfinished_search(store: RunStore, project: str, name: str, lost: str = "") -> tuple[RunRow, LauncherClaim] | None:
-    """Claim the newest search of this name that can go on, and on which no other launcher works.
+def unfinished_search(
+    store: RunStore, project: str, name: str, folder: Path | None = None, lost: str = ""
+) -> tuple[RunRow, LauncherClaim] | None:
+    """Claim this user's newest search of this name that can go on, and on which no other launcher works.
 
     Args:
         store: the store.
         project: project of the search.
         name: its name.
+        folder: folder in which each run has its own, if the user names one.
         lost: the id of a search that can go on although it counts as running; see `wait_for_lost_launcher`.
 
     Returns:
         The search and the claim; None if there is none.
     """
     rows = store.runs(project=project, kind="search", states=(*_UNFINISHED, records.RUNNING), order="-created")
-    for row in rows:
-        may_go_on = row.state in _UNFINISHED or row.id == lost
-        if row.name == name and may_go_on and (claim := LauncherClaim.on(Path(row.folder))) is not None:
+    that_may = (row for row in rows if row.name == name and (row.state in _UNFINISHED or row.id == lost))
+    for row in own_runs(store, that_may, folder):
+        if (claim := LauncherClaim.on(Path(row.folder))) is not None:
             now = store.run(row.id)  # another launcher may have gone on with it, and ended, since it was found
             if now.state in _UNFINISHED or (now.id == lost and now.heard == row.heard):
                 return now, claim
@@ -250,9 +254,14 @@ def unfinished_search(store: RunStore, project: str, name: str, lost: str = "") 
 
 
 def complete_search(
-    store: RunStore, project: str, name: str, config: Mapping[str, Any], free: Sequence[str]
+    store: RunStore,
+    project: str,
+    name: str,
+    config: Mapping[str, Any],
+    free: Sequence[str],
+    folder: Path | None = None,
 ) -> tuple[tuple[RunRow, LauncherClaim] | None, str]:
-    """Claim the newest complete search of this name, if it is asked for more trials than it has had.
+    """Claim this user's newest complete search of this name, if it is asked for more trials than it has had.
 
     Args:
         store: the store.
@@ -260,12 +269,13 @@ def complete_search(
         name: its name.
         config: its settings now.
         free: settings that may differ from those that it had.
+        folder: as of `unfinished_search`.
 
     Returns:
         The search and the claim, or None; and why the search of this name does not go on, "" if there is none.
     """
     rows = store.runs(project=project, kind="search", states=(records.DONE,), order="-created")
-    row = next((row for row in rows if row.name == name), None)
+    row = next(own_runs(store, (row for row in rows if row.name == name), folder), None)
     if row is None:
         return None, ""
     if any(row.config.get(each) != config[each] for each in config if each not in free):
@@ -285,9 +295,9 @@ def complete_search(
     return None, ""
 
 
-def told_of_running(store: RunStore, project: str, name: str) -> str:
+def told_of_running(store: RunStore, project: str, name: str, folder: Path | None = None) -> str:
     """Return words for a search of this name on which another launcher works now; "" if there is none."""
-    if (row := running_search(store, project, name)) is None:
+    if (row := running_search(store, project, name, folder)) is None:
         return ""
     owner = f" in process {row.owner.pid} on {row.owner.host}" if row.owner else ""
     return f"a search of this name ({row.id}) is running{owner}, so a new one begins beside it"

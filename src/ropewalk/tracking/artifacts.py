@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
+import logging
 import mimetypes
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from ropewalk.atomic_files import StagedFile
+from ropewalk.escaping import escaped
 from ropewalk.tracking.checkpoints import shown_step
 from ropewalk.tracking.records import ArtifactKept
 from ropewalk.trusted_files import make_folder
 
+_log = logging.getLogger(__name__)
 _CHUNK_BYTES = 1 << 20
+_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK
+_told: list[str] = []
+"""The file of the record for which the user was told that it is not as it was recorded."""
 Failed = Callable[[str, OSError], None]
 """Called with words for a file that could not be kept, and the error."""
 
@@ -105,6 +114,34 @@ def _keep(
     yield ArtifactKept(name, where, "file", size_bytes, digest.hexdigest(), time.time(), step, media_type)
 
 
+def is_as_recorded(record: ArtifactKept) -> bool:
+    """Return whether the file of a record is on this host, with the content that was recorded; tells if one is not.
+
+    The record comes from the process that worked on the run, perhaps on another host, and names a path here. Only who
+    has read a file knows its digest, so no record has a file of this host copied elsewhere that its writer cannot read.
+    Links are not followed, and no pipe is waited for.
+    """
+    with contextlib.suppress(OSError, ValueError), open(record.path, "rb", opener=_open_file) as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() == record.sha256:
+            return True
+    if not _told:
+        _told.append(record.path)
+        _log.warning(
+            "the artifact %s is not copied to other places: %s is not on this host, or not as it was recorded",
+            escaped(record.name), escaped(record.path),
+        )  # fmt: skip
+    return False
+
+
+def _open_file(path: str, flags: int) -> int:
+    """Open a file, and nothing else."""
+    descriptor = os.open(path, flags | _FLAGS)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
+    return descriptor
+
+
 def _checked(name: str) -> str:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
@@ -112,4 +149,4 @@ def _checked(name: str) -> str:
     return name
 
 
-__all__ = ["Failed", "keep_file", "keep_files"]
+__all__ = ["Failed", "is_as_recorded", "keep_file", "keep_files"]

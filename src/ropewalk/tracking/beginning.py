@@ -163,7 +163,8 @@ def begin_run(
     try:
         before = begun.earlier(place) if begun else ""
         if resume and name and not before and not is_told:
-            before = unfinished_run(opened, project or _own_project(), name)
+            within = None if folder is None else Path(folder).absolute()
+            before = unfinished_run(opened, project or _own_project(), name, within)
         relaunch = _after(opened, before, relaunch)
         earlier = opened.run(relaunch.continues) if relaunch.continues else None
         parent = opened.run(relaunch.forks) if relaunch.forks else None

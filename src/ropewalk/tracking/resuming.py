@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from ropewalk.tracking import records
+from ropewalk.tracking.store.own_runs import own_runs
 from ropewalk.tracking.store.owners import SILENT_S, LocalProcesses
 from ropewalk.tracking.store.rows import RunRow
 from ropewalk.tracking.store.store import RunStore
@@ -20,17 +22,25 @@ logger = logging.getLogger(__name__)
 _LOOK_S = 1.0
 
 
-def unfinished_run(store: RunStore, project: str, name: str, *, sleep: Callable[[float], object] = time.sleep) -> str:
-    """Return the id of the newest run of a script with this name, unless it is done; empty if there is none.
+def unfinished_run(
+    store: RunStore,
+    project: str,
+    name: str,
+    folder: Path | None = None,
+    *,
+    sleep: Callable[[float], object] = time.sleep,
+) -> str:
+    """Return the id of this user's newest run of a script with this name, unless it is done; empty if there is none.
 
     Args:
         store: the store.
         project: project of the run.
         name: its name.
+        folder: folder in which each run has its own, if the user names one.
         sleep: waits for some seconds.
     """
     rows = store.runs(project=project, kind="script", text=name, order="-created")
-    row = next((row for row in rows if row.name == name), None)
+    row = next(own_runs(store, (row for row in rows if row.name == name), folder), None)
     if row is None or row.state == records.DONE:
         return ""
     wait_for_lost_owner(store, row, sleep=sleep)

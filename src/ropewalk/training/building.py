@@ -38,6 +38,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from ropewalk.errors import NotTraceable
+from ropewalk.pipeline.tracing.compiled import unwrapped
 from ropewalk.pipeline.tracing.named_tensors import table_of
 from ropewalk.pipeline.tracing.random_calls import RandomCalls
 
@@ -50,9 +51,12 @@ class Built:
     """A model that was built."""
 
     model: nn.Module
+    """The module in it, if the factory returned what `torch.compile` did."""
     numbers: Mapping[str, tuple[int, ...]]
     """For the name of each parameter (the first, if it has several), its number in order of creation, and the numbers
     of the parameters that it is a copy of: all must be kept for it to have its values."""
+    returned: nn.Module
+    """What the factory returned."""
 
 
 def build(factory: Factory, seed: int, keep: Collection[int] | None = ()) -> Built:
@@ -84,9 +88,10 @@ def build(factory: Factory, seed: int, keep: Collection[int] | None = ()) -> Bui
             ) from error
     if not isinstance(model, nn.Module):
         raise TypeError(f"the factory must return the model, a torch.nn.Module, and returned {type(model).__name__}")
+    inner = unwrapped(model)
     if keep is not None:
-        making.put_rest_on_meta(model)
-    return Built(model, making.numbers(model))
+        making.put_rest_on_meta(inner)
+    return Built(inner, making.numbers(inner), model)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from ropewalk.pipeline.tracing.named_tensors import modules_of, table_of
 from ropewalk.tracking.state_tree import MalformedTree
 from ropewalk.training import checkpoint_files
 from ropewalk.training.checkpoint_parts import KINDS, OF_PARAMETERS, WEIGHTS, write_part
@@ -260,7 +261,8 @@ def read_manifest(path: Path | str) -> Checkpoint:
 def load_module(path: Path | str, model: nn.Module, *, strict: bool = True) -> nn.Module:
     """Load the weights and buffers of a checkpoint into a model, for example for inference; needs no trainer.
 
-    As in PyTorch, numbers are rounded to the dtypes of the model. Buffers that training did not use stay unchanged.
+    As in PyTorch, numbers are rounded to the dtypes of the model. Buffers that training did not use stay unchanged, and
+    so do buffers with `persistent=False` that have another shape in the model, such as tables for longer texts.
 
     Example:
         >>> import tempfile
@@ -295,8 +297,12 @@ def load_module(path: Path | str, model: nn.Module, *, strict: bool = True) -> n
         "parameter": dict(model.named_parameters(remove_duplicate=False)),
         "buffer": dict(model.named_buffers(remove_duplicate=False)),
     }
+    kept = {name for name in _not_persistent(model) if name in checkpoint.buffers
+            and tuple(own_of["buffer"][name].shape) != checkpoint.buffers[name].shape}  # fmt: skip
     for kind, saved in (("parameter", checkpoint.parameters), ("buffer", checkpoint.buffers)):
         for name, record in saved.items():
+            if name in kept:
+                continue
             if name not in own_of[kind]:
                 raise ValueError(
                     f"{checkpoint.path} is of another model: {type(model).__name__} has no {kind} {name!r}"
@@ -315,9 +321,20 @@ def load_module(path: Path | str, model: nn.Module, *, strict: bool = True) -> n
                 )
     with torch.no_grad():
         for part in checkpoint.manifest.parts:  # one at a time, so that little is in memory twice
-            for name, tensor in checkpoint.take((*part.parameters, *part.buffers)).items():
+            wanted = [name for name in (*part.parameters, *part.buffers) if name not in kept]
+            for name, tensor in checkpoint.take(wanted).items():
                 (own_of["parameter"] | own_of["buffer"])[name].copy_(tensor)
     return model
+
+
+def _not_persistent(model: nn.Module) -> list[str]:
+    """Return the names of the buffers that are in no state_dict of the model."""
+    return [
+        f"{path}.{name}" if path else name
+        for path, module in modules_of(model, all_names=True).items()
+        for name in module.__dict__["_non_persistent_buffers_set"]
+        if table_of(module, "_buffers").get(name) is not None
+    ]
 
 
 def save(folder: Path | str, state: Mapping[str, Any], *, keep: int | None = 2, **facts: Any) -> Path:

@@ -105,8 +105,10 @@ class LossHistory:
             The next cursor, and the losses.
         """
         with self._lock:
-            found = [one for number, one in self._old if number >= cursor]
+            older = [(number, one) for number, one in self._old if number >= cursor]
             entries = list(self._recent)
+        found = [one for _, one in older]
+        cursor = max([cursor, *(number + 1 for number, _ in older)])
         for entry in entries:
             if (one := entry.value()) is None:
                 break

@@ -17,6 +17,7 @@ from ropewalk.engines.resources import Resources, usable_memory
 from ropewalk.errors import NoPlanFits
 from ropewalk.pipeline.planning import plan as make_plan
 from ropewalk.pipeline.plans import Plan
+from ropewalk.pipeline.profiler import measured
 from ropewalk.pipeline.profiler import profile as make_profile
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.schedules.schedule import Schedule
@@ -28,6 +29,9 @@ from ropewalk.processes.fleet import default_resources
 from ropewalk.training.building import build
 from ropewalk.training.sources import Initialised, SafetensorsFiles
 from ropewalk.training.stage_device import is_here, share_of_memory
+
+_FEW = 1
+"""Measurements of each operator where nothing is chosen by their times."""
 
 Model = nn.Module | ModelGraph | Callable[[], nn.Module]
 """A module in train mode, its graph, or a function without arguments that builds the module."""
@@ -58,8 +62,8 @@ def see(
     else:
         built = build(model, seed)
         if device:
-            built.model.to(device)
-        graph = trace(built.model, beside(built.model, x))
+            built.returned.to(device)
+        graph = trace(built.returned, beside(built.model, x))
         source = Initialised(model, seed, built.numbers)
     if weights is not None:
         source = SafetensorsFiles(weights, otherwise=GivenTensors(graph.buffers))
@@ -96,7 +100,8 @@ def plan_for(
         graph: the graph of the model.
         x: inputs of a mini-batch.
         schedule: a schedule, whose stages then use all devices; None: the planner chooses stages and replicas.
-        micro_batches: the number per step; None: four for each device.
+        micro_batches: the number per step; None: four for each device, or fewer, so that each has the two samples that
+            a batch normalisation needs.
         device: the kind of device that the stages compute on.
         autocast: the dtype in which their forwards compute where that is safe.
         resources: the resources of each process; without a memory size, each gets a share of this machine's.
@@ -104,13 +109,15 @@ def plan_for(
     Raises:
         NoPlanFits: no plan fits into the memory given in `resources`.
     """
-    num = micro_batches or 4 * num_devices
+    num = micro_batches or _usual_number(num_devices, graph, x)
     with _as_many_threads(resources):
         example = _micro_batch(x, num)
+        # For one process there is nothing to choose: the times are for the prediction of the report alone.
+        measure = make_profile if num_devices > 1 else functools.partial(measured, repeats=_FEW)
         if isinstance(model, nn.Module) and is_here(device):
-            profile = make_profile(model, example, device=device, autocast=autocast)
+            profile = measure(model, example, device=device, autocast=autocast)
         else:
-            profile = make_profile(graph, beside(graph.model, example), autocast=autocast)
+            profile = measure(graph, beside(graph.model, example), autocast=autocast)
     memory = None if resources is None else resources.memory_bytes
     planned = functools.partial(make_plan, profile, devices=num_devices, schedule=schedule, micro_batches=num)
     if schedule is not None:  # a named schedule implies a pipeline
@@ -142,6 +149,14 @@ def _as_many_threads(resources: Resources | None) -> Generator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _usual_number(num_devices: int, graph: ModelGraph, x: Any) -> int:
+    """Return how many micro-batches a mini-batch is cut into by default."""
+    lengths = [tensor.shape[0] for tensor in tensors_of(x) if tensor.dim()]
+    if not lengths or not any(graph.batch_norms.values()):
+        return 4 * num_devices
+    return max(1, min(4 * num_devices, lengths[0] // 2))
 
 
 def _micro_batch(x: Any, num: int) -> Any:

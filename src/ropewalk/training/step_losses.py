@@ -29,14 +29,14 @@ class StepLosses:
 
     def arrived(self, metrics: StepMetrics | None, outcome: AdmissionOutcome) -> None:
         """Pass on what came with a worker's answer to the admission of a step."""
-        if outcome.values is not None:
+        if outcome.norm is not None and metrics is not None and self._flushes:
+            metrics.gradient_norm, metrics.is_skipped = outcome.norm, outcome.is_skipped
+        if outcome.values is not None:  # last, since a look in another thread takes a step that has all losses as done
             values = outcome.values.unbind()
             for number, value, weight in zip(outcome.micro_batches, values, outcome.weights, strict=True):
                 its_step, index = self._expected.pop(number, (metrics, number))
                 assert its_step is not None
                 its_step.put(index, value, weight)
-        if outcome.norm is not None and metrics is not None and self._flushes:
-            metrics.gradient_norm, metrics.is_skipped = outcome.norm, outcome.is_skipped
 
     def clear(self) -> None:
         """Expect no losses any more: all steps that are not completed are admitted again."""

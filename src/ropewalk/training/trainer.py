@@ -12,20 +12,21 @@ on processes (`process_run`), or one in this thread (`inline_run`).
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
 from ropewalk.argument_kinds import check_callable, check_kind, check_number
 from ropewalk.control.view import View
-from ropewalk.errors import LocalExecutorFailed, PlanInvalid, TrainerFailed
+from ropewalk.errors import LocalExecutorFailed, NotTraceable, PlanInvalid, TrainerFailed
 from ropewalk.exchange.exchange_maker import MakesExchange
-from ropewalk.misplaced_options import tells_places
+from ropewalk.misplaced_options import tells_names, tells_places
 from ropewalk.pipeline import local_executor
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
@@ -88,8 +89,36 @@ _OTHER_NAMES: dict[str, type[Any] | Sequence[str]] = {
     ),
     "track=True": ("logger",),
     'processes=ropewalk.training.ProcessOptions(device="cuda")': ("accelerator",),
+    "model=": ("network", "net", "module"),
+    "loss_fn=": ("criterion", "compute_loss"),
+    "optimizer=, a function that makes the optimizer of a stage from its parameters": ("optimizers", "optim"),
+    "a loop that calls trainer.evaluate(batches)": ("eval_dataset", "val_dataloaders"),
+    'trainer.save("folder") in the loop, and trainer.load("folder")': ("default_root_dir", "output_dir"),
 }
 """Arguments of Accelerate, PyTorch Lightning and transformers, and where docs/coming-from says that they are here."""
+_METHODS = {
+    "a loop: for x, y in loader: trainer.step(x, y)": ("fit", "train", "run"),
+    "trainer.step(x, y), which runs forward, backward and the optimizer": (
+        "backward",
+        "forward",
+        "zero_grad",
+        "training_step",
+        "train_step",
+    ),
+    "trainer.evaluate(batches), the loss, or trainer.predict(x), the outputs": ("validate", "test", "eval"),
+    "trainer.to_module(), a copy with the newest weights": ("model", "module", "network", "parameters", "unwrap_model"),
+    "trainer.state_dict(), whose 'options' have the rates and whose 'optimizer' has the states, by parameter": (
+        "optimizer",
+        "optimizers",
+        "lr",
+        "scheduler",
+        "get_last_lr",
+    ),
+    "trainer.save(folder)": ("save_model", "save_state", "save_checkpoint"),
+    "trainer.load(folder)": ("load_state", "load_checkpoint", "resume"),
+    "track=True, and ropewalk.track() for numbers of your own": ("log", "log_metrics"),
+}
+"""Methods of other trainers, of models and of optimizers, and what is written here."""
 _PLACES = {
     **_OTHER_NAMES,
     **local_executor.PLACES,
@@ -102,6 +131,7 @@ _PLACES = {
 """Where the options of a trainer are written, for those that are given to the trainer itself."""
 
 
+@tells_names(_METHODS)
 class Trainer:
     """Trains a model as a plan says, with one process for each worker of the plan.
 
@@ -141,7 +171,8 @@ class Trainer:
             this machine's memory. None: one process.
         schedule: a name or an object; None: the plan's. With a number of devices, there are as many stages as the
             schedule makes for them.
-        micro_batches: the number per step; None: the plan's.
+        micro_batches: the number per step; None: the plan's, and with a number of devices four for each, or fewer for a
+            model with batch normalisations, each of which gets at least two samples.
         example_inputs: the model's inputs, as a tuple, so that all processes can start before the first step.
         exchange: how the gradients of a stage's replicas are averaged: a function that makes the exchange of one
             replica, as in `functools.partial(AllGather, GDSEC(c=100))`, a compressor, or its name ("none", "gd_sec").
@@ -181,6 +212,7 @@ class Trainer:
     ) -> None:
         if not isinstance(model, ModelGraph):
             check_callable("model", model, "a module, its graph, or what builds it", required=True)
+            _check_builds(model)
         check_kind("schedule", schedule, str | Schedule, '"one_f_one_b", or ropewalk.pipeline.make_schedule(...)')
         check_number("micro_batches", micro_batches, Integral, "a whole number", least=1, error=PlanInvalid)
         if not isinstance(plan, Plan):
@@ -305,8 +337,13 @@ class Trainer:
         elif x is None:
             raise TypeError("step needs a mini-batch: step(x, y); or give the trainer Sources(data=...)")
         else:
-            run = self._run or self._begin(x)
-            number, begun = run.num_steps, run.step(x, y)
+            try:
+                run = self._run or self._begin(x)
+                number, begun = run.num_steps, run.step(x, y)
+            except NotTraceable as error:
+                if y is None and isinstance(x, tuple | list) and len(cast("list[Any]", x)) == 2:
+                    raise _one_pair(error) from None
+                raise
 
         def wait() -> None:
             self._check_open()
@@ -563,3 +600,29 @@ class Trainer:
             raise
         self._target.begin(self._run, self._observer.run_id)
         return self._run
+
+
+def _check_builds(model: nn.Module | Callable[[], nn.Module]) -> None:
+    """Check that what is no module can be called without arguments, to build one."""
+    if isinstance(model, nn.Module):
+        return
+    try:
+        signature = inspect.signature(model)
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return
+    try:
+        signature.bind()
+    except TypeError as error:
+        name = getattr(model, "__qualname__", type(model).__name__)
+        kind = "class" if isinstance(model, type) else "function"
+        raise TypeError(
+            f"model is the {kind} {name}, which cannot be called without arguments ({error}); give the model itself, "
+            f"{name}(...), or a function without arguments that makes it"
+        ) from None
+
+
+def _one_pair(error: NotTraceable) -> NotTraceable:
+    """Return the error for a mini-batch that was given as one pair, which the model was given as two inputs."""
+    told = NotTraceable(f"{error}. If x is the pair of inputs and labels, give them apart: step(x, y), or step(*batch)")
+    told.operator = error.operator
+    return told

@@ -89,6 +89,7 @@ class Society:
         absent: how many of the founders never come.
         train: what members do; by default the training that `models`, `losses` and `computed` tell of.
         timeouts: of all.
+        servers: through which gradients travel; None: between members.
     """
 
     def __init__(
@@ -104,18 +105,21 @@ class Society:
         absent: int = 0,
         train: Callable[[Society, ElasticWorker], None] | None = None,
         timeouts: ExchangeTimeouts = PATIENCE,
+        servers: Any = None,
     ) -> None:
         self.data = Data()
         self.deaths = deaths
         self.on_step = on_step
         self.in_loss = in_loss
         self.training = ElasticConfig(
-            functools.partial(train, self) if train else self._train, exchange, redo=redo, timeouts=timeouts
+            functools.partial(train, self) if train else self._train, exchange, servers, redo=redo, timeouts=timeouts
         )
         self.coordinator = Coordinator(cast(Any, _Clients(self, None)), founders, timeouts)
         self.lives: dict[int, _Life] = {}
         self.nodes: dict[int, _Node] = {}
         self.steps = steps
+        self.scaled_to: int | None = None
+        """As many workers as the program has now; there is no client of those beyond."""
         self.models: dict[str, torch.nn.Module] = {}
         """By name, of those who did all steps."""
         self.losses: dict[str, list[float]] = {}
@@ -142,13 +146,17 @@ class Society:
 
     def wait(self) -> Society:
         """Until all is over."""
-        self._threads[0].join(PATIENCE_S)
+        self.wait_until_over()
         for error in self.errors:
             raise error
         self.wait_for_ends()
         for error in self.errors:
             raise error
         return self
+
+    def wait_until_over(self) -> None:
+        """Until the coordinator has ended, and told all members that the training is over."""
+        self._threads[0].join(PATIENCE_S)
 
     def wait_for_ends(self) -> None:
         """Until every member has ended, in whatever way."""
@@ -276,6 +284,8 @@ class _Clients:
         self._owner = owner
 
     def __getitem__(self, replica: int) -> _Client:
+        if self._society.scaled_to is not None and replica >= self._society.scaled_to:
+            raise IndexError(f"workers has {self._society.scaled_to} replicas; there is no number {replica}")
         return _Client(self._society, self._owner, replica)
 
 
@@ -296,7 +306,10 @@ class _Client:
             self._society.at(self._owner, "packet")
         answer: Future[Any] = Future()
         if not life.is_dead:
-            answer.set_result(getattr(self._society.members[self._replica], name)(*args))
+            returned = getattr(self._society.members[self._replica], name)(*args)
+            if isinstance(returned, Future):  # of a test, in which the call takes its time
+                return returned
+            answer.set_result(returned)
         return answer
 
 

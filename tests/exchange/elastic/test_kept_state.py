@@ -134,6 +134,28 @@ def test_who_is_stopped_in_a_long_step_hands_over_as_well() -> None:
         torch.testing.assert_close(weights_of(model), weights, rtol=0, atol=1e-10)
 
 
+def test_who_is_stopped_between_two_steps_hands_over_as_well() -> None:
+    """It was in a long validation, and its residuals were lost with it."""
+    is_over = threading.Event()
+
+    def on_step(society: Society, worker: ElasticWorker, step: int) -> None:
+        if step == 6 and worker.name == "workers.1#0":
+            society.stop(1)
+            is_over.wait(10)  # where it hands nothing over, the others wait for it
+        elif step == 7:
+            is_over.set()
+
+    exchange = functools.partial(AllGather, SECURE, mode="sparse")
+    society = Society(3, exchange, on_step=on_step, steps=STEPS).wait()
+    history = society.coordinator.history()
+    assert [span.why for span in history[:2]] == ["3 workers begin", "workers.1#0 left"]
+    assert history[1].begin == 6
+    weights, _ = follow(history, {"workers.1#0"})
+    assert len(society.models) == 2
+    for model in society.models.values():
+        torch.testing.assert_close(weights_of(model), weights, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("dies", ["workers.0#0", "workers.2#0"])
 def test_what_a_leaver_kept_back_counts_once_whoever_dies_before_the_next_commit(dies: str) -> None:
     is_taken = threading.Event()

@@ -18,6 +18,7 @@ from ropewalk.exchange.elastic.membership import (
     Instruction,
     Membership,
     MembershipView,
+    RefusedBatch,
 )
 
 
@@ -125,6 +126,31 @@ def test_who_leaves_with_a_will_that_it_had_taken_over_leaves_both_once() -> Non
     assert membership.wills == ("a",)
 
 
+def test_a_batch_is_refused_by_all_members_in_another_epoch() -> None:
+    batch = RefusedBatch(1, "NaN on rank 1", (1,), ("weight",))
+    membership = begun("a", "b", "c")
+    membership.joins("d")
+    vote_of_all(membership)
+    membership.died("c")
+    assert membership.refuses("a", 1, batch) == [], "the step is done again without c"
+    assert membership.refuses("b", 2, RefusedBatch(0, "")) == []
+    assert membership.refuses("e", 2, batch) == []
+    membership.voted("a", 2, 1)
+    members = ("a", "b", "d")
+    assert membership.refuses("b", 2, batch) == [
+        Form(MembershipView(3, 1, members, ("d",), loss=2.0, lost=("c",), num_refused=1, refused=batch))
+    ]
+    assert membership.history[-1].why == "b refused a batch of step 1"
+    assert membership.refuses("a", 2, batch) == [], "it is the same one"
+    assert membership.awaited == members
+    [said] = membership.died("d")
+    assert said == Form(
+        MembershipView(4, 1, ("a", "b"), loss=2.0, before=(members,), lost=("c", "d"), num_refused=1, refused=batch)
+    )
+    [said] = membership.refuses("c", 4, batch)
+    assert isinstance(said, Expel)
+
+
 def test_who_cannot_wait_leaves_in_the_middle_of_a_step_that_the_others_do_without_it() -> None:
     membership = begun("a", "b", "c")
     membership.voted("b", 0, 0)
@@ -173,6 +199,29 @@ def test_who_dies_after_somebody_has_finished_takes_nothing_along() -> None:
     vote_of_all(membership)
     membership.finished("a")
     assert membership.died("b") == [Finish("no worker is left after 1 steps: b died")]
+
+
+def test_a_leaver_whose_code_has_ended_is_no_end_of_the_training() -> None:
+    """After `running.scale("workers", 1)` the death of the last worker ended the program as a success, at any step."""
+    membership = begun("a", "b")
+    membership.leaves("b")
+    vote_of_all(membership)
+    membership.left("b")
+    membership.finished("b")  # its batches have ended, while a goes on
+    [said] = membership.died("a")
+    assert isinstance(said, Finish)
+    assert said.failed
+
+
+def test_who_finished_before_a_later_step_has_not_the_weights_of_all_steps() -> None:
+    membership = begun("a", "b")
+    vote_of_all(membership)
+    membership.finished("a")
+    vote_of_all(membership)
+    [said] = membership.died("b")
+    assert isinstance(said, Finish)
+    assert said.failed
+    assert said.why.startswith("b died, and nobody is left who has the weights of step 2;")
 
 
 def test_training_is_over_when_all_who_have_the_weights_have_finished() -> None:
@@ -236,6 +285,35 @@ def test_training_is_over_when_all_founders_have_finished_before_it_began() -> N
     assert membership.awaited == ()
     assert membership.joins("c") == []
     assert membership.joining == ()
+
+
+def test_nobody_waits_for_a_founder_that_died_and_is_not_restarted() -> None:
+    """With restart="never", a worker that died before it joined held up the others for `start_s`."""
+    membership = Membership(3, restarts=False)
+    membership.joins("a")
+    assert membership.died("b") == []
+    assert membership.died("b") == [], "its end is told twice"
+    assert membership.died("c") == [Form(MembershipView(0, 0, ("a",)))]
+    membership = Membership(2)
+    membership.joins("a")
+    assert membership.died("b") == [], "its successor comes"
+
+
+def test_training_fails_when_all_founders_died_before_it_began() -> None:
+    """The coordinator, and the program, waited for ever for a worker to join."""
+    membership = Membership(2, restarts=False)
+    membership.died("a")
+    assert membership.died("b", "was killed") == [
+        Finish("no worker has done a step, and none is left: b was killed", failed=True)
+    ]
+    membership = Membership(2, restarts=False)
+    membership.finished("a")
+    [said] = membership.died("b")
+    assert isinstance(said, Finish)
+    assert said.failed
+    membership = Membership(2, restarts=False)
+    membership.died("a")
+    assert membership.finished("b") == [Finish("no worker has done a step")]
 
 
 def test_who_finishes_without_the_weights_of_a_step_has_finished_nothing() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import time
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -13,11 +15,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ropewalk.errors import ExchangeStalled, GradientNotFinite, MemberLost
+from ropewalk.errors import ExchangeInvalid, ExchangeStalled, FailedForGood, GradientNotFinite, MemberLost
 from ropewalk.exchange.all_reduce import AllReduce
+from ropewalk.exchange.elastic.elastic_member import ElasticMember
+from ropewalk.exchange.elastic.membership import MembershipView
 from ropewalk.exchange.elastic.shares import batches
 from ropewalk.exchange.elastic.worker import ElasticWorker
 from ropewalk.exchange.exchange import StepRecord
+from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from tests.exchange.elastic.society import (
     BATCH,
     PATIENCE,
@@ -25,11 +30,13 @@ from tests.exchange.elastic.society import (
     STEPS,
     Data,
     Death,
+    Killed,
     Society,
     make_model,
     make_optimizer,
     weights_of,
 )
+from tests.exchange.parameter_server.local_servers import LocalServers
 from tests.patience import PATIENCE_S
 
 PLACES = st.sampled_from(["loss", "packet", "vote", "voted", "commit"])
@@ -143,6 +150,63 @@ def test_who_joins_after_a_batch_was_left_out_draws_the_batches_of_the_others() 
     assert of_last == {step: of_first[step] for step in of_last}
 
 
+class _LeavingOut:
+    """Trains; the gradient of rank 0 is NaN in the first batch. Notes with which batches steps were done."""
+
+    def __init__(self) -> None:
+        self.drawn: dict[str, list[list[int]]] = {}
+        self.left_out: dict[str, int] = {}
+        self.is_known = threading.Event()
+        """Set when rank 0 knows that its gradient is refused."""
+        self.dies_when_known = False
+
+    def __call__(self, society: Society, worker: ElasticWorker) -> None:
+        model = make_model()
+        trainer = worker.trainer(model, make_optimizer(model))
+        for number, batch in enumerate(worker.batches(SAMPLES, BATCH, epochs=STEPS * BATCH // SAMPLES, seed=5)):
+            factor = float("nan") if worker.rank == 0 and number == 0 else 1.0
+            try:
+                trainer.step(batch, lambda part, factor=factor: factor * society.data.loss(model, part))
+                self.drawn.setdefault(worker.name, []).append(batch.tolist())
+            except GradientNotFinite:
+                if worker.rank == 0:
+                    self.is_known.set()
+            except Killed:
+                if self.dies_when_known:
+                    self.is_known.wait(PATIENCE_S)
+                raise
+        self.left_out[worker.name] = trainer.num_left_out
+        society.models[worker.name] = model
+
+
+@pytest.mark.parametrize("dies_when_known", [False, True])
+def test_a_batch_is_left_out_by_all_also_if_one_dies_while_it_tells_of_its_gradients(dies_when_known: bool) -> None:
+    """One member knew of the NaN and went on with the next batch, the other did the same step with the first one."""
+    train = _LeavingOut()
+    train.dies_when_known = dies_when_known
+    # Each member sends the facts of the step, the gradients and its findings to two others: the last packet is missing.
+    deaths = (Death(2, "packet", 6),)
+    society = Society(3, exchange=partial(AllReduce, nan="raise"), deaths=deaths, train=train).wait()
+    assert len(train.drawn["workers.0#0"]) == STEPS - 1
+    assert train.drawn["workers.1#0"] == train.drawn["workers.0#0"]
+    assert train.left_out == {"workers.0#0": 1, "workers.1#0": 1}
+    first, second = map(weights_of, society.models.values())
+    assert torch.equal(first, second)
+
+
+def test_a_batch_that_one_member_refuses_before_servers_see_it_is_left_out_by_all() -> None:
+    """The others waited for it with that batch, while it went on with the next one."""
+    train = _LeavingOut()
+    with LocalServers(2) as shards:
+        society = Society(3, exchange=partial(ParameterServer, nan="raise"), servers=shards, train=train).wait()
+    of_first = train.drawn["workers.0#0"]
+    assert len(of_first) == STEPS - 1
+    assert list(train.drawn.values()) == [of_first] * 3
+    assert set(train.left_out.values()) == {1}
+    first, *others = map(weights_of, society.models.values())
+    assert all(torch.equal(first, other) for other in others)
+
+
 def test_a_refused_gradient_is_told_by_the_rank_whose_gradient_it_is() -> None:
     """All ranks raise the error, and that of rank 0 was shown under rank 1, if that was the quicker one."""
 
@@ -179,6 +243,20 @@ def test_arguments_of_a_step_that_are_mixed_up_are_told(batch: Any, loss_of: Any
 
     with pytest.raises(TypeError, match=words):
         Society(1, train=train).wait()
+
+
+def test_a_parameter_that_is_thawed_is_refused() -> None:
+    # Its gradient stayed on each worker, and the weights of the members went apart.
+    def train(society: Society, worker: ElasticWorker) -> None:
+        model: Any = make_model()
+        model[0].bias.requires_grad_(False)
+        trainer = worker.trainer(model, make_optimizer(model))
+        for step, batch in enumerate(worker.batches(SAMPLES, BATCH)):
+            model[0].bias.requires_grad_(step == 2)
+            trainer.step(batch, partial(society.data.loss, model))
+
+    with pytest.raises(ExchangeInvalid, match=r"'0.bias' is trained now, and was frozen .*with lr=0"):
+        Society(2, train=train).wait()
 
 
 def test_rank_0_may_die_as_well() -> None:
@@ -241,6 +319,112 @@ def test_what_is_done_after_a_step_is_in_the_state_of_who_joins() -> None:
     assert seen["workers.0#0"] == seen["workers.1#0"] == {step: step for step in range(1, STEPS + 1)}
     assert seen["workers.3#0"] == {step: step for step in range(5, STEPS + 1)}
     assert seen[f"workers.{STEPS - 1}#0"] == {STEPS: STEPS}
+
+
+def _last_joiner(society: Society, worker: ElasticWorker, steps: dict[str, int]) -> None:
+    """Train; a second worker joins in the last step, and notes after how many steps its weights are."""
+    model = make_model()
+    trainer = worker.trainer(model, make_optimizer(model))
+    for batch in worker.batches(SAMPLES, BATCH):
+        if trainer.num_steps == SAMPLES // BATCH - 1 and worker.name == "workers.0#0":
+            society.start(2)
+            while not society.coordinator._membership.joining:  # pyright: ignore[reportPrivateUsage]
+                time.sleep(0.01)
+        trainer.step(batch, lambda part: society.data.loss(model, part))
+    steps[worker.name] = trainer.num_steps
+
+
+def test_who_joins_when_no_step_is_left_gets_the_weights_even_if_it_looks_for_them_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each worker that finished began another epoch, to which the weights that were sent did not belong."""
+    steps: dict[str, int] = {}
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        if worker.name == "workers.2#0":
+            mailbox = society.members[2].mailbox
+            wait_state = mailbox.wait_state
+
+            def look(view: MembershipView) -> bytes:
+                society.wait_until_over()
+                return wait_state(view)
+
+            monkeypatch.setattr(mailbox, "wait_state", look)
+        _last_joiner(society, worker, steps)
+
+    Society(2, train=train).wait()
+    assert steps == dict.fromkeys(("workers.0#0", "workers.1#0", "workers.2#0"), SAMPLES // BATCH)
+
+
+def test_who_joins_for_a_last_batch_that_is_refused_gets_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of before does not have what the others did about the error: rank 0 sends it again at the end."""
+    left_out: dict[str, int] = {}
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        if worker.name == "workers.2#0":
+            mailbox = society.members[2].mailbox
+            wait_state = mailbox.wait_state
+
+            def look(view: MembershipView) -> bytes:
+                society.wait_until_over()
+                return wait_state(view)
+
+            monkeypatch.setattr(mailbox, "wait_state", look)
+        model = make_model()
+        trainer = worker.trainer(model, make_optimizer(model))
+        for number, batch in enumerate(worker.batches(SAMPLES, BATCH)):
+            if number == 2 and worker.name == "workers.0#0":
+                society.start(2)
+                while not society.coordinator._membership.joining:  # pyright: ignore[reportPrivateUsage]
+                    time.sleep(0.01)
+            factor = float("nan") if number == 3 and worker.name == "workers.0#0" else 1.0
+            with contextlib.suppress(GradientNotFinite):
+                trainer.step(batch, lambda part, factor=factor: factor * society.data.loss(model, part))
+        left_out[worker.name] = trainer.num_left_out
+
+    with LocalServers(1) as shards:
+        Society(2, exchange=partial(ParameterServer, nan="raise"), servers=shards, train=train).wait()
+    assert left_out == {"workers.0#0": 1, "workers.1#0": 1, "workers.2#0": 1}
+
+
+def test_nobody_finishes_before_the_weights_that_it_sent_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the training overtook them."""
+    steps: dict[str, int] = {}
+    order: list[str] = []
+    has_finished = threading.Event()
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        if worker.name == "workers.2#0":
+            member = society.members[2]
+
+            def take_slowly(name: str, epoch: int, state: bytes) -> Future[None]:
+                arrival: Future[None] = Future()
+
+                def arrive() -> None:
+                    has_finished.wait(0.3)
+                    order.append("arrived")
+                    ElasticMember.take_state(member, name, epoch, state)
+                    arrival.set_result(None)
+
+                threading.Thread(target=arrive).start()
+                return arrival
+
+            monkeypatch.setattr(member, "take_state", take_slowly)
+        if worker.name == "workers.0#0":
+            finished = society.coordinator.finished
+
+            def note(name: str) -> None:
+                if name == "workers.0#0":
+                    order.append("finished")
+                    has_finished.set()
+                finished(name)
+
+            monkeypatch.setattr(society.coordinator, "finished", note)
+        _last_joiner(society, worker, steps)
+
+    Society(2, train=train).wait()
+    assert order == ["arrived", "finished"]
+    assert steps["workers.2#0"] == SAMPLES // BATCH
 
 
 def test_with_keep_only_what_the_dead_one_had_is_computed_again() -> None:
@@ -341,6 +525,61 @@ def test_with_keep_buffers_hold_every_piece_that_counts() -> None:
     buffers = dict(society.models["workers.0#0"].named_buffers())
     assert int(buffers["0.num_batches_tracked"]) == len(of_first)
     torch.testing.assert_close(buffers["0.running_mean"], expected.running_mean, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("redo", ["recompute", "keep"])
+def test_a_refused_step_leaves_no_trace_in_buffers(redo: str) -> None:
+    """With redo="keep" the NaN stayed in the running mean, and from then on in all that the model said."""
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        data, model = Data(), torch.nn.Sequential(torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 2)).double()
+        trainer = worker.trainer(model, make_optimizer(model))
+        before = model[0].running_mean.clone()  # type: ignore[union-attr, operator]
+        with pytest.raises(GradientNotFinite):
+            trainer.step(torch.arange(BATCH), lambda part: model(data.x[part] * float("nan")).mean())
+        assert torch.equal(model[0].running_mean, before)  # type: ignore[arg-type]
+        society.models[worker.name] = model
+
+    society = Society(2, exchange=partial(AllReduce, nan="raise"), train=train, redo=redo).wait()
+    assert len(society.models) == 2
+
+
+def test_a_member_goes_on_where_one_that_it_has_not_met_is_scaled_away() -> None:
+    """The program tells nobody the address of a worker that is to end: an IndexError ended the training of all."""
+
+    def on_step(society: Society, worker: ElasticWorker, step: int) -> None:
+        if step == 2 and worker.rank == 0:
+            society.start(2)
+            while not society.coordinator._membership.joining:  # pyright: ignore[reportPrivateUsage]
+                time.sleep(0.01)
+        if step == 3 and worker.rank == 0:
+            society.scaled_to = 2
+            society.stop(2)
+
+    society = Society(2, on_step=on_step).wait()
+    assert {"workers.0#0", "workers.1#0"} <= society.models.keys()
+    check(society, plain_training()[0])
+    assert any("workers.2#0 joined" in span.why for span in society.coordinator.history())
+
+
+def test_an_error_of_one_that_left_ends_the_training_also_when_the_others_have_finished() -> None:
+    """Its worker was restarted, had nothing to do, and the program ended as if there had been no error."""
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        model = make_model()
+        trainer = worker.trainer(model, make_optimizer(model))
+        for batch in worker.batches(SAMPLES, BATCH):
+            if worker.name == "workers.1#0":
+                worker.leave()
+            trainer.step(batch, lambda part: society.data.loss(model, part))
+        if worker.name == "workers.1#0":
+            assert trainer.left
+            society.wait_until_over()
+            raise OSError("no space left for the weights")
+
+    with pytest.raises(FailedForGood, match="OSError: no space left for the weights") as caught:
+        Society(2, train=train).wait()
+    assert isinstance(caught.value.__cause__, OSError)
 
 
 def test_a_change_of_members_just_before_a_step_begins_is_not_overheard(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,3 +86,18 @@ def test_calls_in_another_order_are_refused() -> None:
     first.all_reduce(torch.zeros(1), "bucket 0")
     with pytest.raises(ExchangeInvalid, match=r"bucket 1.*bucket 0"):
         second.all_reduce(torch.zeros(1), "bucket 1")
+
+
+def test_buffers_that_do_not_fit_are_an_error_of_every_member() -> None:
+    """Only the last one to come had it, and the others waited for nobody until their timeout."""
+    errors: list[ExchangeInvalid] = []
+
+    def body(group: ThreadGroup) -> None:
+        with pytest.raises(
+            ExchangeInvalid, match=r"all_reduce\('bucket 0'\) of 3 members cannot be: The size"
+        ) as caught:
+            group.all_reduce(torch.zeros(2 + group.rank), "bucket 0").wait()
+        errors.append(caught.value)
+
+    run_members(ThreadGroup.make(3), body)
+    assert len(errors) == 3

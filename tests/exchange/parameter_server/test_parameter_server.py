@@ -17,6 +17,7 @@ from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.compressors import COMPRESSORS, Compressor, ErrorFeedback, TopK
 from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.exchange import StepRecord
+from ropewalk.exchange.groups.thread_group import ThreadGroup
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.exchange.parameter_server.pieces import PIECE_BYTES
 from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
@@ -701,6 +702,11 @@ def test_members_that_mean_different_totals_are_told() -> None:
 def test_parts_that_do_not_fit_are_refused_with_what_to_use(options: dict[str, Any], hint: str) -> None:
     with pytest.raises(ExchangeInvalid, match=hint):
         ParameterServer(None, **options)
+
+
+def test_complex_parameters_are_refused() -> None:
+    with LocalServers(1) as servers, pytest.raises(ExchangeInvalid, match="carries real numbers, and phase of the"):
+        ParameterServer(servers).bind([("phase", torch.zeros(2, dtype=torch.complex64))], ThreadGroup.make(1)[0])
 
 
 def test_a_number_of_servers_is_no_client_of_them() -> None:

@@ -122,6 +122,33 @@ def test_what_was_written_for_a_step_that_was_taken_back_meanwhile_is_neither_ke
     assert len(shard.pushed) == 2
 
 
+def test_a_piece_that_is_answered_when_the_next_step_begins_is_not_awaited_in_that() -> None:
+    """The shard said that it lacked the piece, nothing was kept of it, and the step failed: a server had come back."""
+    shard, desk = HeldShard(), Desk()
+    sends = courier(shard, desk, in_flight_bytes=100)
+
+    class LastMoment(Attempt):
+        """Is over right after it was looked at."""
+
+        @property
+        def over(self) -> bool:
+            if shard.pushed and sends._attempt is self:  # pyright: ignore[reportPrivateUsage]
+                sends.begin(Attempt(0, 1))
+            return False
+
+        @over.setter
+        def over(self, is_over: bool) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+            pass
+
+    sends.begin(LastMoment(0, 0))
+    sends.post(7, 7)
+    assert shard.wait_for(1) == [7]
+    shard.pushed[0][1].set_result(Accepted())
+    assert not sends._awaited  # pyright: ignore[reportPrivateUsage]
+    sends.close()
+    assert not desk.failures
+
+
 def test_couriers_share_a_slow_link_and_do_not_overtake_its_rate() -> None:
     """The moment at which the link is free is read and written in one turn."""
     port = SharedPort(LinkEmulation(1e6))

@@ -48,6 +48,24 @@ def test_a_database_names_no_file_outside_the_folder_of_runs(tmp_path: Path) -> 
             _opened(store, str(tmp_path / path))
 
 
+def test_a_record_gives_no_reader_a_file_outside_of_the_folder_of_its_run(tmp_path: Path) -> None:
+    """A task on another host could name any file of the launcher's user, and whoever had a reader's token saved it."""
+    store: Any = SimpleNamespace(where=str(tmp_path / "runs.db"), folder=tmp_path / "runs")
+    run = tmp_path / "elsewhere" / "a"
+    run.mkdir(parents=True)
+    (tmp_path / "key").write_text("theirs")
+    (run / "own").write_text("ours")
+    (run / "link").symlink_to(tmp_path / "key")
+    (run / "out").symlink_to(tmp_path)
+    with _opened(store, str(run / "own"), run) as file:
+        assert file.read() == b"ours"
+    for path in (tmp_path / "key", run / "link", run / "out" / "key", run / ".." / ".." / "key", run):
+        with pytest.raises(PermissionError):
+            _opened(store, str(path), run)
+    with _opened(store, str(tmp_path / "key")) as file:
+        assert file.read() == b"theirs", "an owner gets what a run keeps where it always was"
+
+
 def test_folder_that_becomes_a_link_after_it_was_looked_at_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "secret").write_text("theirs")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ropewalk.errors import StageFailed
 from ropewalk.pipeline.local_executor import LocalExecutor
 from ropewalk.pipeline.stages.batch_norm import Moments
 from ropewalk.pipeline.tracing.tracer import trace
@@ -27,6 +28,16 @@ def test_pooled_moments_are_those_of_all_values() -> None:
         assert pooled.count == 17
         assert torch.allclose(pooled.mean, values.mean(0), rtol=1e-14)
         assert torch.allclose(pooled.variance, values.var(0), rtol=1e-10)
+
+
+def test_a_micro_batch_of_one_sample_is_told_with_what_to_do() -> None:
+    # It was torch's "Expected more than 1 value per channel when training", for a mini-batch of three samples.
+    graph = trace(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)), torch.randn(4, 3))
+    plan = plan_of(graph, even_cut(graph, 1), micro_batches=2)
+    executor = LocalExecutor(graph, functional.mse_loss, lambda p: torch.optim.SGD(p, 0.1), plan)
+    executor.step(torch.randn(4, 3), torch.randn(4, 2))
+    with pytest.raises(StageFailed, match=r"'0' gets one value of each channel.*\(1, 3\).*drop_last=True"):
+        executor.step(torch.randn(3, 3), torch.randn(3, 2))
 
 
 @pytest.mark.parametrize("momentum", [0.1, None])

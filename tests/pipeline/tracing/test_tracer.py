@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
 from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing import computing, trace
@@ -89,6 +92,65 @@ def test_a_leaf_module_that_could_be_seen_is_one_operator() -> None:
     assert "layer1.0:0" in graph.by_id
     assert not [one.id for one in graph.operators if one.id.startswith("layer1.0.")]
     assert len(graph.operators) < len(whole.operators)
+
+
+# --- torch.compile ----------------------------------------------------------------------------------------------------
+
+
+def whole(model: nn.Module) -> tuple[nn.Module, str]:
+    compiled: Any = torch.compile(model, backend="eager")
+    return compiled, "Kept"
+
+
+def in_place(model: nn.Module) -> tuple[nn.Module, str]:
+    model.compile(backend="eager")
+    return model, "Kept"
+
+
+def inside(model: Any) -> tuple[nn.Module, str]:
+    model.first.compile(backend="eager")
+    return model, "first"
+
+
+def wrapped_inside(model: Any) -> tuple[nn.Module, str]:
+    model.first = torch.compile(model.first, backend="eager")
+    return model, "first"
+
+
+class Kept(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.first(x)))
+
+
+@pytest.mark.parametrize("compiled", [whole, in_place, inside, wrapped_inside])
+def test_what_is_compiled_is_traced_as_it_was_with_a_warning(
+    compiled: Callable[[nn.Module], tuple[nn.Module, str]],
+) -> None:
+    # Nothing was said, and the names of all parameters in checkpoints began with "_orig_mod.".
+    plain = Kept()
+    names = list(dict(plain.named_parameters()))
+    model, named = compiled(plain)
+    with pytest.warns(UserWarning, match=f"torch.compile has no effect on {named}: stages run"):
+        graph = trace(model, torch.randn(3, 4))
+    if compiled is not wrapped_inside:
+        assert list(graph.parameters) == names
+    x = torch.randn(5, 4)
+    assert torch.equal(graph(x), plain(x))
+    assert plain._compiled_call_impl is not None or compiled is not in_place, "it is left as it was"
+
+
+@pytest.mark.parametrize("parametrized", [parametrizations.weight_norm, parametrizations.spectral_norm])
+def test_a_sequential_with_parametrized_weights_is_traced(parametrized: Callable[[nn.Module], nn.Module]) -> None:
+    # It was refused, since torch lets no such module be copied, with the advice to give an nn.Sequential.
+    model, x = nn.Sequential(parametrized(nn.Linear(4, 6)), nn.Tanh(), nn.Linear(6, 2)), torch.randn(5, 4)
+    graph = trace(model, x)
+    assert set(graph.parameters) == set(dict(model.named_parameters()))
+    for seed in range(2):
+        assert_same(run_itself(model, (x,), {}, seed), run_cut(graph, random_stages(graph, 2, seed), (x,), {}, seed))
 
 
 # --- ids --------------------------------------------------------------------------------------------------------------
@@ -296,6 +358,42 @@ def test_a_gradient_that_a_tracer_forgets_is_found() -> None:
 
     with pytest.raises(NotTraceable, match=r"gradient of 'linear.weight'.*leaf_modules"):
         trace(Own(), torch.randn(3, 4))
+
+
+class DropsPath(nn.Module):
+    """Stochastic depth by numbers of Python or numpy."""
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        super().__init__()
+        self.draw = draw
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (1.0 if self.draw() < 0.5 else 2.0)
+
+
+class Deep(nn.Module):
+    def __init__(self, draw: Callable[[], float]) -> None:
+        super().__init__()
+        self.first, self.path, self.last = nn.Linear(4, 4), DropsPath(draw), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.path(self.first(x)))
+
+
+_numpy: Any = np.random
+
+
+@pytest.mark.parametrize("draw", [random.random, _numpy.rand])
+def test_random_numbers_of_python_do_not_become_constants(draw: Callable[[], float]) -> None:
+    # The number drawn while the model was traced was used in every step: a path was dropped always, or never.
+    model, x = Deep(draw), torch.randn(3, 4)
+    before = random.getstate(), _numpy.get_state()[2]
+    with pytest.raises(NotTraceable, match=r"draws random numbers from Python or numpy.*draw them with torch"):
+        trace(model, x)
+    assert before == (random.getstate(), _numpy.get_state()[2])
+    for alive in (nn.Sequential(model.first, model.path, model.last), None):
+        graph = trace(model, x, leaf_modules=[DropsPath]) if alive is None else trace(alive, x)
+        assert len({tuple(graph(x).flatten().tolist()) for _ in range(40)}) == 2
 
 
 def test_a_batch_that_becomes_a_constant_is_found() -> None:

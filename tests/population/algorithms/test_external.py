@@ -1,6 +1,7 @@
 """Optimisers of other libraries: each takes the steps that it takes in its own loop, and goes on from a saved state.
 
-What is not installed is skipped, with the line that installs it. EvoTorch brings torch, and takes seconds to import.
+What is not installed is skipped, with the line that installs it. What only `make lab` installs runs in `make test-lab`:
+Nevergrad and EvoTorch take seconds to import.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,13 +20,12 @@ from ropewalk.population.algorithm import Algorithm
 from ropewalk.population.algorithms.external import Outside, adapt
 from ropewalk.population.algorithms.map_elites import MAPElites
 from ropewalk.population.archives.grid_archive import GridArchive
+from ropewalk.population.evaluating import evaluate
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.state_file import pack_state, unpack_state
 from ropewalk.population.trial import Trial
 
 GENERATIONS = 4
-
-#: pyribs and EvoTorch take long to import where many tests run at once.
 
 
 def needed(module: str, package: str) -> Any:
@@ -255,8 +255,15 @@ LIBRARIES: dict[str, Any] = {
     "DEAP": Deap,
 }
 WHOLE = [name for name in LIBRARIES if name != "nevergrad"]
-each_library = pytest.mark.parametrize("name", LIBRARIES)
-each_whole = pytest.mark.parametrize("name", WHOLE)
+OF_LAB = {"nevergrad", "EvoTorch, functional", "EvoTorch, SNES", "EvoTorch, genetic"}
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=[pytest.mark.lab] * (name in OF_LAB)) for name in names]
+
+
+each_library = pytest.mark.parametrize("name", marked(LIBRARIES))
+each_whole = pytest.mark.parametrize("name", marked(WHOLE))
 
 
 def adapted(name: str) -> Outside:
@@ -367,6 +374,7 @@ def test_a_dropped_candidate_counts_as_the_worst_and_a_dropped_population_is_ask
     assert algorithm.generation == 2
 
 
+@pytest.mark.lab
 def test_nevergrad_is_told_one_at_a_time_in_any_order() -> None:
     algorithm = adapted("nevergrad")
     under_way = algorithm.ask(4)
@@ -385,6 +393,25 @@ def test_nevergrad_is_told_one_at_a_time_in_any_order() -> None:
     assert (algorithm.optimiser.num_tell, algorithm.finished) == (999, True), "one was dropped"
 
 
+@pytest.mark.lab
+def test_an_optimiser_that_asks_for_one_candidate_only_is_told_of_a_dropped_one() -> None:
+    """It asked for nothing else before it was told, and the run ended: it had given nothing more."""
+    nevergrad = needed("nevergrad", "nevergrad")
+    optimiser = nevergrad.optimizers.registry["SPSA"](parametrization=nevergrad.p.Array(shape=(3,)), budget=30)
+    assert optimiser.no_parallelization
+    evaluated_so_far: list[float] = []
+
+    def fails_at_times(x: Any) -> float:
+        evaluated_so_far.append(-float(np.sum(x**2)))
+        if len(evaluated_so_far) in (1, 5):
+            raise OSError("no such environment")
+        return evaluated_so_far[-1]
+
+    run = evaluate(adapt(optimiser), fails_at_times, failures="drop")
+    assert (run.evaluations, optimiser.num_tell) == (30, 30)
+
+
+@pytest.mark.lab
 def test_solutions_of_any_kind_reach_the_fitness_function() -> None:
     nevergrad = needed("nevergrad", "nevergrad")
     choice = nevergrad.p.Instrumentation(nevergrad.p.Choice(["a", "b"]), size=nevergrad.p.Scalar(lower=0, upper=1))
@@ -492,7 +519,9 @@ def refusals() -> dict[str, tuple[Callable[[], Any], type[Exception], str]]:
     }
 
 
-@pytest.mark.parametrize("what", list(refusals()))
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=[pytest.mark.lab] * (what == "no population")) for what in refusals()]
+)
 def test_it_refuses(what: str) -> None:
     attempt, error, text = refusals()[what]
     with pytest.raises(error, match=text):

@@ -48,6 +48,7 @@ def test_evaluations_that_always_fail_are_dropped_and_the_rest_is_told() -> None
     assert algorithm.generation == 10
 
 
+@pytest.mark.lab  # which installs it
 @pytest.mark.parametrize("mode", ["generation", "steady"])
 def test_nevergrad_runs_in_both_modes(mode: Any) -> None:
     with warnings.catch_warnings():
@@ -59,6 +60,7 @@ def test_nevergrad_runs_in_both_modes(mode: Any) -> None:
     assert bowl(run.algorithm.incumbent()).fitness > -0.5
 
 
+@pytest.mark.lab  # which installs it
 @pytest.mark.parametrize("mode", ["generation", "steady"])
 def test_a_budget_of_nevergrad_is_used_up_and_all_of_it_is_told(mode: Any) -> None:
     """The run ended once the last candidates were asked for: the last generation was never evaluated."""

@@ -276,6 +276,23 @@ def test_a_fitness_without_a_behaviour_is_refused() -> None:
         algorithm.tell(algorithm.ask(1), [Outcome(1.0)])
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_behaviour_that_is_not_finite_is_refused_before_anything_is_learnt_from_it(bad: float) -> None:
+    """It counted as the most novel of its generation, and in the archive it made every later novelty NaN."""
+    algorithm = novelty_es()
+    candidates = algorithm.ask(algorithm.population)
+    outcomes = evaluated(algorithm, candidates)
+    before = algorithm.state_dict()
+    behaviour = behaviour_of(outcomes[3])
+    outcomes[3].behaviour = np.full_like(behaviour, bad)
+    with pytest.raises(ValueError, match=r"a behaviour is not finite: \[(nan|inf), "):
+        algorithm.tell(candidates, outcomes)
+    assert same(algorithm.state_dict(), before)
+    outcomes[3].behaviour = behaviour
+    algorithm.tell(candidates, outcomes)
+    assert algorithm.generation == 1
+
+
 def test_what_it_has_found_is_the_best_centre() -> None:
     assert novelty_es().incumbent() is None
     algorithm = run(novelty_es(), 10)

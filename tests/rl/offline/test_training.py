@@ -81,7 +81,7 @@ def greedy(policy: Policy) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("agent", [SAC(optimizer=FAST, batch_size=64), TD3(optimizer=FAST, batch_size=64)])
 def test_agents_of_continuous_actions_find_the_best_action_in_random_data(agent: Agent) -> None:
-    result = train_offline(agent, bandit(), NETWORK, updates=600, seed=1)
+    result = train_offline(agent, bandit(), NETWORK, updates=300, seed=1)
     observation, action = greedy(result.policy())
     assert np.abs(action - best_continuous(observation)).mean() < 0.35  # a random action is 1.9 away
 
@@ -125,7 +125,7 @@ def test_r2d2_learns_to_remember_from_data_without_recurrent_states() -> None:
         unroll=4, burn_in=4, trace=8, period=4, n_step=1, batch_size=32, learning_starts=1, hidden=0,
         optimizer=FAST, target=TargetCopy(20), rescaling=None,
     )  # fmt: skip
-    policy = train_offline(agent, remembering(), LSTM(MLP((16,)), 16), updates=300, seed=1).policy()
+    policy = train_offline(agent, remembering(), LSTM(MLP((16,)), 16), updates=150, seed=1).policy()
     shown, nothing = np.array([[0, 1], [1, 1], [2, 1]], np.float32), np.zeros((3, 2), np.float32)
     rng = np.random.default_rng(0)
     saw = policy.act(shown, np.ones(3, bool), policy.initial_state(3), rng, greedy=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ def test_mlflow_has_the_run_and_goes_on_with_it(tmp_path: Path, monkeypatch: pyt
     uri = (tmp_path / "mlruns").as_uri()
     file = tmp_path / "weights.bin"
     file.write_bytes(b"weights")
+    key = tmp_path / "key"
+    key.write_bytes(b"key")
     for attempt, records in (
         (
             1,
@@ -24,7 +27,9 @@ def test_mlflow_has_the_run_and_goes_on_with_it(tmp_path: Path, monkeypatch: pyt
                 Metrics("", ["loss", "by/class"], [0.5, 1.0], 1, 100.0),
                 ConfigIs({"lr": 0.2}),
                 LabelsAre(["good"]),
-                ArtifactKept("models/weights.bin", str(file), "file", 7, "", 101.0),
+                ArtifactKept("models/weights.bin", str(file), "file", 7, hashlib.sha256(b"weights").hexdigest(), 101.0),
+                ArtifactKept("stolen", str(key), "file", 3, "0" * 64, 101.0),
+                ArtifactKept("elsewhere", str(tmp_path / "none"), "file", 3, "0" * 64, 101.0),
                 StateIs("paused", 102.0),
             ],
         ),
@@ -42,3 +47,4 @@ def test_mlflow_has_the_run_and_goes_on_with_it(tmp_path: Path, monkeypatch: pyt
     history = client.get_metric_history(run.info.run_id, "loss")
     assert [(one.step, one.value, one.timestamp) for one in history] == [(1, 0.5, 100000), (2, 0.25, 103000)]
     assert [one.path for one in client.list_artifacts(run.info.run_id, "models")] == ["models/weights.bin"]
+    assert [one.path for one in client.list_artifacts(run.info.run_id)] == ["models"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,14 @@ def test_tensorboard_reads_scalars_images_and_texts(tmp_path: Path) -> None:
     sink.begin(CopiedRun("a1", "digits", "first", tmp_path, {"lr": 0.1}, 1))
     sink.apply([RunRecord("a1", Metrics("", ["loss"], [0.5 / step], step, 100.0 + step)) for step in (1, 2)])
     sink.apply([RunRecord("a1", Metrics("validation", ["accuracy"], [0.75], 2, 102.0))])
-    sink.apply([RunRecord("a1", ArtifactKept("grid", str(image), "image", 9, "", 103.0, 2, "image/png"))])
+    digest = hashlib.sha256(image.read_bytes()).hexdigest()
+    sink.apply([RunRecord("a1", ArtifactKept("grid", str(image), "image", 9, digest, 103.0, 2, "image/png"))])
+    for path in (
+        image,
+        tmp_path / "none",
+    ):  # of a process on another host, which names a file here that it has not read
+        forged = ArtifactKept("stolen", str(path), "image", 9, "0" * 64, 103.0, 2, "image/png")
+        sink.apply([RunRecord("a1", forged)])
     sink.apply([RunRecord("a1", NoteAdded("a remark", 104.0))])
     sink.close()
     sink.close()
@@ -29,5 +37,6 @@ def test_tensorboard_reads_scalars_images_and_texts(tmp_path: Path) -> None:
     found.Reload()
     assert [(one.step, one.value, one.wall_time) for one in found.Scalars("loss")] == [(1, 0.5, 101), (2, 0.25, 102)]
     assert found.Scalars("validation/accuracy")[0].value == 0.75
+    assert found.Tags()["images"] == ["grid"]
     assert found.Images("grid")[0].encoded_image_string == image.read_bytes()
     assert b"a remark" in found.Tensors("notes")[0].tensor_proto.string_val[0]

@@ -17,7 +17,7 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 from ropewalk.calls.client import Client
-from ropewalk.errors import MemberLost
+from ropewalk.errors import MemberLost, ProgramStopped
 from ropewalk.exchange.elastic.membership import (
     Commit,
     EpochPhase,
@@ -26,6 +26,7 @@ from ropewalk.exchange.elastic.membership import (
     Form,
     Instruction,
     Membership,
+    RefusedBatch,
     StepSpan,
 )
 from ropewalk.exchange.elastic.silence import Silence
@@ -52,15 +53,18 @@ class Coordinator:
         workers: the client of the workers' service.
         founders: number of workers that begin together.
         timeouts: how long it waits.
+        restarts: whether workers that die are restarted.
     """
 
-    def __init__(self, workers: Client, founders: int, timeouts: ExchangeTimeouts) -> None:
+    def __init__(self, workers: Client, founders: int, timeouts: ExchangeTimeouts, *, restarts: bool = True) -> None:
         self._workers = workers
         self._timeouts = timeouts
-        self._membership = Membership(founders)
+        self._membership = Membership(founders, restarts=restarts)
         self._silence = Silence(timeouts.quiet_s, timeouts.silent_s)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._clients: dict[str, Client] = {}
+        self._replicas: dict[str, int] = {}
+        """The replica number of each worker that has started, also of those that are gone."""
         self._unfinished: set[str] = set()
         """Workers that count as dead, and whose processes may still be alive."""
         self._wills: dict[str, Any] = {}
@@ -68,24 +72,31 @@ class Coordinator:
         self._wills_lock = threading.Lock()
         self._failure: tuple[str, Failure] | None = None
         self._finish: Finish | None = None
+        self._ending = threading.Lock()
+        self._is_over = False
+        """Whether events are refused; changed while `_ending` is held."""
 
-    # Called by workers; each method only queues an event
+    # Called by workers; each method only queues an event, and raises ProgramStopped when the training is over
 
     def hello(self, name: str, replica: int) -> None:
         """Register a worker that has started, and prepares."""
-        self._events.put(lambda: self._watch(name, replica))
+        self._put(lambda: self._watch(name, replica))
 
     def join(self, name: str) -> None:
         """Record that a worker is ready to take part."""
-        self._events.put(lambda: self._membership.joins(name))
+        self._put(lambda: self._membership.joins(name))
 
     def leave(self, name: str) -> None:
         """Record that a worker wants to leave after the current step."""
-        self._events.put(lambda: self._membership.leaves(name))
+        self._put(lambda: self._membership.leaves(name))
 
     def vote(self, name: str, epoch: int, step: int, loss: float, samples: float) -> None:
         """Record that a worker holds all gradients of a step; `loss` is the sum over its samples."""
-        self._events.put(lambda: self._membership.voted(name, epoch, step, loss, samples))
+        self._put(lambda: self._membership.voted(name, epoch, step, loss, samples))
+
+    def refuse(self, name: str, epoch: int, batch: RefusedBatch) -> None:
+        """Record that a worker's exchange has refused a gradient: all members leave the batch out."""
+        self._put(lambda: self._membership.refuses(name, epoch, batch))
 
     def left(self, name: str, will: Any, includes: Sequence[str] = ()) -> None:
         """Record that a worker has done its last step.
@@ -95,7 +106,7 @@ class Coordinator:
             will: its residuals, or None.
             includes: names of earlier leavers whose residuals it had taken over.
         """
-        self._events.put(lambda: self._has_left(name, will, includes))
+        self._put(lambda: self._has_left(name, will, includes))
 
     def take_wills(self) -> dict[str, Any]:
         """Return the residuals of workers that left, by name: for rank 0, and for the next rank 0 if that one dies."""
@@ -104,15 +115,21 @@ class Coordinator:
 
     def finished(self, name: str) -> None:
         """Record that the code of a worker has finished."""
-        self._events.put(lambda: self._membership.finished(name))
+        self._put(lambda: self._membership.finished(name))
 
     def failed(self, name: str, failure: Failure) -> None:
         """Record that the code of a worker has raised: the training fails with its error."""
-        self._events.put(lambda: self._fail(name, failure))
+        self._put(lambda: self._fail(name, failure))
 
     def history(self) -> list[StepSpan]:
         """Return which steps were done by which members, so far."""
         return list(self._membership.history)
+
+    def _put(self, event: Event) -> None:
+        with self._ending:
+            if self._is_over:
+                raise ProgramStopped(f"the training is over: {self._finish.why if self._finish else 'it has failed'}")
+            self._events.put(event)
 
     # The coordinator's own thread
 
@@ -133,7 +150,19 @@ class Coordinator:
             for instruction in said:
                 self._do(instruction)
             self._look(began)
+        self._close()
         self._conclude(self._finish)
+
+    def _close(self) -> None:
+        """Refuse further events, and handle those that came before: they change nothing any more, with two exceptions.
+
+        A worker that has just started is told of the end, or it would wait for its first view for ever, and the program
+        for the worker. The error of a worker's code makes the training fail.
+        """
+        with self._ending:
+            self._is_over = True
+        while not self._events.empty():
+            self._events.get()()
 
     def _keep_wills(self) -> None:
         """Forget residuals that no longer count; before any member is told of the decision."""
@@ -150,8 +179,9 @@ class Coordinator:
                 self._silence.went_on(time.monotonic())
                 for name in instruction.members:
                     self._tell(name, instruction)
-            case Expel(name):
-                self._tell(name, instruction)
+            case Expel(name):  # it is there, although its end was seen: its link was lost, and made again
+                with contextlib.suppress(KeyError, IndexError):
+                    self._workers[self._replicas[name]].hear.future(name, instruction)
             case Finish():
                 self._finish = instruction
 
@@ -178,7 +208,7 @@ class Coordinator:
             client = self._workers[replica]
         except IndexError:  # the program was scaled down before this worker's call was handled
             return self._membership.died(name, "was ended before it had joined")
-        self._clients[name] = client
+        self._clients[name], self._replicas[name] = client, replica
         watch_end(client, name, lambda why: self._events.put(lambda: self._has_gone(name, why)))
         return []
 
@@ -209,6 +239,8 @@ class Coordinator:
         return said
 
     def _fail(self, name: str, failure: Failure) -> list[Instruction]:
+        if said := self._membership.failed(name):
+            return said
         self._failure = self._failure or (name, failure)
         return [Finish(f"{name} failed", failed=True)]
 

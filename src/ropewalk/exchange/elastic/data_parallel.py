@@ -107,7 +107,10 @@ def data_parallel(
         )
     training = ElasticConfig(train_fn, exchange, shards, tuple(args), dict(kwargs or {}), redo, seed, timeouts, shaping)
     peers = program.declare("workers")
-    coordinator = program.add(Service(Coordinator, peers, workers, timeouts), name="coordinator", preload=PRELOADED)
+    restarts = rule.policy != "never"
+    coordinator = program.add(
+        Service(Coordinator, peers, workers, timeouts, restarts=restarts), name="coordinator", preload=PRELOADED
+    )
     program.add(
         Service(ElasticMember, training, coordinator, peers),
         name="workers",
@@ -116,7 +119,7 @@ def data_parallel(
         resources=resources,
         environment=environment,
         restart=rule,
-        essential=rule.policy != "never",
+        essential=restarts,
     )
     return program
 

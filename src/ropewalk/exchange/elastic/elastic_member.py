@@ -7,14 +7,23 @@ rank 0 ── take_state(bytes) ──▶ mailbox
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any
 
 from ropewalk.calls.client import Client
-from ropewalk.errors import ExchangeInvalid, GradientNotFinite, MemberLost, ProgramStopped, ServiceLost
+from ropewalk.errors import (
+    ExchangeInvalid,
+    FailedForGood,
+    GradientNotFinite,
+    MemberLost,
+    ProgramStopped,
+    ServiceLost,
+)
 from ropewalk.exchange.elastic.coordinator import ExchangeTimeouts
 from ropewalk.exchange.elastic.mailbox import Mailbox
 from ropewalk.exchange.elastic.membership import Commit, Expel, Finish, MembershipView
@@ -22,8 +31,9 @@ from ropewalk.exchange.elastic.worker import ElasticWorker
 from ropewalk.exchange.exchange import Exchange
 from ropewalk.exchange.exchange_maker import made_exchange
 from ropewalk.exchange.groups.group import Group
+from ropewalk.exchange.groups.inbox import Packet
 from ropewalk.exchange.groups.link_emulation import LinkEmulation
-from ropewalk.exchange.groups.link_group import LinkGroup
+from ropewalk.exchange.groups.link_group import LinkGroup, Send
 from ropewalk.exchange.groups.member import GroupMember, one_way
 from ropewalk.exchange.groups.watched_worker import WatchedWorker
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
@@ -36,6 +46,8 @@ the program refuses its calls."""
 _NAMED_FIRST_S = 2.0
 """Seconds for which a member leaves it to others to tell of their gradients that are not finite; they may go on."""
 _LAST_WORDS_S = 0.3
+_LOOK_S = 0.1
+"""Seconds between two looks whether a worker that is waited for is still a member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,8 @@ class ElasticMember(GroupMember, WatchedWorker):
         self._workers = workers
         self._replica = node_context.current_node().replica
         self._clients: dict[int, Client] = {}
+        self._deliveries: dict[str, Future[Any]] = {}
+        """By receiver, the weights that were sent last."""
         self._group: Group | None = None
         self._is_expelled = False
         self.interrupt: Callable[[int], object] = lambda epoch: None
@@ -120,7 +134,7 @@ class ElasticMember(GroupMember, WatchedWorker):
 
     def make_group(self, view: MembershipView) -> Group:
         """Connect the members of a view to a group."""
-        sends = [one_way(self._client(_replica_of(name))) for name in view.members]
+        sends = [self._send_to(name) for name in view.members]
         rank = view.members.index(self.name)
         group = LinkGroup(
             rank,
@@ -138,8 +152,17 @@ class ElasticMember(GroupMember, WatchedWorker):
 
     def send_state(self, names: Sequence[str], epoch: int, state: bytes) -> None:
         """Send weights to new members; does not wait."""
-        for name in names:
-            self._client(_replica_of(name)).take_state.future(name, epoch, state)
+        clients = {name: self._client(name) for name in names}
+        self._deliveries = {
+            name: client.take_state.future(name, epoch, state) for name, client in clients.items() if client is not None
+        }
+
+    def wait_delivered(self) -> None:
+        """Wait until the weights that were sent last have arrived, or their receivers are no members any more."""
+        for name, delivery in self._deliveries.items():
+            while name in self.mailbox.members and not self.mailbox.has_ended:
+                if wait([delivery], _LOOK_S).done:
+                    break
 
     def new_exchange(self) -> Exchange:
         """Make the configured exchange, for this worker alone."""
@@ -178,11 +201,23 @@ class ElasticMember(GroupMember, WatchedWorker):
             is_of_others = isinstance(error, GradientNotFinite) and error.ranks and worker.rank not in error.ranks
             if is_of_others and node_context.wait_for_stop(_NAMED_FIRST_S):
                 return
-            self.coordinator.failed(self.name, failure_of(error, __name__))
-            node_context.wait_for_stop()  # the program ends with the error, and this worker must not be restarted
+            self._tell_failed(error)
+            # The program ends with the error, and this worker must not be restarted, unless it was taken for dead.
+            while not node_context.wait_for_stop(_LOOK_S):
+                if self._is_expelled:
+                    raise
         finally:
             worker.close()
             self._has_ended.set()
+
+    def _tell_failed(self, error: Exception) -> None:
+        try:
+            self.coordinator.failed(self.name, failure_of(error, __name__))
+        except (ProgramStopped, ServiceLost):
+            if node_context.stopping():
+                raise
+            # The training is over for all others. Restarted, this worker would have nothing to do, and end well.
+            raise FailedForGood(f"{type(error).__name__}: {error}") from error
 
     def _is_of_the_end(self, error: Exception) -> bool:
         """Whether an error was raised because this worker, or the whole training, is over."""
@@ -192,11 +227,8 @@ class ElasticMember(GroupMember, WatchedWorker):
 
     def _stop(self) -> None:
         """Leave because the program is stopping this worker; in a thread of its own."""
-        try:
+        with contextlib.suppress(ProgramStopped, ServiceLost):
             self.coordinator.leave(self.name)
-        except (ProgramStopped, ServiceLost):
-            pass
-        else:
             if self._has_ended.wait(_LAST_STEP_S) or (not self.leave_now() and self._has_ended.wait(_LAST_WORDS_S)):
                 return
         self._end(ProgramStopped(f"{self.name} was asked to stop, and its last step took over {_LAST_STEP_S:g} s"))
@@ -219,9 +251,24 @@ class ElasticMember(GroupMember, WatchedWorker):
             interrupt = functools.partial(self.interrupt, group.epoch)
             threading.Thread(target=interrupt, name=f"{self.name} interrupt", daemon=True).start()
 
-    def _client(self, replica: int) -> Client:
+    def _send_to(self, name: str) -> Send:
+        client = self._client(name)
+        if client is not None:
+            return one_way(client)
+
+        def refuse(_packet: Packet) -> None:
+            raise ServiceLost(f"{name} is being scaled away", service=name, replica=_replica_of(name))
+
+        return refuse
+
+    def _client(self, name: str) -> Client | None:
+        """Return the client of a member; None if the program has been scaled down, and this member will leave."""
+        replica = _replica_of(name)
         if replica not in self._clients:
-            self._clients[replica] = self._workers[replica]
+            try:
+                self._clients[replica] = self._workers[replica]
+            except IndexError:
+                return None
         return self._clients[replica]
 
 

@@ -26,12 +26,19 @@ class Mailbox:
         self._view: MembershipView | None = None
         self._commit: Commit | None = None
         self._states: dict[int, bytes] = {}
+        self._next_states = 0
+        """The first epoch whose state is still of use: the worker has taken one that is as new as those before."""
         self._end: Exception | None = None
 
     @property
     def epoch(self) -> int:
         """The epoch of the latest view; -1 before the first."""
         return self._view.epoch if self._view else -1
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The members of the latest view; none before the first."""
+        return self._view.members if self._view else ()
 
     @property
     def has_ended(self) -> bool:
@@ -44,7 +51,8 @@ class Mailbox:
             if view.epoch <= self.epoch:
                 return
             self._view = view
-            self._states = {epoch: state for epoch, state in self._states.items() if epoch >= view.epoch}
+            self._next_states = max(self._next_states, _first_epoch_of_step(view))
+            self._states = {epoch: state for epoch, state in self._states.items() if epoch >= self._next_states}
             self._news.notify_all()
         self._on_view(view)
 
@@ -57,7 +65,7 @@ class Mailbox:
     def put_state(self, epoch: int, state: bytes) -> None:
         """Deliver the state that rank 0 of an epoch sends to new members."""
         with self._news:
-            if epoch >= self.epoch:
+            if epoch >= self._next_states:
                 self._states[epoch] = state
                 self._news.notify_all()
 
@@ -97,22 +105,33 @@ class Mailbox:
                 return Commit(epoch, step, (), self._view.loss, changes=True)
             return None
 
-    def wait_state(self, epoch: int) -> bytes:
-        """Return the state that rank 0 sends to the new members of this epoch, when it begins its next step.
+    def wait_state(self, view: MembershipView) -> bytes:
+        """Return the state that rank 0 sends to the new members, when it begins the step of this view.
+
+        The state that an earlier epoch of the same step began with is as good. When members have done their last step,
+        each change of epoch as they leave, and rank 0 sends its state in one of these epochs only.
 
         Args:
-            epoch: the epoch whose state it is.
+            view: the view whose members begin the step.
 
         Raises:
-            ExchangeAborted: there is a later epoch already.
+            ExchangeAborted: there is a later view already.
             Exception: the error that `end` was called with.
         """
-        what = f"the weights from rank 0 of epoch {epoch}"
-        self._wait(lambda: epoch in self._states or self.epoch > epoch, None, what)
+        first = _first_epoch_of_step(view)
+
+        def arrived() -> list[int]:
+            return [epoch for epoch in self._states if first <= epoch <= view.epoch]
+
+        what = f"the weights from rank 0 of epoch {view.epoch}"
+        self._wait(lambda: bool(arrived()) or self.epoch > view.epoch, None, what)
         with self._news:
-            if epoch not in self._states:
-                raise ExchangeAborted(f"epoch {epoch} ended before its newcomers had the weights", epoch=epoch)
-            return self._states.pop(epoch)
+            if not (epochs := arrived()):
+                raise ExchangeAborted(
+                    f"epoch {view.epoch} ended before its newcomers had the weights", epoch=view.epoch
+                )
+            self._next_states = view.epoch + 1
+            return self._states.pop(max(epochs))
 
     def _wait(self, is_here: Callable[[], bool], timeout_s: float | None, what: str) -> None:
         due = None if timeout_s is None else time.monotonic() + timeout_s
@@ -124,3 +143,11 @@ class Mailbox:
                 if left_s <= 0:
                     raise ExchangeStalled(f"{what} did not come within {timeout_s:g} s", waited_s=timeout_s or 0.0)
                 self._news.wait(left_s)
+
+
+def _first_epoch_of_step(view: MembershipView) -> int:
+    """Return the first epoch whose rank 0 began the step of this view with the weights that all members then have.
+
+    Before the first commit nobody has them: rank 0 of each epoch sends its own.
+    """
+    return view.epoch - len(view.before) if view.step else view.epoch

@@ -8,8 +8,9 @@
                   └── next epoch ◀── PARTING: a leaver hands over ◀────────┘
 
 A step is committed when all members of the epoch say that they hold all of its gradients; before that no member changes
-a weight. So if any member dies, the others have either all done the step or none has. Members are identified by names
-that are never used again: a restarted process is a new member.
+a weight. So if any member dies, the others have either all done the step or none has. In the same way a batch whose
+gradients are not finite is left out by all or by none: when one member refuses it, the next epoch begins the step with
+another batch. Members are identified by names that are never used again: a restarted process is a new member.
 
 Ranks: members keep their order, new members come last. So rank 0 always has the weights, unless all members that had
 them are gone.
@@ -21,6 +22,23 @@ import dataclasses
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedBatch:
+    """A batch that no member does a step with, as the member told it whose exchange refused a gradient first.
+
+    Attributes:
+        step: number of the step.
+        text: the message of its error.
+        ranks: ranks of the members whose gradients are not finite.
+        parameters: names of the parameters.
+    """
+
+    step: int
+    text: str
+    ranks: tuple[int, ...] = ()
+    parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +54,8 @@ class MembershipView:
         loss: mean loss of the last step, over all its samples; 0.0 before the first.
         before: members of the epochs that began the same step and did not complete it, in their order.
         lost: names of members that died since the last step was committed, and whose residuals are lost.
+        num_refused: how many batches were refused so far, because of gradients that are not finite.
+        refused: the last of them.
     """
 
     epoch: int
@@ -46,6 +66,8 @@ class MembershipView:
     loss: float = 0.0
     before: tuple[tuple[str, ...], ...] = ()
     lost: tuple[str, ...] = ()
+    num_refused: int = 0
+    refused: RefusedBatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +155,13 @@ class Membership:
 
     Args:
         founders: number of workers that begin together; more may join later.
+        restarts: whether a worker that dies is replaced; otherwise the others do not wait for it when they begin.
 
     Raises:
         ValueError: `founders` is below 1.
     """
 
-    def __init__(self, founders: int) -> None:
+    def __init__(self, founders: int, *, restarts: bool = True) -> None:
         if founders < 1:
             raise ValueError(f"a training begins with 1 worker or more, not {founders}")
         self.phase = EpochPhase.GATHERING
@@ -146,6 +169,7 @@ class Membership:
         self.step = 0
         self.history: list[StepSpan] = []
         self._founders = founders
+        self._restarts = restarts
         self._joining: dict[str, None] = {}
         self._leaving: set[str] = set()
         """Members that want to leave after a step."""
@@ -153,13 +177,18 @@ class Membership:
         self._has_weights: set[str] = set()
         """Members that took part in a committed step."""
         self._gone: set[str] = set()
+        self._dead: set[str] = set()
+        """Those of the gone that ended without a word, or seemed to."""
         self._has_finished = False
-        """Whether a worker has finished with the weights of all steps: later deaths do not make the training fail."""
+        """Whether a worker has finished with the weights of all steps: later deaths do not make the training fail. A
+        worker that left has not finished, nor has one after which the others did another step."""
         self.wills: tuple[str, ...] = ()
         """Names of workers that left, whose residuals are not in a committed step yet."""
         self._lost: tuple[str, ...] = ()
         """Members that died since the last step was committed."""
         self._loss = 0.0
+        self._num_refused = 0
+        self._refused: RefusedBatch | None = None
         # In the phase PARTING: the members that still have to hand over, those that stay, and the reasons.
         self._parting: set[str] = set()
         self._staying: tuple[str, ...] = ()
@@ -234,6 +263,28 @@ class Membership:
                 self._commit()
         return self._settle()
 
+    def refuses(self, name: str, epoch: int, batch: RefusedBatch) -> list[Instruction]:
+        """Record that the exchange of a member has refused a gradient; the members begin the step with another batch.
+
+        They do so in another epoch, so that all of them refuse the batch, or none: also those that have not heard of
+        the gradient, because a member died when it told of its own, or because only servers see all gradients.
+
+        Args:
+            name: name of the member.
+            epoch: the epoch in which the gradient was refused; an earlier one does not count, its step is done again.
+            batch: what was refused.
+        """
+        if name in self._gone:
+            self._expel(name)
+        elif (
+            self.phase is EpochPhase.STEPPING
+            and name in self.members
+            and (epoch, batch.step) == (self._epoch, self.step)
+        ):
+            self._num_refused, self._refused = self._num_refused + 1, batch
+            self._form(self.members, [f"{name} refused a batch of step {self.step}"], in_step=True, is_new_batch=True)
+        return self._settle()
+
     def left(self, name: str, *, has_will: bool = False, includes: Sequence[str] = ()) -> list[Instruction]:
         """Record that a member has left; if it had residuals after its last committed step, they are here.
 
@@ -255,21 +306,28 @@ class Membership:
 
     def finished(self, name: str) -> list[Instruction]:
         """Record that the code of a worker has finished: the worker does no more steps."""
+        # The code of a worker that has left ends as well, in the middle of the training of the others.
+        self._has_finished |= name in self._has_weights and name not in self._gone
         self._gone.add(name)
-        self._has_finished |= name in self._has_weights
         self._drop(name, "has finished")
-        if self.phase is EpochPhase.GATHERING:
-            self._founders -= 1  # the others need not wait for it
-            if self._founders:
-                self._gather()
-            else:
-                self._finish("no worker has done a step")
+        self._expect_one_less(failed="")
         return self._settle()
 
     def died(self, name: str, why: str = "died") -> list[Instruction]:
         """Record that a worker is gone, whatever it was doing."""
+        is_news = name not in self._gone
         self._gone.add(name)
+        if is_news:
+            self._dead.add(name)
         self._drop(name, why, by_death=True)
+        if is_news and not self._restarts:
+            self._expect_one_less(failed=f"{name} {why}")
+        return self._settle()
+
+    def failed(self, name: str) -> list[Instruction]:
+        """Record that the code of a worker has raised; its error makes the training fail if nothing is returned."""
+        if name in self._dead:
+            self._expel(name)
         return self._settle()
 
     # Changes
@@ -284,11 +342,23 @@ class Membership:
             self._joining = dict.fromkeys(sorted(self._joining, key=lambda name: (len(name), name)))
             self._form((), [f"{len(self._joining)} workers begin"])
 
+    def _expect_one_less(self, *, failed: str) -> None:
+        """Begin without a founder that will never come; `failed` says how it ended, if not well."""
+        if self.phase is EpochPhase.GATHERING:
+            self._founders -= 1
+            if self._founders:
+                self._gather()
+            elif failed:
+                self._finish(f"no worker has done a step, and none is left: {failed}", failed=True)
+            else:
+                self._finish("no worker has done a step")
+
     def _commit(self) -> None:
         losses = [self._votes[name] for name in self.members]  # by rank, so that the sum has the same bits
         samples = sum(count for _, count in losses)
         self._loss = sum(loss for loss, _ in losses) / samples if samples else 0.0
         self._has_weights = set(self.members)
+        self._has_finished = False
         # Rank 0 had taken the residuals over before it began the step; until now it could have died with them.
         self._votes, self.wills, self._lost = {}, (), ()
         step, self.step = self.step, self.step + 1
@@ -338,7 +408,9 @@ class Membership:
         else:  # workers that have just joined must not start over what the others have finished
             self._finish(f"no worker is left after {self.step} steps: {', '.join(reasons)}")
 
-    def _form(self, stay: tuple[str, ...], reasons: list[str], *, in_step: bool = False) -> None:
+    def _form(
+        self, stay: tuple[str, ...], reasons: list[str], *, in_step: bool = False, is_new_batch: bool = False
+    ) -> None:
         members = stay
         if self._joining and not in_step:
             members += tuple(self._joining)
@@ -348,10 +420,19 @@ class Membership:
         self._votes = {}
         newcomers = tuple(name for name in members[1:] if name not in self._has_weights)
         before: tuple[tuple[str, ...], ...] = ()
-        if in_step and self.view:
+        if in_step and not is_new_batch and self.view:
             before = (*(self.view.before if self.view.step == self.step else ()), self.members)
         self.view = MembershipView(
-            self._epoch + 1, self.step, members, newcomers, bool(self.wills), self._loss, before, self._lost
+            self._epoch + 1,
+            self.step,
+            members,
+            newcomers,
+            bool(self.wills),
+            self._loss,
+            before,
+            self._lost,
+            self._num_refused,
+            self._refused,
         )
         self.history.append(StepSpan(self.view.epoch, members, self.step, self.step, ", ".join(reasons)))
         self.phase = EpochPhase.STEPPING

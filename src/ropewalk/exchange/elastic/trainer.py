@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ropewalk.errors import ExchangeAborted, GradientNotFinite, MemberLost
-from ropewalk.exchange.elastic.membership import Commit, MembershipView
+from ropewalk.errors import ExchangeAborted, ExchangeInvalid, GradientNotFinite, MemberLost
+from ropewalk.exchange.elastic.membership import Commit, MembershipView, RefusedBatch
 from ropewalk.exchange.elastic.shares import pass_on, seed_of, share_out
 from ropewalk.exchange.exchange import Exchange, ExchangeReport, StepRecord
 from ropewalk.exchange.packed_state import pack, unpack
@@ -40,7 +40,7 @@ class ElasticTrainer:
     """Trains a model together with the current members; made by `worker.trainer`.
 
     Attributes:
-        epoch: counts changes of the members.
+        epoch: counts changes of the members, and batches that they left out.
         members: names by rank.
         num_steps: number of steps done.
         num_left_out: number of batches that were drawn, and with which no step was done; the same on every member.
@@ -56,6 +56,7 @@ class ElasticTrainer:
         self._optimizer = optimizer
         self._carry = carry
         self._parameters = {name: part for name, part in model.named_parameters() if part.requires_grad}
+        self._frozen = {name: part for name, part in model.named_parameters() if not part.requires_grad}
         self._exchange: Exchange = member.new_exchange()
         self._is_bound = False
         self._overlaps = member.training.redo == "recompute"
@@ -63,6 +64,8 @@ class ElasticTrainer:
         """Whether gradients that autograd completes are final, and sent at once."""
         self._sent: set[str] = set()
         self._is_exchanging = self._is_interrupted = False
+        self._is_between_steps = False
+        """Whether nothing of a step is under way here: the residuals are those of the last committed step."""
         self._interrupting = threading.Lock()
         self.epoch: int = -1
         self.members: tuple[str, ...] = ()
@@ -75,6 +78,10 @@ class ElasticTrainer:
         self._has_next_members = False
         """Whether the members of the next step are others, whom this one has not joined yet. What its code does before
         that step, such as a step of the learning-rate schedule, belongs to the state that a newcomer gets."""
+        self._num_refused = 0
+        """The number of batches that all members have left out together."""
+        self._refusal: GradientNotFinite | None = None
+        """The error of this member's exchange, until the coordinator has decided about it."""
         self._wills_taken: set[str] = set()
         for name, parameter in self._parameters.items():
             hook: Callable[[Tensor], None] = partial(self._made, name)
@@ -82,6 +89,7 @@ class ElasticTrainer:
         member.interrupt, member.leave_now = self._interrupt, self._leave_now
         member.coordinator.join(member.name)
         self._enter_next()
+        self._set_between_steps(True)
 
     def __repr__(self) -> str:
         return f"<ElasticTrainer {self._member.name!r}, one of {len(self.members)}, {self.num_steps} steps>"
@@ -116,23 +124,36 @@ class ElasticTrainer:
 
         Raises:
             TypeError: `batch` holds no indices, or `loss_of` cannot be called.
+            ExchangeInvalid: a parameter is to be trained that was frozen when the trainer was made.
             RuntimeError: this worker has left.
             ExchangeStalled: a member that is alive does not come to the exchange.
-            GradientNotFinite: the exchange refuses a gradient. The step does not count: on every member that got the
-                error, do it again with the same batch and another loss, or go on with the next of `worker.batches`. The
-                exchange leaves such batches out by itself with nan="skip", which counts them as steps.
+            GradientNotFinite: the exchange of some member refuses a gradient. The step does not count, and all members
+                raise this: do it again with the same batch and another loss, or go on with the next of
+                `worker.batches`. The exchange leaves such batches out by itself with nan="skip", which counts them as
+                steps.
         """
         _check_step(batch, loss_of)
+        if thawed := [name for name, part in self._frozen.items() if part.requires_grad]:
+            raise ExchangeInvalid(
+                f"{thawed[0]!r} is trained now, and was frozen when worker.trainer was called, so that its gradients "
+                f"would stay on this worker, and the weights of the members go apart; call worker.trainer with all "
+                f"parameters that will be trained, and give those that wait a group of the optimizer with lr=0"
+            )
         if self.left:
             raise RuntimeError(f"{self._member.name} has left after step {self.num_steps - 1}, and does no more steps")
+        self._set_between_steps(False)
         if self._has_next_members or self._member.mailbox.epoch > self.epoch:
             self._enter_next()
-        # Parts that are kept are not computed again, and their effects on buffers are kept with them.
-        attempt = _Attempt(self._shares(batch), self._buffers() if self._overlaps else {})
+        attempt = _Attempt(self._shares(batch), self._buffers())
         while (commit := self._try(attempt, loss_of)) is None:
             self._exchange.abort(self.epoch)
-            self._restore(attempt.buffers)
-            self._enter_next(self._member.training.timeouts.stalled_s)
+            if self._overlaps:  # parts that are kept are not computed again, and keep their effects on buffers
+                self._restore(attempt.buffers)
+            try:
+                self._enter_next(self._member.training.timeouts.stalled_s)
+            except GradientNotFinite:
+                self._restore(attempt.buffers)
+                raise
             attempt.shares = self._shares(batch)
         if not self._exchange.finish().skipped:
             self._optimizer.step()
@@ -142,6 +163,7 @@ class ElasticTrainer:
             self._part()
         else:
             self._has_next_members = commit.changes
+            self._set_between_steps(True)
         return commit.loss
 
     def report(self) -> ExchangeReport:
@@ -166,10 +188,13 @@ class ElasticTrainer:
                 return None
             if isinstance(error, MemberLost) and error.ranks:
                 return None
-            if isinstance(error, GradientNotFinite):  # every member of this exchange has it, or nothing was sent
-                self._exchange.abort(self.epoch)
-                self._restore(attempt.buffers)
-            raise
+            if not isinstance(error, GradientNotFinite):
+                raise
+            # Not raised yet: another member may not have it, if one died, or if the gradients go through servers.
+            self._refusal = error
+            batch = RefusedBatch(self.num_steps, str(error), error.ranks, error.parameters)
+            self._member.coordinator.refuse(self._member.name, self.epoch, batch)
+            return None
         if self._is_interrupted:
             return None
         self._member.coordinator.vote(self._member.name, self.epoch, self.num_steps, loss, samples)
@@ -197,12 +222,17 @@ class ElasticTrainer:
     def _leave_now(self) -> bool:
         """Leave with the residuals from before this step, which the others do without this worker."""
         with self._interrupting:
-            if not self._is_exchanging:  # the worker has voted, and the step may be committed
+            if self._is_exchanging:
+                self._is_interrupted = True
+                self._exchange.abort(self.epoch)
+            elif not self._is_between_steps:  # the worker has voted, and the step may be committed
                 return False
-            self._is_interrupted = True
-            self._exchange.abort(self.epoch)
             self._hand_over()
             return True
+
+    def _set_between_steps(self, is_between: bool) -> None:
+        with self._interrupting:
+            self._is_between_steps = is_between
 
     def _compute(self, attempt: _Attempt, loss_of: Callable[[Tensor], Tensor]) -> float:
         """Make the gradients of this worker's share ready; return the sum of its losses."""
@@ -276,6 +306,8 @@ class ElasticTrainer:
         """Become a member of the latest epoch, or of a later one if it ends meanwhile."""
         while True:
             view = self._member.mailbox.wait_view(self.epoch, timeout_s)
+            if self._is_bound:
+                self._raise_refused(view)
             try:
                 self._enter(view)
                 self._has_next_members = False
@@ -283,13 +315,29 @@ class ElasticTrainer:
             except _Interrupted:
                 continue
 
+    def _raise_refused(self, view: MembershipView) -> None:
+        """Raise if all members leave out the batch of this step, one error for each batch.
+
+        The view is entered when the next step begins: what this worker's code does about the error belongs to the state
+        that newcomers get.
+        """
+        refusal, self._refusal = self._refusal, None
+        if view.num_refused == self._num_refused or view.refused is None:
+            return
+        self._num_refused += 1
+        self._set_between_steps(True)
+        if refusal is not None:
+            raise refusal
+        refused = view.refused
+        raise GradientNotFinite(refused.text, ranks=refused.ranks, parameters=refused.parameters, step=refused.step)
+
     def _enter(self, view: MembershipView) -> None:
         member = self._member
         is_first = not self._is_bound
         self.epoch, self.members, self._before = view.epoch, view.members, view.before
         group = member.make_group(view)
         if member.name in view.newcomers:
-            self._load(member.mailbox.wait_state(view.epoch))
+            self._load(member.mailbox.wait_state(view))
         elif self.rank == 0 and view.newcomers:
             member.send_state(view.newcomers, view.epoch, self._state())
         self.num_steps = view.step
@@ -325,8 +373,12 @@ class ElasticTrainer:
 
     def settle(self) -> None:
         """Join the members of the step that would be next, for newcomers among them: they get the last weights."""
-        if self._has_next_members:
+        self._set_between_steps(False)
+        # Newcomers wait for rank 0 also where the last batch was refused.
+        is_awaited = self.rank == 0 and self._member.mailbox.epoch > self.epoch
+        if self._has_next_members or is_awaited:
             self._enter_next()
+            self._member.wait_delivered()  # the training may be over for all as soon as this worker has finished
 
     def close(self) -> None:
         """End the threads of the exchange; may be called twice."""
@@ -342,6 +394,7 @@ class ElasticTrainer:
                 "carry": [part.state_dict() for part in self._carry],
                 "random": torch.get_rng_state(),
                 "left_out": self.num_left_out,
+                "refused": self._num_refused,
             }
         )
 
@@ -353,6 +406,7 @@ class ElasticTrainer:
             part.load_state_dict(its_state)
         torch.set_rng_state(state["random"])
         self.num_left_out = state["left_out"]
+        self._num_refused = state["refused"]
 
     def _buffers(self) -> dict[str, Tensor]:
         return {name: buffer.clone() for name, buffer in self._model.named_buffers()}

@@ -44,7 +44,7 @@ class ElasticWorker:
 
     @property
     def epoch(self) -> int:
-        """The number of times that the members have changed."""
+        """The number of times that the members have changed, or have left out a batch."""
         return self.joined_trainer.epoch
 
     @property

@@ -35,6 +35,8 @@ class _Collective:
     tag: str
     brought: dict[int, Any] = field(default_factory=dict[int, Any])
     done: bool = False
+    error: Exception | None = None
+    """Why the last member could not complete it."""
 
 
 class _GroupState:
@@ -59,7 +61,10 @@ class _GroupState:
                 )
             call.brought[rank] = value
             if len(call.brought) == self.size:
-                complete(call)
+                try:
+                    complete(call)
+                except Exception as error:  # each member raises it
+                    call.error = error
                 call.done = True
                 del self.calls[number]
                 self.changed.notify_all()
@@ -205,6 +210,11 @@ class ThreadGroup(Group):
                         waited_s=waited,
                     )
                 self._room.changed.wait(self._timeout_s - waited)
+        if call.error is not None:
+            raise ExchangeInvalid(
+                f"{call.what}({call.tag!r}) of {self.size} members cannot be: {call.error}; every member brings as "
+                "many values of one dtype"
+            ) from call.error
 
     def _refuse_if_over(self, what: str, tag: str) -> None:
         if self._aborted:

@@ -27,6 +27,7 @@ from ropewalk.errors import (
     MemberLost,
     ServiceLost,
 )
+from ropewalk.exchange.buckets import BucketEntry, check_real
 from ropewalk.exchange.compressors import make_compressor
 from ropewalk.exchange.compressors.compressor import Compressor
 from ropewalk.exchange.exchange import Exchange, ExchangeReport, StepRecord
@@ -157,7 +158,9 @@ class ParameterServer(Exchange):
             raise RuntimeError("this exchange is bound already; make another one, or call regroup")
         if self._servers is None:
             raise RuntimeError("this parameter server has no servers yet; give it their client, or call connect")
-        self._model = model = PiecedModel(named_parameters, len(self._servers), self._piece_bytes, self.settings)
+        named = list(named_parameters)
+        check_real([BucketEntry.of(*pair) for pair in named], repr(self))
+        self._model = model = PiecedModel(named, len(self._servers), self._piece_bytes, self.settings)
         enrolment = Enrolment(self._servers, self.settings, model, group, self._timeout_s)
         enrolment.introduce()
         self._screens = self._nan == "raise" or (self._nan is None and model.keeps_state)

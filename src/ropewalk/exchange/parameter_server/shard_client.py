@@ -251,8 +251,9 @@ class ShardClient:
             self._outdated(outcome.epoch, attempt)
         else:
             self._let_go(key, outcome.durable)
-            if letter.step == attempt.step:
-                with self._news:
+            with self._news:
+                # Not for an attempt that has begun meanwhile: the shard would say that it lacks this piece.
+                if letter.step == attempt.step and attempt is self._attempt:
                     self._awaited.add(key)
                     self._news.notify_all()
 

@@ -6,6 +6,9 @@
 
 SVG and HTML can hold scripts, which would act as the visitor, so they are only saved. What a file begins with says
 whether it is an image, and not its name.
+
+A record of an artifact comes from the process that worked on the run, perhaps on another host, and names a path here.
+So readers get only what is in the folder of the run, and owners, whose files these are, what it names elsewhere.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from nicegui import app
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
+from ropewalk.page.gate import ROLE
 from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
 from ropewalk.tracking.kept_output import output_files
 
@@ -55,10 +59,12 @@ def add_file_routes(reader: StoreReader) -> None:
     @app.get("/files/{run}/{number}")
     async def artifact(request: Request, run: str, number: int) -> Response:  # pyright: ignore[reportUnusedFunction]
         def find(store: RunStore) -> tuple[BinaryIO, str]:
-            found = store.artifacts(store.run(run).id)
+            row = store.run(run)
+            found = store.artifacts(row.id)
             if not 0 <= number < len(found):
                 raise FileNotFoundError(f"run {run} has no artifact with number {number}")
-            return _opened(store, found[number].path), found[number].name
+            within = None if request.scope.get(ROLE) == "owner" else Path(row.folder or store.folder / row.id)
+            return _opened(store, found[number].path, within), found[number].name
 
         return await _answer(reader, find, request.query_params.get("inline") == "1")
 
@@ -101,22 +107,29 @@ def image_type(start: bytes) -> str:
     return next((kind for magic, kind in _IMAGES.items() if start.startswith(magic)), "")
 
 
-def _opened(store: RunStore, path: str) -> BinaryIO:
+def _opened(store: RunStore, path: str, within: Path | None = None) -> BinaryIO:
     """Open a file that belongs to a run.
 
     An object, which is closed if the visitor leaves before anything is sent, and not a descriptor, which would stay.
 
+    Args:
+        store: the store of the run.
+        path: path of the file.
+        within: the folder in which it has to be; None: anywhere.
+
     Raises:
-        OSError: it cannot be opened, is no file, or is not in the folder of runs although a database names it, in
-            which others may have written.
+        OSError: it cannot be opened, is no file, is not in that folder, or is not in the folder of runs although a
+            database names it, in which others may have written.
     """
-    if "://" not in store.where:
-        descriptor = os.open(path, _FLAGS)
-    else:
-        folder, place = store.folder.resolve(), Path(path).resolve()
-        if not place.is_relative_to(folder):
-            raise PermissionError(f"{path} is not in the folder of runs {store.folder}, and a database names it")
+    place, runs = Path(path).resolve(), store.folder.resolve() if "://" in store.where else None
+    if runs and not place.is_relative_to(runs):
+        raise PermissionError(f"{path} is not in the folder of runs {store.folder}, and a database names it")
+    if within and not place.is_relative_to(within.resolve()):
+        raise PermissionError(f"{path} is not in the folder of its run, so only an owner may save it")
+    if folder := within.resolve() if within else runs:
         descriptor = _opened_below(folder, place.relative_to(folder).parts)
+    else:
+        descriptor = os.open(path, _FLAGS)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise PermissionError(f"{path} is not a file")

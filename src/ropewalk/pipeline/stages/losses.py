@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
+import torch
 from torch import Tensor, nn
 
 from ropewalk.near_names import check_choice
@@ -25,6 +26,7 @@ from ropewalk.quantities import counted
 
 Declared = Literal["mean", "sum", "weighted"]
 
+_OF_16_BITS = (torch.bfloat16, torch.float16)
 _WITHOUT_RANDOMNESS = ("torch.nn.modules.loss", "torch.nn.functional")
 """Modules whose losses draw no random numbers."""
 
@@ -102,7 +104,15 @@ class Loss:
         Raises:
             TypeError: the function did not return what was declared.
         """
-        value = self.function(outputs, labels)
+        try:
+            value = self.function(outputs, labels)
+        except Exception as error:
+            if labels is None:
+                raise TypeError(
+                    f"loss_fn raised {type(error).__name__}: {error}. Its labels were None, as the mini-batch came "
+                    f"without labels; give both, step(x, y), and not one pair, step((x, y))"
+                ) from error
+            raise
         if self.declared == "weighted":
             if not (isinstance(value, tuple) and len(value) == 2):  # pyright: ignore[reportUnknownArgumentType]
                 raise TypeError(f"a weighted loss returns (total, weight), but this one returned {kind_of(value)}")
@@ -119,12 +129,16 @@ class Loss:
         return LossOfPiece(value, value * weight, weight)
 
     def over(self, pieces: list[tuple[Tensor, float | None]]) -> Tensor:
-        """Return the loss of a step, one element, from values and weights of its micro-batches in order."""
+        """Return the loss of a step, one element, from values and weights of its micro-batches in order.
+
+        Values of 16 bits are added up, and returned, in float32: a sum of 16 bits soon grows too large for a further
+        value to change it.
+        """
         scale = self.declared == "mean"
-        total = sum(
-            (value * weight if scale and weight is not None else value for value, weight in pieces[1:]),
-            pieces[0][0] * (pieces[0][1] or 0.0) if scale else pieces[0][0],
-        )
+        values = [value.float() if value.dtype in _OF_16_BITS else value for value, _ in pieces]
+        if scale:
+            values = [value * (weight or 0.0) for value, (_, weight) in zip(values, pieces, strict=True)]
+        total = sum(values[1:], values[0])
         return total if self.declared == "sum" else total / sum(weight or 0.0 for _, weight in pieces)
 
 

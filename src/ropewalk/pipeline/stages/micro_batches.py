@@ -10,6 +10,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from ropewalk.pipeline.tracing.trees import flatten, tensors_of
+from ropewalk.quantities import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +84,26 @@ def mini_batch(
         The mini-batch with the sizes of its micro-batches.
 
     Raises:
-        ValueError: there is no tensor to cut, no sample, or labels for another number of samples.
+        ValueError: there is no tensor to cut, no sample, or labels for another number of samples, or a list of labels
+            with a tensor for each sample.
         TypeError: labels are arrays of numpy, which would not be cut.
     """
     by_sample = {id: value for id, value in inputs.items() if id not in whole}
-    lengths = [tensor.shape[0] for tensor in tensors_of(by_sample) if tensor.dim()]
-    if not lengths:
+    counts = [tensor.shape[0] for tensor in tensors_of(by_sample) if tensor.dim()]
+    if not counts:
         raise ValueError(f"no input is a tensor with a dimension for samples; got {_kinds(inputs)}")
-    num_samples = lengths[0]
+    num_samples = counts[0]
     if num_samples == 0:
         raise ValueError("the mini-batch has no samples; skip it, or drop it in the loader")
+    num_pieces = min(num_pieces, num_samples)
+    if lengths := _lengths_by_sample(labels, num_samples):
+        if num_pieces > 1:
+            raise ValueError(
+                f"labels hold a list with tensors for each of the {num_samples} samples, as their lengths differ "
+                f"({listed(lengths, 4)}), and it is not cut into micro-batches. Pad them to one tensor of shape "
+                f"({num_samples}, ...), with a tensor of their lengths beside it; or train with micro_batches=1"
+            )
+        return MiniBatch(step, inputs, labels, (num_samples,), whole)
     labelled = [tensor.shape[0] for tensor in tensors_of(labels) if tensor.dim()]
     if labelled and num_samples not in labelled:
         raise ValueError(f"there are {num_samples} samples, but labels for {labelled[0]}; both begin with the samples")
@@ -101,9 +112,29 @@ def mini_batch(
             f"labels hold a {type(arrays[0]).__name__}, which would go whole to each micro-batch; give tensors, as "
             f"torch.from_numpy makes of arrays"
         )
-    num_pieces = min(num_pieces, num_samples)
     size, larger = divmod(num_samples, num_pieces)
     return MiniBatch(step, inputs, labels, tuple(size + (index < larger) for index in range(num_pieces)), whole)
+
+
+def _lengths_by_sample(tree: Any, num_samples: int) -> list[str]:
+    """Return the lengths in a list in the labels that seems to have tensors of another length for each sample.
+
+    Of two samples such a list could as well be that of their labels and of weights.
+    """
+    if isinstance(tree, Mapping):
+        inside: Sequence[Any] = list(cast("Mapping[Any, Any]", tree).values())
+    elif isinstance(tree, list | tuple):
+        inside = cast("Sequence[Any]", tree)
+        first = [next((tensor for tensor in tensors_of(one) if tensor.dim()), None) for one in inside]
+        lengths = [len(tensor) for tensor in first if tensor is not None]
+        if len(inside) == len(lengths) == num_samples > 2 and len(set(lengths)) > 1:
+            return [str(length) for length in lengths]
+    else:
+        return []
+    for one in inside:
+        if found := _lengths_by_sample(one, num_samples):
+            return found
+    return []
 
 
 def _cut(tree: Any, sizes: Sequence[int]) -> list[Any]:

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from ropewalk.pipeline.stages.weight_versions import OptimizerFactory
+from ropewalk.quantities import listed
 
 StageOptimizer = OptimizerFactory | Callable[[list[tuple[str, nn.Parameter]]], torch.optim.Optimizer]
 """Makes the optimizer of a stage from its trainable parameters, or from pairs of name and parameter."""
@@ -62,7 +63,8 @@ class OptimizerMaker:
         lr_schedule: makes an optimizer's schedule of the learning rate, which advances with each update of the stage;
             None for a constant rate.
         lr_scale: "pipedream" multiplies the learning rate of a stage with r replicas by r / r_0, where r_0 are the
-            replicas of the first stage.
+            replicas of the first stage: in each step, after what `lr_schedule` makes of it. Saved rates are without
+            this factor, and after a death or under another plan the factor is that of the new plan.
 
     Raises:
         TypeError: one of the functions is not callable.
@@ -86,15 +88,29 @@ class OptimizerMaker:
         """Return a maker as it is, and a function as one whose optimizers keep their learning rate."""
         return given if isinstance(given, OptimizerMaker) else cls(given)
 
-    def optimizer(self, parameters: Mapping[str, nn.Parameter], replicas: int, of_first: int) -> torch.optim.Optimizer:
-        """Return the optimizer of a stage with `replicas` replicas, when the first stage has `of_first`.
+    def rate_factor(self, replicas: int, of_first: int) -> float:
+        """Return what multiplies the rates of a stage with `replicas` replicas when the first stage has `of_first`."""
+        return 1.0 if self.lr_scale is None else replicas / of_first
+
+    def optimizer(self, parameters: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
+        """Return the optimizer of a stage.
 
         Raises:
             TypeError: `make_optimizer` returned no optimizer.
             ValueError: the optimizer steps tensors that are not the stage's, or needs those of all stages at once.
         """
         make = cast("Callable[[Any], object]", self.make_optimizer)
-        optimizer = make(list(parameters.items()) if _wants_names(make) else list(parameters.values()))
+        try:
+            optimizer = make(list(parameters.items()) if _wants_names(make) else list(parameters.values()))
+        except ValueError as error:
+            if "empty parameter list" not in str(error):
+                raise
+            raise ValueError(
+                f"the optimizer of a stage got an empty list: it leaves out all that the stage has, "
+                f"{listed(list(parameters), 3)}. Call requires_grad_(False) on what is not to be trained, as a stage "
+                f"without trained parameters has no optimizer; or give the list as a group, which may be empty: "
+                f"[{{'params': parameters}}]"
+            ) from error
         if not isinstance(optimizer, torch.optim.Optimizer):
             kind = type(optimizer)
             advice = f"give {_AN_OPTIMIZER}"
@@ -105,9 +121,6 @@ class OptimizerMaker:
             )
         _check_own(optimizer, parameters)
         _check_uncoupled(optimizer)
-        if self.lr_scale == "pipedream":
-            for group in optimizer.param_groups:
-                group["lr"] = group["lr"] * replicas / of_first
         return optimizer
 
     def schedule(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:

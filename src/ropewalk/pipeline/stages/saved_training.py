@@ -167,7 +167,11 @@ def _state(saved: Mapping[str, Any], groups: Sequence[Sequence[str]], state: dic
     for names, group in zip(groups, state["param_groups"], strict=True):
         for name, index in zip(names, group["params"], strict=True):
             if name not in saved["options"]:
-                raise ValueError(f"parameter {name!r} is trained here, and was not when the state was saved")
+                raise ValueError(
+                    f"parameter {name!r} is trained here, and was not when the state was saved, so that its optimizer "
+                    f"has no state of it. Begin anew from the weights: load_module(folder, model) of ropewalk.training "
+                    f"takes those of a checkpoint, to_module() those of a trainer"
+                )
             if saved["options"][name] != saved["options"][names[0]]:
                 raise ValueError(
                     f"the optimizer has {names[0]!r} and {name!r} in one group here, but they were trained with "

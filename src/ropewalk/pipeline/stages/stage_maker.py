@@ -87,12 +87,11 @@ class StageMaker:
         extra = self.schedule.extra_versions(plan.workers_after(id), stage.replicas, len(plan.stages))
         return WeightVersions(
             parameters,
-            lambda given: self.optimizers.optimizer(
-                dict(zip(trained, given, strict=True)), stage.replicas, plan.stages[0].replicas
-            ),
+            lambda given: self.optimizers.optimizer(dict(zip(trained, given, strict=True))),
             slots=extra + 1,
             lag=self.schedule.lag(plan, id),
             owns=True,
+            rate_factor=self.optimizers.rate_factor(stage.replicas, plan.stages[0].replicas),
         )
 
     def _setup(self, id: int, replica: int) -> StageSetup:

@@ -39,6 +39,8 @@ class WeightVersions:
         slots: number of versions that can exist at once.
         lag: how many versions before the newest a forward may still ask for; those are kept even if not held.
         owns: whether the initial tensors belong to this object from now on.
+        rate_factor: what the optimizer's learning rates are multiplied by during each step, and only then: what its
+            schedule makes of them, and what is saved of them, does not depend on it.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class WeightVersions:
         slots: int = 1,
         lag: int = 0,
         owns: bool = False,
+        rate_factor: float = 1.0,
     ) -> None:
         values = {name: p.detach() if owns else p.detach().clone() for name, p in parameters.items()}
         first = {name: nn.Parameter(values[name], p.requires_grad) for name, p in parameters.items()}
@@ -59,6 +62,7 @@ class WeightVersions:
                 {n: nn.Parameter(torch.empty_like(p)) if p.requires_grad else p for n, p in first.items()}
             )
         self._lag = lag
+        self._rate_factor = rate_factor
         self._slot_of = {0: 0}
         self._holders: dict[int, int] = {}
         self.newest = 0
@@ -128,7 +132,7 @@ class WeightVersions:
             leaves = self._slots[slot]
             for name in self.trainable:
                 leaves[name].grad = gradients.get(name)
-            self.optimizer.step()
+            self._optimize(self.optimizer)
             for name in self.trainable:
                 leaves[name].grad = None
         if not is_kept:
@@ -163,6 +167,20 @@ class WeightVersions:
                 for name in self.trainable:
                     self._slots[target][name].copy_(older[version][name])
         self.most_versions = max(self.most_versions, len(self._slot_of))
+
+    def _optimize(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._rate_factor == 1.0:
+            optimizer.step()
+            return
+        groups: list[dict[str, Any]] = optimizer.param_groups
+        rates = [group["lr"] for group in groups]
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate * self._rate_factor
+        try:
+            optimizer.step()
+        finally:
+            for group, rate in zip(groups, rates, strict=True):
+                group["lr"] = rate
 
     def _forget(self, newest: int) -> None:
         """Drop the versions that are not held and that, once there is a version `newest`, cannot be asked for."""

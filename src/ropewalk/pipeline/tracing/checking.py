@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import NotTraceable
-from ropewalk.pipeline.generator_states import States, equal_states, set_states, states_for
+from ropewalk.pipeline.generator_states import OtherStates, States, equal_states, set_states, states_for
 from ropewalk.pipeline.tracing.aliasing import tensors_in
 from ropewalk.pipeline.tracing.fake_tensors import is_fake
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
@@ -48,6 +48,8 @@ class ReferenceOutput:
     gradients: dict[str, Tensor | None]
     buffers: dict[str, Tensor]
     states_after: States
+    others_before: OtherStates
+    others_after: OtherStates
 
 
 def references(model: nn.Module, inputs: ModelInputs, *, fixed_batch: bool) -> list[ReferenceOutput]:
@@ -93,12 +95,14 @@ def _run_itself(model: nn.Module, inputs: ModelInputs, tensors: Sequence[Tensor]
     parameters = {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
     everything, buffers, _ = tensors_of(model)
     drawn_for = [*everything.values(), *buffers.values(), *tensors]
-    states = states_for(drawn_for)
+    states, others = states_for(drawn_for), OtherStates.now()
     with buffers_kept(model):
         outputs = list(tensors_in(model(*args, **kwargs)))
         gradients = _gradients(outputs, parameters)
         buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    return ReferenceOutput(tuple(tensors), states, outputs, gradients, buffers, states_for(drawn_for))
+    return ReferenceOutput(
+        tuple(tensors), states, outputs, gradients, buffers, states_for(drawn_for), others, OtherStates.now()
+    )
 
 
 def check(graph: ModelGraph, reference: ReferenceOutput) -> None:
@@ -115,6 +119,7 @@ def check(graph: ModelGraph, reference: ReferenceOutput) -> None:
     buffers = {name: buffer.clone() for name, buffer in buffers.items()}
     values = dict(zip(graph.model_inputs.ids, reference.inputs, strict=True))
     set_states(reference.states_before)
+    reference.others_before.set()
     try:
         outputs = list(tensors_in(graph.whole_program()(values, everything, buffers)[graph.output]))
     except Exception as error:
@@ -126,6 +131,12 @@ def check(graph: ModelGraph, reference: ReferenceOutput) -> None:
         raise NotTraceable(
             f"the graph of {name} returns {[tuple(one.shape) for one in outputs]} for {samples[0]} samples, and {name} "
             f"itself {[tuple(one.shape) for one in reference.outputs]}; {_BATCH}"
+        )
+    if OtherStates.now() != reference.others_after:
+        raise NotTraceable(
+            f"{name} draws random numbers from Python or numpy, and its graph would go on with those that were drawn "
+            f"when it was traced; draw them with torch, as in x * torch.bernoulli(torch.full((len(x), 1), 0.9)); or "
+            f"{_WAY_OUT}"
         )
     drawn_for = [*everything.values(), *buffers.values(), *reference.inputs]
     if not fakes and not equal_states(states_for(drawn_for), reference.states_after):
@@ -145,8 +156,8 @@ def _differs(graph: ModelGraph, what: str, tensor: str) -> NotTraceable:
     name, path = type(graph.model).__name__, tensor.rpartition(".")[0]
     error = NotTraceable(
         f"{what} is another in the graph of {name} than in {name} itself: something in or behind module {path!r} "
-        f"cannot be traced, such as a buffer that is assigned (write it in place, with copy_), or an "
-        f"autograd.Function of your own; {_WAY_OUT}"
+        f"cannot be traced, such as a buffer that is assigned (write it in place, with copy_), an "
+        f"autograd.Function of your own, or torch.utils.checkpoint with use_reentrant=True (False can be); {_WAY_OUT}"
     )
     error.operator = path
     return error

@@ -178,7 +178,8 @@ class ModelGraph:
                 wanted = ", ".join("any" if size is None else str(size) for size in sizes)
                 raise NotTraceable(
                     f"{type(self.model).__name__} was traced with {name!r} of shape ({wanted}), and is given {shape}; "
-                    f"trace it with example inputs like those it gets, or make it an nn.Sequential"
+                    f"give inputs of these sizes, such as texts padded to one length, trace it with example inputs "
+                    f"like those it gets, or make it an nn.Sequential, which fixes no size"
                 )
         return values
 

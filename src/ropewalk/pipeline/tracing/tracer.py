@@ -18,9 +18,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from ropewalk.errors import NotTraceable
+from ropewalk.pipeline.generator_states import OtherStates
 from ropewalk.pipeline.tracing.aliasing import ObservedValue, observe
 from ropewalk.pipeline.tracing.captured import Captured, PlaceholderKind
 from ropewalk.pipeline.tracing.checking import check, references
+from ropewalk.pipeline.tracing.compiled import uncompiled, unwrapped, warn_of_compiled
 from ropewalk.pipeline.tracing.exporting import capture_exported
 from ropewalk.pipeline.tracing.fake_tensors import check_constants, is_numberless, stand_ins
 from ropewalk.pipeline.tracing.fx_tracing import capture_fx
@@ -69,7 +71,8 @@ def trace(
     Args:
         model: the model; not changed. If the whole model is in evaluation mode, it is traced as if `train()` had been
             called; otherwise each module keeps its mode. If some of its parameters are on meta, nothing is computed and
-            no memory is used; the graph is then checked by its shapes only.
+            no memory is used; the graph is then checked by its shapes only. What `torch.compile` returned is traced as
+            the module in it, with a warning: the operators of a graph run one by one.
         example_inputs: the model's inputs: a tuple of positional arguments, a dictionary of keyword arguments, or
             one tensor, with a batch of at least 2 samples in the first dimension. The graph is for inputs like these,
             of any batch size; values other than tensors become its constants.
@@ -83,6 +86,8 @@ def trace(
     Raises:
         NotTraceable: no tracer could follow the model; the message names the module or line, and what to do.
     """
+    warn_of_compiled(model)
+    model = unwrapped(model)
     inputs, leaves = ModelInputs(model, example_inputs), Leaves(model, leaf_modules)
     whole = _Tracing(model, inputs, leaves, fixed_batch)
     training = {path: module.training or not model.training for path, module in whole.modules.items()}
@@ -151,7 +156,7 @@ class _Tracing:
     def _ways(self) -> dict[str, Callable[[], Captured]]:
         """Return the tracers by name, the preferred ones first."""
         model, inputs = self.model, self.inputs
-        if type(model) is nn.Sequential and inputs.is_one_tensor:
+        if type(model) is nn.Sequential and inputs.is_one_tensor and not _has_parametrizations(model):
             return {"nn.Sequential": lambda: capture_sequential(model, inputs, self.leaves)}
         _, _, canonical = tensors_of(model)
         return {
@@ -222,15 +227,21 @@ class _Tracing:
     @contextmanager
     def _in_modes(self, modes: Mapping[str, bool]) -> Generator[None]:
         """Set each module to the given mode (training or evaluation) within the block."""
-        before = {path: module.training for path, module in self.modules.items()}
+        before, others = {path: module.training for path, module in self.modules.items()}, OtherStates.now()
         try:
             for path, module in self.modules.items():
                 module.training = modes[path]
-            with cast(Any, torch.random).fork_rng():
+            with cast(Any, torch.random).fork_rng(), uncompiled(self.model):
                 yield
         finally:
             for path, module in self.modules.items():
                 module.training = before[path]
+            others.set()
+
+
+def _has_parametrizations(model: nn.Module) -> bool:
+    """Whether a weight of the model is computed from others; torch lets no module with such a weight be sent."""
+    return any("parametrizations" in module.__dict__["_modules"] for module in model.modules())
 
 
 def _copy_first(captured: Captured, placeholder: fx.Node) -> None:

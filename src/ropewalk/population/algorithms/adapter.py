@@ -51,6 +51,14 @@ class Adapter(ABC):
     def tell(self, asked: list[Any], values: list[float], behaviours: list[NDArray[np.float64] | None]) -> None:
         """Tell the optimiser the objects that `ask` returned, and their values with the sign that it expects."""
 
+    def drop(self, asked: Any, worst: float) -> None:  # noqa: B027  (most can do without)
+        """Note that an object that `ask` returned will never be told; called only where `whole` is false.
+
+        Args:
+            asked: the object.
+            worst: the worst value that was told so far, with the sign that the optimiser expects.
+        """
+
     def solution(self, asked: Any) -> Any:
         """Return the argument of the fitness function for an object that `ask` returned."""
         return asked

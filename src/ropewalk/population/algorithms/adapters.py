@@ -23,6 +23,9 @@ from numpy.typing import NDArray
 from ropewalk.population.algorithms.adapter import Adapter, is_of, name_of, required
 from ropewalk.population.algorithms.evotorch_adapters import EvoTorchFunctional, EvoTorchSearcher
 
+_MOST_LOSS = 1e20
+"""nevergrad warns of losses above 5e20, and reduces them."""
+
 
 class Pyribs(Adapter):
     """`ribs.schedulers.Scheduler`: objectives are maximised, and measures are the behaviour of the outcome."""
@@ -153,6 +156,13 @@ class Nevergrad(Adapter):
     def tell(self, asked: list[Any], values: list[float], behaviours: list[NDArray[np.float64] | None]) -> None:
         for candidate, value in zip(asked, values, strict=True):
             self.optimiser.tell(candidate, value)
+
+    def value(self, fitness: float) -> float:
+        return float(np.clip(super().value(fitness), -_MOST_LOSS, _MOST_LOSS))
+
+    def drop(self, asked: Any, worst: float) -> None:
+        if self.optimiser.no_parallelization:  # it asks for nothing else before it is told
+            self.optimiser.tell(asked, worst)
 
     def solution(self, asked: Any) -> Any:
         return asked.value

@@ -10,6 +10,7 @@ minimise. `adapters` defines the protocol of each library; pyribs, cma, cmaes, n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias, cast
 
@@ -93,6 +94,8 @@ class Outside(Algorithm[Numbered]):
         self._dropped: set[int] = set()
         self._num_asked = self._num_told = 0
         self._best: tuple[float, Any] | None = None
+        self._worst: float | None = None
+        """The least fitness that was told."""
         population = dialect.population()
         if population is None:
             self._ask_for_population()
@@ -145,6 +148,7 @@ class Outside(Algorithm[Numbered]):
             if number not in self._asked or number in self._told:
                 raise ValueError(f"candidate {number} is not under way; tell what was asked for, and once")
             self._told[number] = outcome
+            self._worst = outcome.fitness if self._worst is None else min(self._worst, outcome.fitness)
             if self._best is None or outcome.fitness > self._best[0]:
                 self._best = outcome.fitness, self._dialect.solution(self._asked[number])
         self._pass_on()
@@ -154,9 +158,12 @@ class Outside(Algorithm[Numbered]):
         if self._dialect.whole:
             self._dropped.update(number for number, _ in candidates)
             self._pass_on()
-        else:
-            for number, _ in candidates:
-                self._asked.pop(number, None)
+            return
+        worst = self._dialect.value(-math.inf if self._worst is None else self._worst)
+        for number, _ in candidates:
+            if number in self._asked:
+                with self._chance:
+                    self._dialect.drop(self._asked.pop(number), worst)
 
     def _pass_on(self) -> None:
         if not self._dialect.whole:
@@ -223,6 +230,7 @@ class Outside(Algorithm[Numbered]):
             "seed": self.seed,
             "num_asked": self._num_asked,
             "num_told": self._num_told,
+            "worst": self._worst,
             "generation": self.generation,
         }
 
@@ -236,6 +244,7 @@ class Outside(Algorithm[Numbered]):
         self._dropped = set(state["dropped"])
         self.population, self.seed = int(state["population"]), int(state["seed"])
         self._num_asked, self._num_told = int(state["num_asked"]), int(state["num_told"])
+        self._worst = state.get("worst")  # states from before there was one have none
         self.generation = int(state["generation"])
 
 

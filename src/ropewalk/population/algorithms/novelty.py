@@ -25,6 +25,7 @@ import numpy as np
 from ropewalk.near_names import check_choice
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm
+from ropewalk.population.archives.finite_behaviours import check_finite
 from ropewalk.population.archives.novelty_archive import Floats, NoveltyArchive
 from ropewalk.population.identity import check_identity
 from ropewalk.population.meta_population import Generation, NoveltyEvaluator, PopulationCenter, chosen
@@ -157,8 +158,11 @@ class NoveltyES(Algorithm[int]):
         """Record the outcomes, and take a step when the generation is complete.
 
         Raises:
-            ValueError: an outcome has no behaviour, although its evaluation did not fail.
+            ValueError: an outcome has no behaviour, although its evaluation did not fail, or one that is not finite.
         """
+        for outcome in outcomes:
+            if outcome.behaviour is not None:
+                check_finite(outcome.behaviour[None])
         for number, outcome in zip(candidates, outcomes, strict=True):
             if not 0 <= number < self._next:
                 raise ValueError(f"candidate {number} was never asked; {self._next} were, from 0 on")

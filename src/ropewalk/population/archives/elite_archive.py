@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ropewalk.population.archives.finite_behaviours import check_finite
+
 Floats = NDArray[np.floating]
 Indices = NDArray[np.int64]
 
@@ -150,13 +152,7 @@ class EliteArchive(ABC):
                 f"behaviours must have the shape (n, {len(self.lows)}) for this archive, which has ranges for "
                 f"{len(self.lows)} numbers, not {behaviour.shape}"
             )
-        finite = np.isfinite(behaviour).all(axis=1)
-        if not finite.all():
-            bad = behaviour[np.argmin(finite)].tolist()
-            raise ValueError(
-                f"a behaviour is not finite: {bad}; where an evaluation has no behaviour, let its fitness be NaN, so "
-                "that the policy for NaN decides (evaluate(..., failures=FailurePolicy(nan=...)))"
-            )
+        check_finite(behaviour)
         return behaviour
 
     # --- what it tells ------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.argument_kinds import check_number
+from ropewalk.population.archives.finite_behaviours import check_finite
 
 Floats = NDArray[np.float64]
 
@@ -49,10 +50,11 @@ class NoveltyArchive:
         """Add a behaviour.
 
         Raises:
-            ValueError: its length differs from that of earlier behaviours.
+            ValueError: its length differs from that of earlier behaviours, or it is not finite.
         """
         row = np.asarray(behaviour, np.float64).reshape(1, -1)
         self._check(row)
+        check_finite(row)
         kept = self._behaviours if len(self) else np.zeros((0, row.shape[1]))
         if self.capacity is not None:
             kept = kept[max(0, len(kept) + 1 - self.capacity) :]
@@ -68,9 +70,10 @@ class NoveltyArchive:
             Shape (n,). If the archive has fewer than `k` behaviours, the mean is over all of them; 0 if it is empty.
 
         Raises:
-            ValueError: their length differs from that of the behaviours in the archive.
+            ValueError: their length differs from that of the behaviours in the archive, or one is not finite.
         """
         rows = np.asarray(behaviours, np.float64)
+        check_finite(rows)
         if not len(self) or not len(rows):
             return np.zeros(len(rows))
         self._check(rows)

@@ -101,16 +101,27 @@ class MultiprocessingExecutor(_ChunkExecutor):
 class FuturesExecutor(_ChunkExecutor):
     """An executor of `concurrent.futures`."""
 
+    def __init__(self, pool: Any, fitness: Fitness, seed: int) -> None:
+        super().__init__(pool, fitness, seed)
+        self._under_way: dict[int, Future[_Result]] = {}
+
     def _begin(self, call: Callable[[], _Result], then: Callable[[_Result | BaseException], None]) -> None:
         future: Future[_Result] = self._pool.submit(call)
 
         def ended(done: Future[_Result]) -> None:
+            self._under_way.pop(id(future), None)
             if done.cancelled():
                 then(RuntimeError("the executor was shut down before this evaluation began"))
             else:
-                then(done.exception() or done.result())
+                error = done.exception()
+                then(done.result() if error is None else error)
 
+        self._under_way[id(future)] = future
         future.add_done_callback(ended)
+
+    def close(self) -> None:
+        for future in list(self._under_way.values()):  # the executor has other work, which would wait for these
+            future.cancel()
 
 
 def _evaluate_chunk(one: Callable[[tuple[int, Any]], Any], chunk: Sequence[tuple[int, Any]]) -> _Result:

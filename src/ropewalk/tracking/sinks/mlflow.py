@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ropewalk.tracking.artifacts import is_as_recorded
 from ropewalk.tracking.records import (
     ArtifactKept,
     ConfigIs,
@@ -79,7 +80,7 @@ class MLflowRun(RunSink):
                         self._client.delete_tag(self._run_id, f"label.{label}")
                 case NoteAdded():
                     self._client.set_tag(self._run_id, "mlflow.note.content", record.text)
-                case ArtifactKept() if self._artifacts:
+                case ArtifactKept() if self._artifacts and is_as_recorded(record):
                     folder = record.name.rpartition("/")[0] or None
                     self._client.log_artifact(self._run_id, record.path, folder)
                 case StateIs():

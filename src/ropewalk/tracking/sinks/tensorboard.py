@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ropewalk.tracking.artifacts import is_as_recorded
 from ropewalk.tracking.records import ArtifactKept, Metrics, NoteAdded, RunRecord
 from ropewalk.tracking.sinks.sink import CopiedRun, RunSink, optional_module
 
@@ -49,7 +50,7 @@ class TensorBoardFiles(RunSink):
                         for name, value in zip(record.names, record.values, strict=True)
                     ]
                     self._add(self._summaries.Summary(value=values), record.time, record.step)
-                case ArtifactKept(kind="image", media_type="image/png"):
+                case ArtifactKept(kind="image", media_type="image/png") if is_as_recorded(record):
                     image = self._summaries.Summary.Image(encoded_image_string=Path(record.path).read_bytes())
                     value = self._summaries.Summary.Value(tag=record.name, image=image)
                     self._add(self._summaries.Summary(value=[value]), record.time, record.step or 0)

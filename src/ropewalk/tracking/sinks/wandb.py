@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ropewalk.tracking.artifacts import is_as_recorded
 from ropewalk.tracking.records import ArtifactKept, ConfigIs, LabelsAre, Metrics, NoteAdded, RunRecord, StateIs
 from ropewalk.tracking.sinks.sink import CopiedRun, RunSink, optional_module
 
@@ -59,9 +60,9 @@ class WandbRun(RunSink):
                     self._run.tags = (*kept, *(label for label in record.added if label not in kept))
                 case NoteAdded():
                     self._run.notes = record.text
-                case ArtifactKept(kind="image"):
+                case ArtifactKept(kind="image") if is_as_recorded(record):
                     self._run.log({record.name: self._module.Image(record.path), _AXIS: record.step})
-                case ArtifactKept():
+                case ArtifactKept() if record.kind != "image" and is_as_recorded(record):
                     self._run.save(record.path, policy="now")
                 case StateIs():
                     self._exit_code = int(record.state == "failed")
