@@ -96,6 +96,23 @@ def test_keys_reach_what_a_click_does_and_addresses_lead_back(browser: Browser, 
     assert is_saved(browser, button).splitlines() == ["name,value", "lr,'=1+1", 'note,"a, ""b"""']
 
 
+_TAKEN = """
+    const place = document.querySelector(".nicegui-echart");
+    return [{}, {ctrlKey: true}, {metaKey: true}].map((held) => {
+        const press = new KeyboardEvent("keydown", {key: "+", bubbles: true, cancelable: true, ...held});
+        return !place.dispatchEvent(press);
+    });"""
+"""Whether each of these keys is kept from the browser by a picture that has the focus."""
+
+
+@pytest.mark.usefixtures("store")
+def test_keys_of_the_browser_stay_its_own_while_a_picture_has_the_focus(browser: Browser, served: ServedPage) -> None:
+    browser.open(served.url)
+    browser.open(f"{served.base}/runs/first")
+    browser.until(lambda: browser.script(_LIMITS) == [1, 100], "the curve")
+    assert browser.script(_TAKEN) == [True, False, False]  # Ctrl and + makes the whole page larger
+
+
 @pytest.mark.usefixtures("store")
 def test_pages_fit_a_narrow_window(browser: Browser, served: ServedPage) -> None:
     size = browser.driver.get_window_size()

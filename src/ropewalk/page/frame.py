@@ -232,8 +232,9 @@ document.addEventListener("DOMContentLoaded", function () {  // by now the socke
   document.addEventListener("keydown", function (e) {
     var t = e.target;
     if (e.key === "Escape" && t.tagName === "INPUT" && !t.closest(".q-dialog")) { t.blur(); return; }
+    if (e.ctrlKey || e.metaKey || e.altKey) return;  // these are the browser's, such as its own zoom
     if (t.classList.contains("nicegui-echart") && zoomed(t, e.key)) { e.preventDefault(); return; }
-    if (e.ctrlKey || e.metaKey || e.altKey || /INPUT|TEXTAREA|SELECT/.test(t.tagName) || t.isContentEditable) return;
+    if (/INPUT|TEXTAREA|SELECT/.test(t.tagName) || t.isContentEditable) return;
     var places = {n: "/", r: "/runs", s: "/searches", d: "/doctor"};
     if (before === "g" && places[e.key]) { location.href = window.path_prefix + places[e.key]; }
     else if (e.key === "t") { ropewalkTheme(); }
