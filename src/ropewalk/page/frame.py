@@ -201,6 +201,10 @@ def _listen_to_keys() -> None:
     ui.add_body_html(
         """<script>
 document.addEventListener("visibilitychange", function () { emitEvent("rw_shown", !document.hidden); });
+(function tell() {  // a tab that is opened in the background is hidden from the start, and no event says so
+  if (!document.hidden) return;
+  if (window.did_handshake) emitEvent("rw_shown", false); else setTimeout(tell, 100);
+})();
 document.addEventListener("DOMContentLoaded", function () {  // by now the socket is there
   function ask() {  // a page that was started again has other tokens: this tab would try to reconnect for ever
     fetch(location.href, {method: "HEAD", cache: "no-store"}).then(function (answer) {
