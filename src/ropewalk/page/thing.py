@@ -70,6 +70,7 @@ class _ThingPage:
         self._waiting = ui.label("Looking for it…").classes("muted")
         self._content = ui.column().classes("w-full").style("gap: 12px")
         visit.when_gone(self._close)
+        ui.on("rw_process", self._open)
 
     async def refresh(self) -> None:
         """Show what is known now, and what was written since to the log that is open."""
@@ -99,6 +100,10 @@ class _ThingPage:
                 self._parts = _ThingParts(seen, pool, self._actions, self._visit, self._given)
         if self._parts:
             self._parts.show(seen, pool, self._watcher.age_s(seen), relatives(seen.view, views))
+
+    async def _open(self, event: GenericEventArguments) -> None:
+        if self._parts:
+            await self._parts.dialog.open(str(event.args))
 
     def _close(self) -> None:
         if self._parts:
@@ -135,7 +140,6 @@ class _ThingParts:
                         with Panel(picture.title, help=picture.help):
                             self._charts.append(_LiveChart(seen, picture, visit))
         self._events = EventPanel(seen, visit.style, given.get("events", ""))
-        ui.on("rw_process", self._open)
         ui.timer(0.5, lambda: call_browser("openHash"), once=True)
 
     def show(self, seen: Seen, pool: Seen | None, age_s: float, related: Relatives) -> None:
@@ -152,9 +156,6 @@ class _ThingParts:
             self._stream.show(seen)
         self._events.show(seen)
         self.dialog.show(pool or seen)
-
-    async def _open(self, event: GenericEventArguments) -> None:
-        await self.dialog.open(str(event.args))
 
     async def _act(self, action: str) -> ActionOutcome:
         actions, view = self._actions, self._seen.view
