@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from ropewalk.page.frame import zone_of
+from ropewalk.quantities import shown_moment
 from ropewalk.tracking.records import Metrics, StateIs
 from ropewalk.tracking.store.opening import open_store
 from tests.lab.browser import Browser, ServedPage
-from tests.tracking.store.making import begin
+from tests.tracking.store.making import NOW, begin
 
 WIDTH = 1024
 _FOCUS = """
@@ -139,3 +141,26 @@ def test_what_is_chosen_is_readable_in_the_dark(browser: Browser, served: Served
     browser.wait_for("smoothing")
     color = browser.script("return getComputedStyle(document.querySelector('.q-btn-toggle .bg-primary')).color")
     assert color == "rgb(17, 17, 17)"  # on a light blue
+
+
+@pytest.mark.usefixtures("store")
+def test_moments_are_those_of_the_clock_of_the_browser(browser: Browser, served: ServedPage) -> None:
+    def set_zone(name: str) -> None:
+        browser.driver.execute("devtools", {"cmd": "Emulation.setTimezoneOverride", "params": {"timezoneId": name}})
+
+    zone = zone_of("Asia/Tokyo")
+    assert zone is not None and shown_moment(NOW, zone) != shown_moment(NOW)
+    set_zone("Asia/Tokyo")
+    try:
+        browser.open(served.url)
+        browser.wait_for("Doctor")
+        browser.open(f"{served.base}/runs")
+        browser.wait_for(shown_moment(NOW, zone)[:16])
+        browser.open(f"{served.base}/runs/first")
+        browser.wait_for(f"started {shown_moment(NOW, zone)}")
+    finally:
+        set_zone("")
+
+
+def test_what_is_no_time_zone_is_none() -> None:
+    assert [zone_of(name) for name in ("", "Nowhere/City", "../passwd", "/etc/passwd", "a\0b", "x" * 5000)] == [None] * 6

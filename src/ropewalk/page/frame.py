@@ -1,26 +1,31 @@
 """What every page has: the header with its places, the theme, keys, and the refresh of what it shows.
 
-The theme is in a cookie, so that pictures are made in its colours at once; without one it is that of the system.
+The theme is in a cookie, so that pictures are made in its colours at once; without one it is that of the system. The
+time zone of the browser is in another one: it may be in another country than the host of the page.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import time
+import zoneinfo
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from nicegui import context, ui
 from starlette.requests import Request
 
 from ropewalk.page.gate import ROLE, Role
 from ropewalk.page.style import Style
+from ropewalk.quantities import shown_moment
 
 PLACES = (("Now", "/", "n"), ("Runs", "/runs", "r"), ("Searches", "/searches", "s"), ("Doctor", "/doctor", "d"))
 """Title, path and key of each place."""
 _BELOW = {"/": ("/now",), "/runs": ("/runs/", "/compare"), "/searches": ("/search/",), "/doctor": ("/doctor/",)}
 """How the paths of the pages of each place begin, beside its own."""
-_THEME_COOKIE = "ropewalk_theme"
+_THEME_COOKIE, _ZONE_COOKIE = "ropewalk_theme", "ropewalk_zone"
 _REFRESH_S = 1.0
 
 _HEAD = """
@@ -36,6 +41,10 @@ delete Object.prototype.__proto__;  // ECharts keeps texts as keys of objects: o
     document.cookie = "ropewalk_theme=" + (dark ? "dark" : "light") + "; Path=/; SameSite=Strict; Max-Age=31536000";
     if (dark) location.reload();
   }
+  var zone = "ropewalk_zone=" + encodeURIComponent(Intl.DateTimeFormat().resolvedOptions().timeZone || "");
+  if (document.cookie.split("; ").indexOf(zone) >= 0) return;
+  document.cookie = zone + "; Path=/; SameSite=Strict; Max-Age=31536000";
+  if (-new Date().getTimezoneOffset() !== OFFSET_MIN && document.cookie.indexOf(zone) >= 0) location.reload();
 })();
 function ropewalkTheme() {
   var dark = document.cookie.indexOf("ropewalk_theme=dark") >= 0;
@@ -95,16 +104,22 @@ class Visit:
         style: the colours of its theme.
         role: of the visitor, by the token that was shown.
         client: id of the tab.
+        zone: of the browser's clock; None if it is not known.
     """
 
     style: Style
     role: Role
     client: str
+    zone: zoneinfo.ZoneInfo | None = None
 
     @property
     def may_act(self) -> bool:
         """Whether the visitor may stop, kill or change anything."""
         return self.role == "owner"
+
+    def moment(self, seconds: float) -> str:
+        """Format a Unix time in seconds as the date and the time of the visitor's clock."""
+        return shown_moment(seconds, self.zone)
 
     def every(self, refresh: Callable[[], Awaitable[None] | None], seconds: float = _REFRESH_S) -> None:
         """Call a function now and then, while the tab is open and shown."""
@@ -119,7 +134,16 @@ class Visit:
 def visit_of(request: Request) -> Visit:
     """Return whose visit a request begins."""
     dark = request.cookies.get(_THEME_COOKIE) == "dark"
-    return Visit(Style(dark), request.scope.get(ROLE, "reader"), context.client.id)
+    zone = zone_of(unquote(request.cookies.get(_ZONE_COOKIE, "")))
+    return Visit(Style(dark), request.scope.get(ROLE, "reader"), context.client.id, zone)
+
+
+def zone_of(name: str) -> zoneinfo.ZoneInfo | None:
+    """Return a time zone by its name, which comes from a browser; None if this host does not know it."""
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (ValueError, KeyError, OSError):  # a path, an unknown name, a folder
+        return None
 
 
 @contextlib.contextmanager
@@ -133,7 +157,7 @@ def page_frame(request: Request, title: str) -> Generator[Visit]:
     visit = visit_of(request)
     _set_dark(visit.style.dark)
     ui.page_title(f"{title} · Ropewalk")
-    ui.add_head_html(_HEAD)
+    ui.add_head_html(_HEAD.replace("OFFSET_MIN", str(time.localtime().tm_gmtoff // 60)))
     style = visit.style
     ui.colors(primary=style.colors[0], positive=style.good, negative=style.bad, warning=style.warn)
     here = request.url.path.removeprefix(request.scope.get("root_path", ""))
@@ -254,4 +278,4 @@ document.addEventListener("DOMContentLoaded", function () {  // by now the socke
     )
 
 
-__all__ = ["PLACES", "Panel", "Visit", "page_frame", "visit_of"]
+__all__ = ["PLACES", "Panel", "Visit", "page_frame", "visit_of", "zone_of"]

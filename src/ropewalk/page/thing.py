@@ -135,7 +135,7 @@ class _ThingParts:
             for picture in pictures:
                 with ui.element("div").classes("rw-wide" if picture.wide or picture in alone else ""):
                     if picture.panel == "stream":
-                        self._stream = StreamPanel(seen, visit.style)
+                        self._stream = StreamPanel(seen, visit)
                     else:
                         with Panel(picture.title, help=picture.help):
                             self._charts.append(_LiveChart(seen, picture, visit))

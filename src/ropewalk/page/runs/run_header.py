@@ -15,7 +15,7 @@ from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.frame import Visit
 from ropewalk.page.runs.run_actions import RunAction
 from ropewalk.page.style import state_color
-from ropewalk.quantities import counted, shown_duration, shown_moment
+from ropewalk.quantities import counted, shown_duration
 from ropewalk.tracking.checkpoints import shown_step
 from ropewalk.tracking.relaunch_commands import settings_of
 from ropewalk.tracking.run_reports import RunReport, flattened
@@ -34,7 +34,7 @@ class RunHeader:
 
     Args:
         report: all that is known of the run.
-        visit: for its colours, and whether the visitor may act.
+        visit: for its colours and its clock, and whether the visitor may act.
         act: carries out an action.
     """
 
@@ -55,7 +55,8 @@ class RunHeader:
             with self._place:
                 self._elapsed = _draw(report, self._visit, lambda: self._report, self._act)
         if self._elapsed is not None:
-            self._elapsed.set_text(f"started {shown_moment(run.created)} · {shown_duration(run.lasted_s(time.time()))}")
+            lasted = shown_duration(run.lasted_s(time.time()))
+            self._elapsed.set_text(f"started {self._visit.moment(run.created)} · {lasted}")
 
 
 def _draw(report: RunReport, visit: Visit, current: Callable[[], RunReport], act: Act) -> ui.label:

@@ -21,7 +21,7 @@ from ropewalk.page.runs.run_files import IMAGE_TYPES
 from ropewalk.page.runs.run_header import Act, ask_settings
 from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
 from ropewalk.page.style import state_color
-from ropewalk.quantities import shown_duration, shown_moment, shown_size
+from ropewalk.quantities import shown_duration, shown_size
 from ropewalk.tracking.checkpoints import read_checkpoint, shown_step
 from ropewalk.tracking.run_reports import RunReport, flattened
 from ropewalk.tracking.store.rows import ArtifactRow, CheckpointRow
@@ -78,7 +78,7 @@ def draw_time_line(report: RunReport, visit: Visit) -> None:
                 ui.label(f"{one.number}. {outcome}").classes("text-bold")
                 ui.label(
                     escaped(
-                        f"{shown_moment(one.began)}, {took}, from step {shown_step(one.from_step or 0.0)}{at_step}, "
+                        f"{visit.moment(one.began)}, {took}, from step {shown_step(one.from_step or 0.0)}{at_step}, "
                         f"process {one.pid} on {one.host}"
                     )
                 ).classes("muted")
@@ -89,7 +89,7 @@ def draw_time_line(report: RunReport, visit: Visit) -> None:
     with Panel("Events"):
         if not events:
             ui.label("Nothing happened that is worth a line.").classes("muted")
-        rows = [(shown_moment(event.time), event.kind, event.text) for event in reversed(events[-_MOST_EVENTS:])]
+        rows = [(visit.moment(event.time), event.kind, event.text) for event in reversed(events[-_MOST_EVENTS:])]
         if rows:
             plain_table("events", ("time", "kind", ""), rows, grow=2)
         if len(events) > _MOST_EVENTS:
@@ -113,7 +113,7 @@ def draw_checkpoints(report: RunReport, pinned: Collection[float], visit: Visit,
     rows: list[tuple[Any, ...]] = []
     for one in reversed(report.checkpoints):
         score = "" if one.score is None else f"{one.score:.6g}"
-        rows.append((shown_step(one.step), shown_size(one.size_bytes), score, shown_moment(one.time), one.path,
+        rows.append((shown_step(one.step), shown_size(one.size_bytes), score, visit.moment(one.time), one.path,
                      _checkpoint_tools(report, one, one.step in pinned, visit, reader, act)))  # fmt: skip
     with Panel(
         "Checkpoints", help=f"{len(rows)} kept" + (f", scores {min(scores):.5g} to {max(scores):.5g}" if scores else "")
@@ -163,7 +163,7 @@ def verified(path: str) -> str:
     return ""
 
 
-def draw_artifacts(report: RunReport) -> None:
+def draw_artifacts(report: RunReport, visit: Visit) -> None:
     """Draw the images of a run, by name and step, and links that save its files."""
     if not report.artifacts:
         ui.label("The run has no artifacts: `run.artifact(path)` and `run.image(name, array)` keep them.").classes(
@@ -181,7 +181,7 @@ def draw_artifacts(report: RunReport) -> None:
                 _draw_images(report.run.id, name, found)
     rows = [
         (_link(report.run.id, number, one), one.kind, shown_size(one.size_bytes),
-         "" if one.step is None else shown_step(one.step), shown_moment(one.time), one.sha256[:12])
+         "" if one.step is None else shown_step(one.step), visit.moment(one.time), one.sha256[:12])
         for number, one in reversed(numbered)
     ]  # fmt: skip
     with Panel("Files", help="saved, and never shown as a page"):
@@ -218,7 +218,7 @@ def _address(run: str, number: int) -> str:
 def draw_notes(report: RunReport, visit: Visit, act: Act) -> None:
     """Draw the notes of a run, and a box for another one."""
     for note in report.notes:
-        ui.label(shown_moment(note.time)).classes("text-caption muted")
+        ui.label(visit.moment(note.time)).classes("text-caption muted")
         ui.label(escaped_lines(note.text)).style("white-space: pre-wrap; overflow-wrap: anywhere")
     if not report.notes:
         ui.label("No notes yet.").classes("muted")
@@ -244,7 +244,7 @@ def draw_children(report: RunReport, visit: Visit) -> None:
     for child in report.children[:500]:
         link = lambda child=child: ui.link(escaped(child.name), f"/runs/{quote(child.id, safe='')}") and None  # noqa: E731
         how = "" if child.parent_step is None else f"forked at step {shown_step(child.parent_step)}"
-        rows.append((link, child.state, child.kind, how, shown_moment(child.created)))
+        rows.append((link, child.state, child.kind, how, visit.moment(child.created)))
     with Panel("Runs", help=", ".join(f"{num} {state}" for state, num in counts.items())):
         plain_table("runs", ("name", "state", "kind", "", "started"), rows)
 

@@ -40,7 +40,7 @@ from ropewalk.page.runs.search_data import (
 )
 from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
 from ropewalk.page.style import state_color
-from ropewalk.quantities import shown_duration, shown_moment
+from ropewalk.quantities import shown_duration
 from ropewalk.search.importance import FEWEST_TRIALS, importances
 from ropewalk.search.loading import read_results
 from ropewalk.search.results import SearchResults
@@ -204,7 +204,7 @@ def _list(store: RunStore, searches: SearchReader) -> list[tuple[Any, ...]]:
         counts = state_counts(states[run.id], is_over=run.state == "done")
         rows.append((run.id, run.name, run.state, run.project, counts, goal,
                      searches.best(store, run), _kind(run.config.get("sampler")), _kind(run.config.get("scheduler")),
-                     shown_moment(run.created), took))  # fmt: skip
+                     run.created, took))  # fmt: skip
     return rows
 
 
@@ -221,9 +221,9 @@ def _draw_list(found: list[tuple[Any, ...]], visit: Visit) -> None:
         return
     heads = ("name", "state", "project", "trials", "goal", "best", "sampler", "scheduler", "started", "took")
     rows: list[list[Any]] = []
-    for id, name, state, *rest in found:
+    for id, name, state, *rest, created, took in found:
         link = lambda id=id, name=name: ui.link(escaped(name), f"/search/{quote(id, safe='')}") and None  # noqa: E731
-        rows.append([link, lambda state=state: _state(state, visit), *rest])
+        rows.append([link, lambda state=state: _state(state, visit), *rest, visit.moment(created), took])
     with Panel("Searches"):
         plain_table("searches", heads, rows, right=(5, 9))
 
