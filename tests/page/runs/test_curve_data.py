@@ -59,6 +59,10 @@ def test_a_part_without_points_is_empty() -> None:
     assert line(np.arange(3.0), np.zeros(3), 0.0, (10.0, 20.0), 100)["points"] == []
 
 
+def test_a_part_between_two_points_has_the_line_between_them() -> None:
+    assert line(np.arange(3.0), np.ones(3), 0.0, (0.2, 0.8), 100)["points"] == [[0.0, 1.0], [1.0, 1.0]]
+
+
 def test_a_chart_reads_the_runs_that_it_is_given(tmp_path: Path) -> None:
     with new_store(tmp_path) as store:
         for run, start in (("a", NOW), ("b", NOW + 100)):
@@ -70,6 +74,9 @@ def test_a_chart_reads_the_runs_that_it_is_given(tmp_path: Path) -> None:
         assert data["range"] == (0.0, 4.0) and [one["name"] for one in data["lines"]] == ["a", "b"]
         data = reader.chart(store, runs, CurveView(x="time"), None, 100)
         assert data["x"] == "time (min)" and data["lines"][1]["points"][-1] == [4.0, 4.0]
+        # A part is in seconds whatever the unit: as a run goes on, seconds become minutes, and the address stays.
+        data = reader.chart(store, runs, CurveView(x="time"), (120.0, 150.0), 100)
+        assert (data["unit"], [x for x, _ in data["lines"][1]["points"]]) == (60.0, [1.0, 2.0, 3.0])
         store.apply(of("a", Metrics("", ["loss"], [9.0], 9.0, NOW + 999)))
         runs = [(runs[0][0], store.series("a")[0])]
         assert reader.chart(store, runs, CurveView(), None, 100)["lines"][0]["points"][-1] == [9.0, 9.0]
