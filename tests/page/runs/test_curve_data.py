@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ropewalk.page.runs.curve_data import CurveReader, CurveRun, CurveView, effective, line, smoothed
 from ropewalk.tracking.records import Metrics
+from ropewalk.tracking.store.blocks import Points
 from tests.tracking.store.making import NOW, begin, new_store, of
 
 
@@ -61,6 +63,28 @@ def test_a_part_without_points_is_empty() -> None:
 
 def test_a_part_between_two_points_has_the_line_between_them() -> None:
     assert line(np.arange(3.0), np.ones(3), 0.0, (0.2, 0.8), 100)["points"] == [[0.0, 1.0], [1.0, 1.0]]
+
+
+def test_only_new_points_of_a_run_that_goes_on_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with new_store(tmp_path) as store:
+        begin(store, "a", time=NOW)
+        reader, num_read, points = CurveReader(), list[int](), store.points
+
+        def read(*args: Any, **more: Any) -> Points:
+            found = points(*args, **more)
+            num_read.append(len(found))
+            return found
+
+        monkeypatch.setattr(store, "points", read)
+        for first, last in ((0, 50), (50, 75), (75, 100)):
+            store.apply([one for at in range(first, last) for one in of("a", Metrics("", ["loss"], [at], at, NOW + at))])
+            kept = reader.points(store, "a", store.series("a")[0])
+        assert num_read == [50, 25, 25]
+        assert kept.values.tolist() == list(range(100))
+        # A process whose clock is late: all are in the order of time, as if they had been read together.
+        store.apply(of("a", Metrics("", ["loss"], [-1.0], 0.5, NOW - 1)))
+        assert reader.points(store, "a", store.series("a")[0]).values.tolist() == [-1, *range(100)]
+        assert num_read == [50, 25, 25, 1]
 
 
 def test_a_chart_reads_the_runs_that_it_is_given(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.tracking.store.blocks import Points
+from ropewalk.tracking.store.blocks import Points, joined
 from ropewalk.tracking.store.decimation import decimated
 from ropewalk.tracking.store.rows import SeriesRow
 
@@ -73,14 +73,17 @@ class CurveReader:
         self._kept: OrderedDict[tuple[str, str, str], tuple[int, Points]] = OrderedDict()
 
     def points(self, store: RunStore, run: str, series: SeriesRow) -> Points:
-        """Return all points of a series, which are read again if it has more of them now."""
+        """Return all points of a series; if it has more of them now, those are read."""
         key = (run, series.group, series.name)
         with self._lock:
             found = self._kept.get(key)
             if found is not None and found[0] == series.count:
                 self._kept.move_to_end(key)
                 return found[1]
-        points = store.points(run, series.name, series.group)
+        if found is not None and found[0] < series.count:
+            points = joined(found[1], store.points(run, series.name, series.group, after=len(found[1])))
+        else:
+            points = store.points(run, series.name, series.group)
         with self._lock:
             self._kept[key] = (series.count, points)
             self._kept.move_to_end(key)
