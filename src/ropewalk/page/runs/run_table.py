@@ -29,7 +29,8 @@ _FEW = 100
 """A metric that this factor fewer runs have than another one is not shown unless the user chose it."""
 _TRIALS = 1000
 """A run counts as much as this number of trials, which the table hides unless the user chose, for usual columns."""
-_UNDER_WAY = ("running", "queued", LOST)
+_MOVING = ("running", "queued")
+"""States of runs that change without a record: they last longer, and become lost. A lost run that goes on is heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class RunTable:
         """Read what has changed; returns the version of the table."""
         with self._lock:
             now, pulse = self._clock(), store.pulse()
-            is_moving = any(row["state"] in _UNDER_WAY for row in self._rows.values())
+            is_moving = any(row["state"] in _MOVING for row in self._rows.values())
             if pulse == self._pulse and not is_moving:
                 return self.version
             same_runs = pulse[:3] == self._pulse[:3]  # none came, went, or was archived or labelled
@@ -112,7 +113,7 @@ class RunTable:
     def _read_some(self, store: RunStore, now: float) -> bool:
         found = store.runs(archived=None, heard_since=self._read_at - _HEARD_EVERY_S)
         asked = {run.id for run in found}
-        found += [run for run in store.runs(archived=None, states=_UNDER_WAY) if run.id not in asked]
+        found += [run for run in store.runs(archived=None, states=(*_MOVING, LOST)) if run.id not in asked]
         return self._take(store, found, now)
 
     def _take(self, store: RunStore, found: Sequence[RunRow], now: float) -> bool:
