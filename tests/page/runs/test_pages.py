@@ -129,10 +129,15 @@ def search(tmp_path: Path) -> str:
     return "s"
 
 
-def test_a_search_is_shown(browser: Browser, served: ServedPage, search: str) -> None:
+def test_a_search_is_shown(browser: Browser, served: ServedPage, search: str, tmp_path: Path) -> None:
     browser.open(served.url)
     browser.open(f"{served.base}/searches")
     browser.wait_for("tune", "1 not promoted", "score (max), cost (min)", "0.9")
+    browser.script("arguments[0].focus()", link(browser, "tune"))
+    with open_store(tmp_path / "runs.db") as store:
+        store.apply(of("s-0", StateIs("failed", 3.0)))
+    browser.wait_for("1 failed")
+    assert browser.script("return document.activeElement.innerText") == "tune"  # who uses the keyboard stays there
     link(browser, "tune").click()
     browser.wait_for("best score 0.9: trial 3", "3 not promoted", "Pareto front")
 

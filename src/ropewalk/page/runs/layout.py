@@ -51,7 +51,7 @@ def plain_table(
         for row in rows:
             for at, cell in enumerate(row):
                 if callable(cell):
-                    with ui.element("div"):
+                    with ui.element("div").style("text-align: right" if at in right else ""):
                         cell()
                 else:
                     ui.label(escaped_lines(str(cell))).classes("mono").style(

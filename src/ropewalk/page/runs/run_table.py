@@ -130,6 +130,15 @@ class RunTable:
             self.columns = columns_of(self._rows.values())
         return changed
 
+    def trial_states(self) -> dict[str, list[str]]:
+        """Return the states of the trials of each search, by the id of the search."""
+        states: dict[str, list[str]] = {}
+        with self._lock:
+            for row in self._rows.values():
+                if row["kind"] == "trial":
+                    states.setdefault(row["parent"], []).append(row["state"])
+        return states
+
     def select(self, query: TableQuery) -> list[Row]:
         """Return all rows that a query finds, in its order; rows of groups have an entry `group`."""
         with self._lock:
