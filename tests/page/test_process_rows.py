@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
 from ropewalk.control.view import ProcessView
 from ropewalk.page.process_rows import changes, process_rows
+from ropewalk.page.watcher import ViewSample
 from tests.page.seen_views import seen_of, view
 
 
@@ -12,6 +17,27 @@ def test_a_row_has_shares_and_rates_of_the_last_seconds():
     ]
     row = process_rows(seen_of(*looks))["w"]
     assert (row["cpu"], row["rate"], row["memory"], row["look"], row["host"]) == (0.9, 3.0, 1024, "good", "this host")
+
+
+class LookedAtMeanwhile:
+    """A sample during whose use the thread of the watcher adds another one."""
+
+    processes: Mapping[str, tuple[int, float, int]] = {}
+
+    def __init__(self, samples: deque[Any]) -> None:
+        self._samples = samples
+
+    @property
+    def at(self) -> float:
+        self._samples.append(ViewSample(9.0, {}, {}))
+        return 1.0
+
+
+def test_a_look_may_come_while_rows_are_made():
+    seen = seen_of(view(ProcessView(name="w")))
+    samples: deque[Any] = seen.samples
+    samples.extend([LookedAtMeanwhile(samples), ViewSample(2.0, {}, {})])
+    assert set(process_rows(seen)) == {"w"}
 
 
 def test_a_process_that_was_seen_once_has_no_share():

@@ -47,7 +47,7 @@ def _two(seen: Seen) -> tuple[ViewSample | None, ViewSample | None]:
     """Return the last sample, and one that is some seconds older."""
     now: ViewSample | None = None
     before: ViewSample | None = None
-    for sample in reversed(seen.samples):
+    for sample in reversed(list(seen.samples)):
         if now is None:
             now = sample
         elif sample.at < now.at - _OVER_S and before is not None:

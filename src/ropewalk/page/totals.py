@@ -10,8 +10,6 @@ from ropewalk.page.watcher import Seen, ViewSample
 UP = frozenset({"running", "idle", "ready", "waiting", "paused"})
 """States of processes that are up."""
 _RATE_OVER_S = 5.0
-_NUM_RATES = 60
-"""Samples of the small curve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Totals:
 def totals(seen: Seen) -> Totals:
     """Add up the processes of a thing, as far as they are known."""
     view = seen.view
-    samples = list(seen.samples)[-_NUM_RATES:]
+    samples = list(seen.samples)
     key = next((name for name, value in view.facts.items() if _is_rate(name, value)), "")
     if key:
         rates = [sample.facts[key] for sample in samples if key in sample.facts]

@@ -22,7 +22,8 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
 """Seconds between two looks."""
-_NUM_SAMPLES = 600
+_NUM_SAMPLES = 60
+"""Samples that are kept: a small curve shows them all, and rates are those of the last seconds."""
 _MOST_ROWS = 20_000
 """Rows of a panel with a cursor that are kept: the latest."""
 _FORGET_S = 3600.0
@@ -77,7 +78,7 @@ class Seen:
         problem: why it could not be seen at the last look; "".
         gone: whether it was not found at the last look.
         seen_at: `time.monotonic()` of the last view.
-        samples: of the last ten minutes.
+        samples: of the last minute, the last one last. A thread adds to them: copy them before you go through them.
     """
 
     view: View
