@@ -66,6 +66,8 @@ def test_a_store_that_comes_is_shown(browser: Browser, served: ServedPage, tmp_p
         text = browser.wait_for("run-0", "run-1", "loss", "0.5", "1.5")
         assert "lr" in text
         browser.until(lambda: any(len(chart["series"]) == 2 for chart in browser.charts()), "a chart of two runs")
+        store.apply(of("r0", Metrics("", ["loss"], [0.125], 2.0, 3.0), StateIs("done", 3.0)))
+        browser.wait_for("0.125")  # in the table, too
 
 
 def test_texts_of_runs_stay_texts(browser: Browser, served: ServedPage, tmp_path: Path) -> None:

@@ -90,11 +90,38 @@ async def _draw(reader: StoreReader, points: CurveReader, visit: Visit, read: _C
     with Panel(
         "Metrics", help="the last value, and the range; the best of each row is bold where less or more is better"
     ):
-        _metrics_table(read, heads)
+        place_of_metrics = ui.column().classes("w-full")
+
+    def draw_metrics() -> None:
+        place_of_metrics.clear()
+        with place_of_metrics:
+            _metrics_table(read, heads)
+
+    draw_metrics()
     panels = CurvePanels(reader, points, visit, runs, changed=remember, view=view_of(given), given=given, hidden=hidden)
     refreshes.append(panels.refresh)
     await panels.refresh()
-    visit.every(panels.refresh, _REFRESH_S)
+    pulse: object = None
+
+    async def refresh() -> None:
+        nonlocal read, pulse
+        before = read
+        try:
+            now = await reader.read(lambda store: store.pulse())
+            if now == pulse and not any(run.state == "running" for run in before.comparison.runs):
+                return
+            found = await reader.read(lambda store: _read(store, [run.id for run in runs], everything=True))
+        except StoreUnreadable:
+            return  # what is shown stays, and the next refresh tries again
+        if not found.missing:
+            pulse, read = now, found
+            if found.comparison.config != before.comparison.config:
+                draw_settings()
+            if found.series != before.series:
+                draw_metrics()
+        await panels.refresh()
+
+    visit.every(refresh, _REFRESH_S)
 
 
 def _read(store: RunStore, asked: Sequence[str], *, everything: bool) -> _Compared:
