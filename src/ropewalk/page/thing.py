@@ -67,7 +67,10 @@ class _ThingPage:
         self._shown: tuple[object, ...] | None = None
         self._parts: _ThingParts | None = None
         self._first_look = watcher.num_looks
-        self._waiting = ui.label("Looking for it…").classes("muted")
+        with ui.row().classes("items-baseline muted").style("gap: 5px") as self._waiting:
+            self._words = ui.label("Looking for it…")
+            self._elsewhere = ui.link("Its run may be among the runs.", "/runs")
+            self._elsewhere.set_visibility(False)
         self._content = ui.column().classes("w-full").style("gap: 12px")
         visit.when_gone(self._close)
         ui.on("rw_process", self._open)
@@ -84,7 +87,8 @@ class _ThingPage:
         self._watcher.want(self._visit.client, self._id if seen else "", frozenset(seen.view.offers if seen else ()))
         if seen is None:
             if self._watcher.num_looks - self._first_look >= _LOOKS_BEFORE_GONE and self._parts is None:
-                self._waiting.set_text("This does not run any more, or never did. Its run may be among the runs.")
+                self._words.set_text("This does not run any more, or never did.")
+                self._elsewhere.set_visibility(True)
             return
         things = {thing.view.id: thing for thing in self._watcher.things()}
         views = [thing.view for thing in things.values()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from urllib.parse import quote
 
 from nicegui import ui
 
@@ -31,6 +32,7 @@ class ThingHeader:
             with ui.row().classes("items-center w-full no-wrap q-gutter-x-sm"):
                 self._name = ui.label().classes("rw-title")
                 self._kind = ui.label().classes("rw-small").style("white-space:nowrap;flex:none")
+                self._run = ui.link("").classes("rw-small").style("white-space:nowrap;flex:none")
                 ui.space()
                 for action in actions:
                     self._buttons.append(self._button(action))
@@ -51,9 +53,12 @@ class ThingHeader:
         view = seen.view
         failure = view.last_failure or (pool.view.last_failure if pool else "")
         self._name.set_text(escaped(view.name) or view.id)
-        self._kind.set_text(
-            f"{view.kind} · launcher pid {view.pid}" + (f" · run {escaped(view.run)}" if view.run else "")
-        )
+        self._kind.set_text(f"{view.kind} · launcher pid {view.pid}")
+        self._run.set_visibility(bool(view.run))
+        if view.run and not self._run.text:
+            place = "search" if view.kind == "search" else "runs"
+            self._run.props["href"] = f"/{place}/{quote(view.run, safe='')}"
+            self._run.set_text(f"run {escaped(view.run)}")
         classes = f"rw-thing w-full rw-{look_of(seen)}{' rw-ended' if has_ended(seen) else ''}"
         if " ".join(self._root.classes) != classes:
             self._root.classes(replace=classes)
