@@ -55,3 +55,13 @@ def test_a_log_is_opened_once_although_the_page_was_made_anew(
         )
         browser.wait_for("hello")  # the process of the address is open again
     assert num_open(served, target.files["replay.0"]) == 1
+
+
+def test_a_process_that_is_gone_says_so_and_keeps_its_log(
+    browser: Browser, served: ServedPage, target: Pretence
+) -> None:
+    open_process(browser, served, target)
+    browser.wait_for("replay.0", "service · running")
+    target.now = replace(target.now, processes=target.now.processes[1:])
+    text = browser.wait_for("gone; this is its last state")
+    assert "hello" in text and "Last end: killed by SIGKILL" in text

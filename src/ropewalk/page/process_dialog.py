@@ -73,7 +73,7 @@ class ProcessDialog:
         """
         view = self._view(process)
         if view is None:
-            ui.notify(f"There is no process {process} any more.", type="warning")
+            ui.notify(f"There is no process {escaped(process)} any more.", type="warning")
             return
         self._close()
         self._process = view.name
@@ -89,17 +89,23 @@ class ProcessDialog:
     def show(self, seen: Seen) -> None:
         """Show what is known now, if a process is open."""
         self._seen = seen
-        view = self._view(self._process) if self._process else None
+        if not self._process:
+            return
+        view = self._view(self._process)
+        there = None if seen.gone else view
+        self._show_look(state_group(there.state) if there else "muted")
+        self._words.set_text(_words(there) if there else "gone; this is its last state")
         if view is None:
             return
         self._title.set_text(escaped(view.name))
-        classes = f"rw-dot rw-{state_group(view.state)}"
-        if " ".join(self._dot.classes) != classes:
-            self._dot.classes(replace=classes)
-        self._words.set_text(_words(view))
         self._cause.set_text(f"Last end: {escaped(view.last_cause)}")
         self._cause.set_visibility(bool(view.last_cause))
         self._facts.show(process_facts(view))
+
+    def _show_look(self, group: str) -> None:
+        classes = f"rw-dot rw-{group}"
+        if " ".join(self._dot.classes) != classes:
+            self._dot.classes(replace=classes)
 
     async def follow(self) -> None:
         """Add the lines that were written since, if the log is open and followed."""
