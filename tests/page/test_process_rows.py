@@ -6,6 +6,7 @@ from typing import Any
 
 from ropewalk.control.view import ProcessView
 from ropewalk.page.process_rows import changes, process_rows
+from ropewalk.page.thing_header import header_facts
 from ropewalk.page.watcher import ViewSample
 from tests.page.seen_views import seen_of, view
 
@@ -49,6 +50,19 @@ def test_what_answers_no_calls_has_no_count_and_no_rate():
     looks = [view(ProcessView(name="w", is_counted=False), at=t) for t in (1.0, 2.0)]
     row = process_rows(seen_of(*looks))["w"]
     assert row["done"] is row["rate"] is None and row["cpu"] == 0
+
+
+def test_processes_of_a_launcher_that_was_killed_are_not_shown_as_running():
+    processes = ProcessView(name="a", state="running"), ProcessView(name="b", state="completed")
+    seen = seen_of(view(*processes))
+    seen.gone = True
+    assert {row["name"]: (row["state"], row["look"]) for row in process_rows(seen).values()} == {
+        "a": ("gone", "muted"), "b": ("completed", "good"),
+    }  # fmt: skip
+    assert "processes up" not in header_facts(seen)
+    stopped = seen_of(view(*processes, state="stopped"))
+    stopped.gone = True
+    assert process_rows(stopped)["a"]["state"] == "running"  # as the launcher itself said at its end
 
 
 def test_only_what_changed_is_sent():

@@ -9,9 +9,13 @@ from typing import Any
 from ropewalk.control.view import ProcessView
 from ropewalk.escaping import escaped
 from ropewalk.page.style import state_group
+from ropewalk.page.totals import UP
 from ropewalk.page.watcher import Seen, ViewSample
 
 Row = dict[str, Any]
+GONE = "gone"
+"""What is shown as the state of a process that was up when its launcher was seen last."""
+_LIVING = UP | {"starting", "restarting", "stopping"}
 _OVER_S = 5.0
 _LONGEST = 300
 """Characters of a text in a row; the dialog of a process has the whole text."""
@@ -24,7 +28,8 @@ def process_rows(seen: Seen) -> dict[str, Row]:
         seen: what is known of the thing.
     """
     before, now = _two(seen)
-    return {process.name: _row(process, before, now) for process in seen.view.processes}
+    is_gone = seen.gone and not seen.view.has_ended  # its launcher was killed, and nobody has said what became of them
+    return {process.name: _row(process, before, now, is_gone=is_gone) for process in seen.view.processes}
 
 
 def changes(old: Mapping[str, Row], new: Mapping[str, Row]) -> tuple[list[Row], list[str]]:
@@ -57,7 +62,8 @@ def _two(seen: Seen) -> tuple[ViewSample | None, ViewSample | None]:
     return before, now
 
 
-def _row(process: ProcessView, before: ViewSample | None, now: ViewSample | None) -> Row:
+def _row(process: ProcessView, before: ViewSample | None, now: ViewSample | None, *, is_gone: bool) -> Row:
+    state = GONE if is_gone and process.state in _LIVING else process.state
     cores = rate = None
     if before and now and process.name in before.processes and process.name in now.processes:
         elapsed = now.at - before.at
@@ -69,8 +75,8 @@ def _row(process: ProcessView, before: ViewSample | None, now: ViewSample | None
         "group": escaped(process.group),
         "host": escaped(process.host) or "this host",
         "pid": process.pid,
-        "state": escaped(process.state),
-        "look": state_group(process.state),
+        "state": escaped(state),
+        "look": state_group(state),
         "doing": _short(process.doing),
         "doing_s": _rounded(process.doing_s) if process.doing else None,
         "cpu": cores,

@@ -114,7 +114,7 @@ def header_facts(seen: Seen, pool: Seen | None = None) -> dict[str, str]:
     }
     if left := progress_words(seen):
         facts["progress"] = left
-    if sums.processes:
+    if sums.processes and not has_ended(seen):
         facts["processes up"] = f"{sums.up} of {sums.processes}"
     if sums.cores is not None and seen.is_live:
         facts["CPU"] = f"{sums.cores:.1f} cores"
