@@ -213,12 +213,13 @@ class Panel(ui.card):
 
 
 def _show_keys() -> None:
-    with ui.dialog(value=True), ui.card():
+    with ui.dialog(value=True) as dialog, ui.card():
         ui.label("Keys").classes("text-bold")
         with ui.grid(columns=2).classes("q-gutter-x-md"):
             for key, what in _KEYS_HELP:
                 ui.label(key).classes("mono")
                 ui.label(what)
+    dialog.on("hide", dialog.delete)
 
 
 def _listen_to_keys() -> None:

@@ -179,7 +179,8 @@ class _TableView:
         usual = {column.id for column in self._columns if column.is_usual}
         shown = self._shown or usual
         self._shown = set(shown)
-        with ui.dialog(value=True), ui.card().style("width: 420px; max-height: 80vh"):
+        with ui.dialog(value=True) as dialog, ui.card().style("width: 420px; max-height: 80vh"):
+            dialog.on("hide", dialog.delete)  # it has a box for each of hundreds of columns
             ui.label("Columns").classes("text-bold")
             box = ui.input(placeholder="find").props("dense outlined clearable type=search").classes("w-full")
             rows: list[tuple[str, ui.checkbox]] = []
