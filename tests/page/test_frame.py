@@ -10,6 +10,7 @@ import pytest
 from ropewalk.page.frame import zone_of
 from ropewalk.quantities import shown_moment
 from ropewalk.tracking.records import Metrics, StateIs
+from ropewalk.tracking.relaunch_commands import settings_of
 from ropewalk.tracking.store.opening import open_store
 from tests.lab.browser import Browser, ServedPage
 from tests.tracking.store.making import NOW, begin
@@ -24,6 +25,11 @@ _LIMITS = """
     const chart = place && getElement(parseInt(place.id.slice(1))).chart;
     const isDrawn = chart && chart.getOption().series.length;
     return isDrawn && chart.getModel().getComponent("xAxis", 0).axis.scale.getExtent();"""
+
+
+_CLIPBOARD = """
+    const writeText = (text) => { window.copied = text; return Promise.resolve(); };
+    Object.defineProperty(navigator, "clipboard", {value: {writeText}, configurable: true});"""
 
 
 def press(browser: Browser, *keys: str) -> None:
@@ -96,6 +102,10 @@ def test_keys_reach_what_a_click_does_and_addresses_lead_back(browser: Browser, 
     browser.wait_for("Code and host", "=1+1")
     button = browser.driver.find_element("css selector", "[aria-label='save as CSV']")
     assert is_saved(browser, button).splitlines() == ["name,value", "lr,'=1+1", 'note,"a, ""b"""']
+    browser.script(_CLIPBOARD)
+    browser.driver.find_element("css selector", "[aria-label='copy settings as lines']").click()
+    copied = browser.until(lambda: browser.script("return window.copied"), "the settings")
+    assert settings_of(copied.splitlines()) == {"lr": "=1+1", "note": 'a, "b"'}
 
 
 _TAKEN = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -147,6 +147,11 @@ def _ask(run: RunRow, name: str, act: Act) -> None:
             ui.button(name.capitalize(), on_click=do).props("dense no-caps color=negative")
 
 
+def setting_lines(config: Mapping[str, Any]) -> str:
+    """Return settings as a text with a line for each, as `ropewalk runs rerun --set` takes it."""
+    return "\n".join(f"{key}={json.dumps(value)}" for key, value in flattened(config).items())
+
+
 def ask_settings(report: RunReport, name: str, step: float | None, act: Act) -> None:
     """Ask for the settings of a fork or a rerun, and for the checkpoint of a fork; then carry it out.
 
@@ -165,8 +170,7 @@ def ask_settings(report: RunReport, name: str, step: float | None, act: Act) -> 
             chosen = step if step is not None else next(iter(steps), None)
             choice = ui.select(steps, value=chosen, label="from the checkpoint of").props("dense outlined")
             choice.classes("w-full")
-        lines = "\n".join(f"{key}={json.dumps(value)}" for key, value in before.items())
-        box = ui.textarea("settings, one a line: NAME=VALUE", value=escaped_lines(lines)).props(
+        box = ui.textarea("settings, one a line: NAME=VALUE", value=escaped_lines(setting_lines(run.config))).props(
             "outlined dense autogrow"
         )
         box.classes("w-full mono")
@@ -187,4 +191,4 @@ def ask_settings(report: RunReport, name: str, step: float | None, act: Act) -> 
             ui.button(name.capitalize(), on_click=do).props("dense no-caps")
 
 
-__all__ = ["Act", "RunHeader", "ask_settings"]
+__all__ = ["Act", "RunHeader", "ask_settings", "setting_lines"]

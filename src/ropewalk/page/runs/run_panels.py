@@ -18,7 +18,7 @@ from ropewalk.page.runs.layout import plain_table, tiles
 from ropewalk.page.runs.notices import tell
 from ropewalk.page.runs.run_actions import RunAction
 from ropewalk.page.runs.run_files import IMAGE_TYPES
-from ropewalk.page.runs.run_header import Act, ask_settings
+from ropewalk.page.runs.run_header import Act, ask_settings, setting_lines
 from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
 from ropewalk.page.style import state_color
 from ropewalk.quantities import shown_duration, shown_size
@@ -35,8 +35,14 @@ _DECISION = "decision"
 def draw_config(report: RunReport) -> None:
     """Draw the settings of a run and the facts about it."""
     with tiles(420):
-        with Panel("Settings"):
+        with Panel("Settings") as card:
             if report.run.config:
+                lines = escaped_lines(setting_lines(report.run.config))
+                with card.head:
+                    ui.space()
+                    words = 'flat round dense size="xs" title="copy as lines" aria-label="copy settings as lines"'
+                    copy = ui.button(icon="content_copy", on_click=lambda: _copy(lines)).props(words).classes("muted")
+                    copy.style("margin-right: -32px")
                 rows = [(name, _shown(value)) for name, value in flattened(report.run.config).items()]
                 plain_table("settings", ("name", "value"), rows, grow=1)
             else:
@@ -57,6 +63,11 @@ def draw_config(report: RunReport) -> None:
                     ui.label(escaped_lines("\n".join(f"{name} {version}" for name, version in found.items()))).classes(
                         "mono"
                     )
+
+
+def _copy(lines: str) -> None:
+    ui.clipboard.write(lines)
+    tell("The settings are copied, a line NAME=VALUE for each, as Rerun and `ropewalk runs rerun --set` take them.")
 
 
 def _shown(value: object) -> str:
