@@ -174,3 +174,18 @@ def test_moments_are_those_of_the_clock_of_the_browser(browser: Browser, served:
 
 def test_what_is_no_time_zone_is_none() -> None:
     assert [zone_of(name) for name in ("", "Nowhere/City", "../passwd", "/etc/passwd", "a\0b", "x" * 5000)] == [None] * 6
+
+
+def test_a_browser_without_scripts_is_told_what_to_do(browser: Browser, served: ServedPage) -> None:
+    def allow_scripts(allowed: bool) -> None:
+        command = {"cmd": "Emulation.setScriptExecutionDisabled", "params": {"value": not allowed}}
+        browser.driver.execute("devtools", command)
+
+    browser.open(served.url)
+    browser.wait_for("Doctor")
+    allow_scripts(False)
+    try:
+        browser.driver.refresh()
+        browser.until(lambda: "needs JavaScript" in browser.text and "ropewalk top" in browser.text, "what to do")
+    finally:
+        allow_scripts(True)

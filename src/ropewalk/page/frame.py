@@ -80,6 +80,10 @@ a.place[aria-current=page] { opacity: 1; background: #88888833; }
 [class*="q-"]:focus-visible:not(input, textarea) { box-shadow: 0 0 0 2px #56B4E9; }  /* Quasar allows no outline */
 </style>
 """
+_NO_SCRIPT = """
+<noscript style="display: block; padding: 24px">The page needs JavaScript, which this browser does not run. In a
+terminal, <code>ropewalk top</code> shows what runs, and <code>ropewalk runs list</code> the runs of the store.</noscript>
+"""
 _KEYS_HELP = (
     ("g n", "what runs now"),
     ("g r", "runs"),
@@ -157,6 +161,7 @@ def page_frame(request: Request, title: str) -> Generator[Visit]:
     visit = visit_of(request)
     _set_dark(visit.style.dark)
     ui.page_title(f"{title} · Ropewalk")
+    ui.add_body_html(_NO_SCRIPT)
     ui.add_head_html(_HEAD.replace("OFFSET_MIN", str(time.localtime().tm_gmtoff // 60)))
     style = visit.style
     ui.colors(primary=style.colors[0], positive=style.good, negative=style.bad, warning=style.warn)
