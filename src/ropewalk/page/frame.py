@@ -95,6 +95,7 @@ _KEYS_HELP = (
     ("arrows, Enter", "move in a table or among tabs, and open what is chosen"),
     ("Space", "select the row of a table"),
     ("+ - arrows 0", "zoom and move a picture that has the focus, and show all of it"),
+    ("Ctrl and wheel, drag", "zoom and move a picture; a drag over a curve zooms into that part"),
     ("Esc", "close a dialog, or leave a field"),
     ("?", "this help"),
 )
