@@ -64,6 +64,14 @@ def test_the_header_says_what_the_run_is_and_why_it_failed(where: str) -> None:
     assert facts["run"] == "a1" and facts["project"] == "digits" and facts["took"] == "1m30s"
 
 
+def test_a_paused_run_does_not_go_on_in_its_report(tmp_path: Path) -> None:
+    with new_store(tmp_path) as store:
+        store.apply([RunRecord("p", created()), RunRecord("p", StateIs("paused", NOW + 90))])
+        where = store.where
+    facts = dict(run_document("p", where, NOW + 1000).facts)
+    assert facts["took"] == "1m30s" and "running for" not in facts
+
+
 def test_each_metric_is_a_chart_in_which_groups_are_lines(where: str) -> None:
     found = charts(run_document("a1", where))
     assert list(found) == ["accuracy", "loss", "system/cpu_percent"]  # one point of a system makes no curve

@@ -13,10 +13,10 @@ from ropewalk.page.report_document import ReportChart, ReportDocument, ReportTab
 from ropewalk.page.style import Option, Style
 from ropewalk.page.view_report import made_at
 from ropewalk.quantities import shown_duration, shown_moment, shown_size
-from ropewalk.tracking.records import SYSTEM, TRAINING
+from ropewalk.tracking.records import QUEUED, RUNNING, SYSTEM, TRAINING
 from ropewalk.tracking.run_reports import RunReport, flattened
 from ropewalk.tracking.store.opening import open_store
-from ropewalk.tracking.store.rows import LOST, RunRow, SeriesRow
+from ropewalk.tracking.store.rows import SeriesRow
 from ropewalk.tracking.store.store import RunStore
 
 _MOST_POINTS = 1500
@@ -25,7 +25,6 @@ _MOST_CHARTS = 48
 _MOST_CHILDREN = 500
 _DECISION = "decision"
 """Kind of the events that are lines of the book of a search; the table of its trials has what they led to."""
-_ENDED = frozenset({"done", "failed", "stopped"})
 
 Part = ReportChart | ReportTable | ReportText
 
@@ -53,7 +52,7 @@ def run_document(ref: str, where: str | Path | None = None, now: float | None = 
     attempts = [("attempts", str(len(report.attempts)))] if report.attempts else []
     facts = [
         ("run", run.id), ("project", run.project), ("began", shown_moment(run.created)),
-        ("running for" if run.state not in _ENDED else "took", shown_duration(round(_lasted_s(run, now), 1))),
+        ("running for" if run.state in (QUEUED, RUNNING) else "took", shown_duration(run.lasted_s(now))),
         *attempts, *found, *labels,
     ]  # fmt: skip
     return ReportDocument(run.name, run.kind, run.state, facts, run.why, made_at(now), parts)
@@ -72,11 +71,6 @@ def _search_parts(search: str, where: str | Path | None) -> tuple[list[Part], li
     if best is not None:
         facts += [(f"best {results.metrics[0]}", f"{best.best:.5g}"), ("best trial", str(best.number))]
     return [*search_charts(results, lines), trial_table(results)], facts
-
-
-def _lasted_s(run: RunRow, now: float) -> float:
-    end = run.changed if run.state in _ENDED else run.heard if run.state == LOST else now
-    return max(0.0, end - run.created)
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------

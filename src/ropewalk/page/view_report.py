@@ -47,7 +47,7 @@ def view_document(seen: Seen, now: float, recorded: tuple[float, float] | None =
     block = [("recorded", shown_duration(recorded[1] - recorded[0]))] if recorded else []
     facts = [
         ("began", shown_moment(view.started)),
-        ("running for", shown_duration(round(max(0.0, view.at - view.started), 1))),
+        ("ran for" if seen.gone or view.has_ended else "running for", shown_duration(round(max(0.0, view.at - view.started), 1))),
         ("launcher", f"pid {view.pid}"), *run, *progress, *block, *shown_facts(view.facts),
     ]  # fmt: skip
     state = "ended" if seen.gone and not view.has_ended else view.state

@@ -156,7 +156,6 @@ def row_of(run: RunRow, metrics: Mapping[str, float], now: float) -> Row:
         metrics: last values by name.
         now: seconds since the epoch.
     """
-    end = now if run.state in ("running", "queued") else run.heard if run.state == LOST else run.changed
     row: Row = {
         "id": run.id,
         "name": run.name,
@@ -165,7 +164,7 @@ def row_of(run: RunRow, metrics: Mapping[str, float], now: float) -> Row:
         "kind": run.kind,
         "labels": ", ".join(run.labels),
         "created": run.created,
-        "took": round(max(0.0, end - run.created), 1),
+        "took": run.lasted_s(now),
         "why": last_line(run.why),
         "host": run.owner.host if run.owner else "",
         "parent": run.parent,
