@@ -81,6 +81,16 @@ def test_each_metric_is_a_chart_in_which_groups_are_lines(where: str) -> None:
     assert found["system/cpu_percent"].option(Style())["xAxis"]["name"] == "time (s)"
 
 
+def test_steps_that_were_done_again_after_a_death_are_drawn_once(tmp_path: Path) -> None:
+    with new_store(tmp_path) as store:
+        store.apply([RunRecord("r", created())])
+        for number, step in enumerate((1, 2, 3, 2, 3, 4)):
+            store.apply([RunRecord("r", Metrics("", ["loss"], [float(number)], step, NOW + number))])
+        where = store.where
+    (line,) = charts(run_document("r", where))["loss"].option(Style())["series"]
+    assert line["data"] == [[1.0, 0.0], [2.0, 3.0], [3.0, 4.0], [4.0, 5.0]]
+
+
 def test_settings_metrics_and_facts_are_tables_and_long_facts_texts(where: str) -> None:
     document = run_document("a1", where)
     found = tables(document)

@@ -10,13 +10,14 @@ from typing import Any
 from ropewalk.html_table import Cell, StateCell
 from ropewalk.page.pictures.curves import curves
 from ropewalk.page.report_document import ReportChart, ReportDocument, ReportTable, ReportText
+from ropewalk.page.runs.curve_data import CurveReader, CurveRun, CurveView
 from ropewalk.page.style import Option, Style
 from ropewalk.page.view_report import made_at
 from ropewalk.quantities import shown_duration, shown_moment, shown_size
 from ropewalk.tracking.records import QUEUED, RUNNING, SYSTEM, TRAINING
 from ropewalk.tracking.run_reports import RunReport, flattened
 from ropewalk.tracking.store.opening import open_store
-from ropewalk.tracking.store.rows import SeriesRow
+from ropewalk.tracking.store.rows import RunRow, SeriesRow
 from ropewalk.tracking.store.store import RunStore
 
 _MOST_POINTS = 1500
@@ -85,20 +86,19 @@ def _curve_charts(store: RunStore, report: RunReport, *, is_system: bool) -> lis
     return [
         ReportChart(
             f"{SYSTEM}/{name}" if is_system else name,
-            _option_of(_curve_data(store, report.run.id, name, found, "time (s)" if is_system else "step")),
+            _option_of(_curve_data(store, report.run, found, is_system=is_system)),
             height=200 if is_system else 240,
         )
         for name, found in list(names.items())[:_MOST_CHARTS]
     ]
 
 
-def _curve_data(store: RunStore, run: str, metric: str, found: Sequence[SeriesRow], x: str) -> dict[str, Any]:
-    lines: list[dict[str, Any]] = []
-    for color, series in enumerate(found):
-        points = store.points(run, series.name, series.group, max_points=_MOST_POINTS)
-        pairs = [list(pair) for pair in zip(points.steps.tolist(), points.values.tolist(), strict=True)]
-        lines.append({"name": series.group or "training", "color": color, "points": pairs, "raw": None})
-    return {"metric": metric, "x": x, "log_x": False, "log_y": False, "range": None, "lines": lines}
+def _curve_data(store: RunStore, run: RunRow, found: Sequence[SeriesRow], *, is_system: bool) -> dict[str, Any]:
+    lines = [
+        (CurveRun(run.id, series.group or "training", run.created, color), series)
+        for color, series in enumerate(found)
+    ]
+    return CurveReader().chart(store, lines, CurveView(x="time" if is_system else "step"), None, _MOST_POINTS)
 
 
 def _option_of(data: dict[str, Any]) -> Any:
