@@ -173,7 +173,8 @@ def test_moments_are_those_of_the_clock_of_the_browser(browser: Browser, served:
 
 
 def test_what_is_no_time_zone_is_none() -> None:
-    assert [zone_of(name) for name in ("", "Nowhere/City", "../passwd", "/etc/passwd", "a\0b", "x" * 5000)] == [None] * 6
+    names = ("", "Nowhere/City", "../passwd", "/etc/passwd", "a\0b", "x" * 5000)
+    assert [zone_of(name) for name in names] == [None] * len(names)
 
 
 def test_a_browser_without_scripts_is_told_what_to_do(browser: Browser, served: ServedPage) -> None:

@@ -49,10 +49,9 @@ def test_a_log_is_opened_once_although_the_page_was_made_anew(
     for offers in (("graph", "memory"), ("graph", "memory", "losses")):
         target.now = replace(target.now, offers=offers)
         # The pictures, and the line of time of the events.
-        browser.until(
-            lambda num=len(offers) + 1: len(browser.driver.find_elements("class name", "nicegui-echart")) == num,
-            "another picture",
-        )
+        num = len(offers) + 1
+        found = lambda num=num: len(browser.driver.find_elements("class name", "nicegui-echart")) == num  # noqa: E731
+        browser.until(found, "another picture")
         browser.wait_for("hello")  # the process of the address is open again
     assert num_open(served, target.files["replay.0"]) == 1
 

@@ -1,4 +1,4 @@
-"""`LogBox`: lines of a log in the page, with what is searched for marked; it stays at the end while that is in sight."""
+"""`LogBox`: lines of a log in the page, with what is searched for marked; it follows its end while that is seen."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LogBox:
         self._send("replace", lines, needle)
 
     def extend(self, lines: Iterable[LogLine], needle: str = "") -> None:
-        """Show the same lines and earlier ones; what is in sight stays where it is. The arguments are those of `show`."""
+        """Show the same lines and earlier ones; what is in sight stays there. The arguments are those of `show`."""
         self._send("extend", lines, needle)
 
     def add(self, lines: Iterable[LogLine], needle: str = "") -> None:

@@ -95,8 +95,7 @@ def _curve_charts(store: RunStore, report: RunReport, *, is_system: bool) -> lis
 
 def _curve_data(store: RunStore, run: RunRow, found: Sequence[SeriesRow], *, is_system: bool) -> dict[str, Any]:
     lines = [
-        (CurveRun(run.id, series.group or "training", run.created, color), series)
-        for color, series in enumerate(found)
+        (CurveRun(run.id, series.group or "training", run.created, color), series) for color, series in enumerate(found)
     ]
     return CurveReader().chart(store, lines, CurveView(x="time" if is_system else "step"), None, _MOST_POINTS)
 

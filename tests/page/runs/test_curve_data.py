@@ -77,7 +77,9 @@ def test_only_new_points_of_a_run_that_goes_on_are_read(tmp_path: Path, monkeypa
 
         monkeypatch.setattr(store, "points", read)
         for first, last in ((0, 50), (50, 75), (75, 100)):
-            store.apply([one for at in range(first, last) for one in of("a", Metrics("", ["loss"], [at], at, NOW + at))])
+            store.apply(
+                [one for at in range(first, last) for one in of("a", Metrics("", ["loss"], [at], at, NOW + at))]
+            )
             kept = reader.points(store, "a", store.series("a")[0])
         assert num_read == [50, 25, 25]
         assert kept.values.tolist() == list(range(100))

@@ -27,8 +27,8 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
 
 def log(store: RunStore, first: int, last: int, *names: str) -> None:
     names = names or ("loss",)
-    store.apply([one for step in range(first, last)
-                 for one in of("goes-on", Metrics("", [*names], [1.0] * len(names), float(step), 1e6 + step))])  # fmt: skip
+    metrics = (Metrics("", [*names], [1.0] * len(names), float(step), 1e6 + step) for step in range(first, last))
+    store.apply(of("goes-on", *metrics))
 
 
 def num_points(browser: Browser, css: str = "") -> int:
@@ -67,7 +67,8 @@ def test_an_enlarged_curve_goes_on_and_leaves_its_part_behind(
     browser.until(lambda: num_points(browser, ".q-dialog") == 150, "what was logged since")
     zoom: Any = """
         const place = document.querySelector(".q-dialog .nicegui-echart");
-        getElement(parseInt(place.id.slice(1))).chart.dispatchAction({type: "dataZoom", startValue: 20, endValue: 40});"""
+        const chart = getElement(parseInt(place.id.slice(1))).chart;
+        chart.dispatchAction({type: "dataZoom", startValue: 20, endValue: 40});"""
     browser.script(zoom)
     browser.until(lambda: "=20%3A40" in browser.driver.current_url, "the part in the address")
     browser.driver.find_element("css selector", ".q-dialog [aria-label=close]").click()

@@ -13,7 +13,8 @@ from tests.tracking.store.making import begin
 
 _NUM_LINES = 2000
 _TOP = """
-    const box = document.querySelector(".rw-log"), line = [...box.children].find((one) => one.textContent === arguments[0]);
+    const box = document.querySelector(".rw-log");
+    const line = [...box.children].find((one) => one.textContent === arguments[0]);
     return line && Math.round(line.getBoundingClientRect().top - box.getBoundingClientRect().top);"""
 """Where a line is below the top of the log, in pixels; null if it is not there."""
 _IS_AT_END = """

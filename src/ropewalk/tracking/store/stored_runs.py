@@ -190,9 +190,7 @@ class StoredRuns:
                 found[run][f"{own}/{name}" if group is None and own else name] = from_number(last)
         return found
 
-    def points(
-        self, run: str, name: str, group: str = "", max_points: int | None = None, *, after: int = 0
-    ) -> Points:
+    def points(self, run: str, name: str, group: str = "", max_points: int | None = None, *, after: int = 0) -> Points:
         """Return the points of a series, in the order in which they were logged.
 
         Args:
