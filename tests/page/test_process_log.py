@@ -46,7 +46,7 @@ def test_a_log_is_opened_once_although_the_page_was_made_anew(
     browser: Browser, served: ServedPage, target: Pretence
 ) -> None:
     open_process(browser, served, target)
-    for offers in (("graph", "memory"), ("graph", "memory", "losses")):
+    for offers in (("graph", "memory"), ("graph", "memory", "loss")):
         target.now = replace(target.now, offers=offers)
         # The pictures, and the line of time of the events.
         num = len(offers) + 1

@@ -81,8 +81,8 @@ a.place[aria-current=page] { opacity: 1; background: #88888833; }
 </style>
 """
 _NO_SCRIPT = """
-<noscript style="display: block; padding: 24px">The page needs JavaScript, which this browser does not run.
-In a terminal, <code>ropewalk top</code> shows what runs, and <code>ropewalk runs list</code> the runs.</noscript>
+<noscript><p style="padding: 24px">The page needs JavaScript, which this browser does not run. In a terminal,
+<code>ropewalk top</code> shows what runs, and <code>ropewalk runs list</code> the runs.</p></noscript>
 """
 _KEYS_HELP = (
     ("g n", "what runs now"),

@@ -24,13 +24,13 @@
   function sorts() {
     return T.api.getColumnState().filter(c => c.sort).sort((a, b) => a.sortIndex - b.sortIndex);
   }
-  function shown() {
+  T.shown = function () {
     return T.api.getColumnState().filter(c => !c.hide && c.colId.indexOf("ag-Grid") < 0).map(c => c.colId);
-  }
+  };
   T.remember = function () {
     if (!T.api) return;
     var u = T.query(sorts(), T.api.getFilterModel());
-    if (T.choseColumns || at.get("columns")) u.set("columns", shown().join(","));
+    if (T.choseColumns || at.get("columns")) u.set("columns", T.shown().join(","));
     var text = u.toString();
     history.replaceState(history.state, "", location.pathname + (text ? "?" + text : ""));
   };
@@ -51,7 +51,7 @@
   T.choose = function (id, visible) { T.choosing = true; T.api.setColumnsVisible([id], visible); T.choosing = false; };
   T.export = function () {
     var u = T.query(sorts(), T.api.getFilterModel());
-    u.set("columns", shown().join(","));
+    u.set("columns", T.shown().join(","));
     location.href = window.path_prefix + "/data/runs.csv?" + u.toString();
   };
   T.selected = function () {
