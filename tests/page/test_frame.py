@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from ropewalk.quantities import shown_moment
 from ropewalk.tracking.records import Metrics, StateIs
 from ropewalk.tracking.relaunch_commands import settings_of
 from ropewalk.tracking.store.opening import open_store
+from tests.control.pretend import Pretence, controlled
 from tests.lab.browser import Browser, ServedPage
 from tests.tracking.store.making import NOW, begin
 
-WIDTH = 1024
+WIDTHS = (1024, 500)
+"""Of windows, in pixels; 500 are also what 1000 are with a text that is made twice as large."""
 _FOCUS = """
     const e = document.activeElement, style = getComputedStyle(e);
     return {what: e.getAttribute("aria-label") || e.innerText, tag: e.tagName,
@@ -128,19 +131,25 @@ def test_keys_of_the_browser_stay_its_own_while_a_picture_has_the_focus(browser:
 @pytest.mark.usefixtures("store")
 def test_pages_fit_a_narrow_window(browser: Browser, served: ServedPage) -> None:
     size = browser.driver.get_window_size()
-    browser.driver.set_window_size(WIDTH, 900)
-    try:
-        browser.open(served.url)
-        for path, words in (
-            ("/", "Doctor"), ("/runs", "2 runs"), ("/runs/first", "smoothing"),
-            ("/compare?runs=first,second", "Metrics"), ("/searches", "No search yet"),
-        ):  # fmt: skip
-            browser.open(f"{served.base}{path}")
-            browser.wait_for(words)
-            widths = browser.script("return [document.documentElement.scrollWidth, innerWidth]")
-            assert widths[0] <= widths[1] == WIDTH, path
-    finally:
-        browser.driver.set_window_size(size["width"], size["height"])
+    target = Pretence("a-name-that-is-too-long-for-a-narrow-window-" + 50 * "x")
+    with controlled(target):
+        try:
+            browser.open(served.url)
+            browser.wait_for("a-name-that")
+            for width, (path, words) in itertools.product(WIDTHS, (
+                ("/", "Doctor"), (f"/now/{target.id}", "Processes"), ("/runs", "2 runs"), ("/runs/first", "smoothing"),
+                ("/compare?runs=first,second", "Metrics"), ("/searches", "No search yet"),
+            )):  # fmt: skip
+                browser.driver.set_window_size(width, 900)
+                browser.open(f"{served.base}{path}")
+                browser.wait_for(words)
+                widths = browser.script("return [document.documentElement.scrollWidth, innerWidth]")
+                assert widths[0] <= widths[1] == width, path
+                assert browser.script("return document.querySelector('header').offsetHeight") < 80, "one line"
+                if path.startswith("/now/"):
+                    assert browser.script("return document.querySelector('.rw-title').offsetHeight") < 150, "few lines"
+        finally:
+            browser.driver.set_window_size(size["width"], size["height"])
 
 
 @pytest.mark.usefixtures("store")

@@ -75,6 +75,11 @@ body { font-family: system-ui, sans-serif; font-size: 14px; }
 header .q-btn { color: inherit !important; }
 .nicegui-content { padding: 12px 16px; }
 a.place { color: inherit; text-decoration: none; opacity: 0.75; padding: 4px 8px; border-radius: 4px; }
+@media (max-width: 600px) {
+  header.nicegui-header { gap: 2px; padding: 4px 8px; }
+  header .rw-brand { display: none; }
+  a.place { padding: 4px 6px; }
+}
 a.place[aria-current=page] { opacity: 1; background: #88888833; }
 :focus-visible:not(input, textarea) { outline: 2px solid #56B4E9; outline-offset: 1px; }
 [class*="q-"]:focus-visible:not(input, textarea) { box-shadow: 0 0 0 2px #56B4E9; }  /* Quasar allows no outline */
@@ -169,10 +174,10 @@ def page_frame(request: Request, title: str) -> Generator[Visit]:
     here = request.url.path.removeprefix(request.scope.get("root_path", ""))
     with (
         ui.header(elevated=False)
-        .classes("items-center q-py-xs")
+        .classes("items-center q-py-xs no-wrap")
         .style(f"background:{style.background};color:{style.text};border-bottom:1px solid {style.line}")
     ):
-        ui.label("Ropewalk").classes("text-bold text-subtitle1")
+        ui.label("Ropewalk").classes("text-bold text-subtitle1 rw-brand")
         for name, path, _ in PLACES:
             link = ui.link(name, path).classes("place")
             if here == path or here.startswith(_BELOW[path]):

@@ -29,8 +29,8 @@ class ThingHeader:
         self._act = act
         self._buttons: list[ui.button] = []
         with ui.element("div").classes("rw-thing w-full").style("display:block") as self._root:
-            with ui.row().classes("items-center w-full no-wrap q-gutter-x-sm"):
-                self._name = ui.label().classes("rw-title")
+            with ui.row().classes("items-center w-full").style("gap: 2px 8px"):
+                self._name = ui.label().classes("rw-title").style("min-width: 0; max-width: 100%")
                 self._kind = ui.label().classes("rw-small").style("white-space:nowrap;flex:none")
                 self._run = ui.link("").classes("rw-small").style("white-space:nowrap;flex:none")
                 ui.space()
