@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # stores need an extra
 _HEIGHT, _LARGE_HEIGHT = 230, 560
 _POINTS, _LARGE_POINTS = 1000, 3000
 """Points of each run in a chart: about two for each pixel."""
+_NOTHING_FINITE = "nothing to draw: no value is finite"
+_NOTHING_ON_LOG = "nothing to draw: no finite value is above 0, where a logarithmic axis begins"
 _MOST_CHARTS = 60
 _SECTIONS_FROM = 12
 """More metrics than these are shown in a section for each group."""
@@ -279,7 +281,7 @@ class CurvePanels:
             return
         if one.drawn != wanted:  # something else was asked for in the meantime, and may have been drawn
             return
-        if window is not None and not option:  # an address names a part in which nothing is
+        if window is not None and not option:  # nothing can be drawn in this part, which an address may have named
             one.window = one.drawn = None
             remember_entries({zoom_entry(one.key): ""})
             await self._draw(one)
@@ -289,10 +291,10 @@ class CurvePanels:
         if window is not None and not (is_same and len(before.get("series", ())) == len(option.get("series", ()))):
             # The browser does not know it, or would lose it: a picture with another number of lines is drawn anew.
             option["dataZoom"][0] |= {"startValue": window[0] / unit, "endValue": window[1] / unit}
-        elif one.told is not None and window is None:
+        elif one.told is not None and window is None and option:
             option["dataZoom"][0] |= {"start": 0, "end": 100}
         one.told, one.unit, one.limits = window, unit, limits
-        one.chart.show(option)
+        one.chart.show(option, _NOTHING_ON_LOG if view.log_x or view.log_y else _NOTHING_FINITE)
         one.note.set_text(_note(one.runs))
 
 
