@@ -68,6 +68,13 @@ def test_a_store_that_comes_is_shown(browser: Browser, served: ServedPage, tmp_p
         browser.until(lambda: any(len(chart["series"]) == 2 for chart in browser.charts()), "a chart of two runs")
         store.apply(of("r0", Metrics("", ["loss"], [0.125], 2.0, 3.0), StateIs("done", 3.0)))
         browser.wait_for("0.125")  # in the table, too
+        code = """
+            const found = [...document.querySelectorAll("[aria-label='save as CSV']")].map((button) => {
+                const {left, top, width, height} = button.getBoundingClientRect();
+                return button.contains(document.elementFromPoint(left + width / 2, top + height / 2));
+            });
+            return found.slice(0, 2);"""
+        assert browser.script(code) == [True, True], "both tables can be saved"
 
 
 def test_texts_of_runs_stay_texts(browser: Browser, served: ServedPage, tmp_path: Path) -> None:

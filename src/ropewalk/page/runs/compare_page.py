@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # stores need an extra
     from ropewalk.tracking.store.store import RunStore
 
 _REFRESH_S = 3.0
+_MOST_PX = 420
+"""Of the height of a table: hundreds of rows are scrolled, and do not push the curves out of sight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ def _settings_table(comparison: Comparison, heads: Sequence[Callable[[], None]],
         if everything or not is_equal:
             rows.append([_muted(name) if is_equal else name, *("-" if value is None else value for value in values)])
     if rows:
-        plain_table("settings", ("", *[""] * len(heads)), [["", *heads], *rows])
+        plain_table("settings", ("", *[""] * len(heads)), [["", *heads], *rows], most_px=_MOST_PX)
     else:
         ui.label("They do not differ in any setting.").classes("muted")
     if num_equal and not everything:
@@ -205,7 +207,7 @@ def _metrics_table(read: _Compared, heads: Sequence[Callable[[], None]]) -> None
         cells = [_cell(one, one is not None and one.last == best) for one in own]
         rows.append([f"{group}/{name}" if group else name, *cells])
     if rows:
-        plain_table("metrics", ("", *[""] * len(heads)), [["", *heads], *rows])
+        plain_table("metrics", ("", *[""] * len(heads)), [["", *heads], *rows], most_px=_MOST_PX)
     else:
         ui.label("None of them has logged a metric.").classes("muted")
 
