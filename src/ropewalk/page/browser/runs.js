@@ -138,7 +138,7 @@
     var v = p.value;
     if (typeof v !== "number") return v === null || v === undefined ? "" : String(v);
     if (Number.isInteger(v) && Math.abs(v) < 1e7) return String(v);
-    var t = Math.abs(v) >= 1e-4 && Math.abs(v) < 1e6 ? String(Number(v.toPrecision(5))) : v.toExponential(3);
+    var t = Math.abs(v) >= 1e-3 && Math.abs(v) < 1e6 ? String(Number(v.toPrecision(5))) : v.toExponential(3);
     return p.data && p.data.group !== undefined ? "x̄ " + t : t;
   };
   T.duration = function (p) {

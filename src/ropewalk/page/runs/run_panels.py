@@ -210,7 +210,8 @@ def _draw_images(run: str, name: str, found: Sequence[tuple[int, ArtifactRow]]) 
             picture.props["src"] = f"..{_address(run, number)}?inline=1"
             picture.props["alt"] = escaped(name)
             picture.update()
-            caption.set_text("" if one.step is None else f"step {shown_step(one.step)}")
+            place = f"{at + 1} of {len(found)}" if len(found) > 1 else ""
+            caption.set_text(place if one.step is None else f"step {shown_step(one.step)}")
 
         if len(found) > 1:
             slider = ui.slider(min=0, max=len(found) - 1, step=1, value=len(found) - 1)
