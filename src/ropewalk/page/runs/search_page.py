@@ -254,8 +254,8 @@ class _SearchList:
             icon, state = self._states[one.id]
             state.set_text(one.state)
             color = state_color(one.state, self._visit.style)
-            if icon.style.get("color") != color:
-                icon.style(f"color:{color}")
+            if icon.style != {"color": color}:
+                icon.style(replace=f"color:{color}")
             for label, text in zip(self._cells[one.id], one.cells, strict=True):
                 label.set_text(escaped(text))
 
