@@ -43,7 +43,7 @@ def line(
 ) -> Line:
     job = emulated(schedule, milliseconds_each, shares=shares, micro_batches=32)
     profile = emulated_profile(job)
-    contender = Ours(job, mean_of, plan=job.plan(profile))
+    contender = Ours(job, mean_of, plan=job.plan(profile), own_data=True)
     try:
         # Blocks of seconds each: other contenders would only make the machine busier.
         steps = bench.steps({"ropewalk": contender}, rounds=1 if milliseconds_each > 5 else 3)["ropewalk"]
@@ -64,7 +64,7 @@ def against_torch(bench: Bench) -> Iterator[Line]:
     """What torch makes of the same devices."""
     for milliseconds_each in (1.0, 10.0):
         job = emulated("one_f_one_b", milliseconds_each, shares=EVEN[4], micro_batches=32)
-        with opened({kind: (kind, job) for kind in ("ropewalk", "torch")}, mean_of) as contenders:
+        with opened({"ropewalk": ("own data", job), "torch": ("torch", job)}, mean_of) as contenders:
             steps = bench.steps(contenders, rounds=1 if milliseconds_each > 5 else 3)
         best_s = ideal_s(job)
         yield Line(
@@ -81,7 +81,7 @@ def pipedream(bench: Bench) -> Iterator[Line]:
     jobs = {
         name: emulated(name, 10.0, shares=EVEN[4], micro_batches=8) for name in ("gpipe", "pipedream", "pipedream_2bw")
     }
-    with opened({name: ("ropewalk", job) for name, job in jobs.items()}, mean_of) as contenders:
+    with opened({name: ("own data", job) for name, job in jobs.items()}, mean_of) as contenders:
         steps = bench.steps(contenders, rounds=1)
     ideal = {name: ideal_s(jobs["gpipe"]) if name == "gpipe" else 8 * 0.030 for name in jobs}
     for name, reach in (("pipedream", 1.3), ("pipedream_2bw", None)):

@@ -23,6 +23,7 @@ import probes
 import torch
 import torch.distributed as dist
 from pipeline_jobs import RATE, Job, mean_loss
+from sleeping import without_hooks
 from torch import Tensor, nn
 
 from ropewalk.pipeline.plans import Plan
@@ -192,18 +193,18 @@ class Ours:
         model, x, y = job.built()
         self._batch = () if own_data else (x, y)
         self._open = contextlib.ExitStack()
-        self.trainer = self._open.enter_context(
-            Trainer(
-                model,
-                loss_fn,
-                optimizer or sgd,
-                plan or job.plan(),
-                example_inputs=x[: len(x) // job.micro_batches],
-                sources=Sources(data=functools.partial(_mini_batches, job) if own_data else None),
-                inline=bool(os.environ.get("BENCHMARK_INLINE")),
-                **options,
-            )
+        trainer = Trainer(
+            model,
+            loss_fn,
+            optimizer or sgd,
+            plan or job.plan(),
+            example_inputs=x[: len(x) // job.micro_batches],
+            sources=Sources(data=functools.partial(_mini_batches, job) if own_data else None),
+            inline=bool(os.environ.get("BENCHMARK_INLINE")),
+            **options,
         )
+        with without_hooks():
+            self.trainer = self._open.enter_context(trainer)
 
     def steps(self, num: int, before_last: Callable[[], object] = lambda: None) -> Took:
         """Some steps, and something to be done before the last of them is admitted, when others are under way."""

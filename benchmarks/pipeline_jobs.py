@@ -53,10 +53,10 @@ class Job:
     def with_schedule(self, name: str) -> Job:
         return replace(self, schedule=name)
 
-    def profile(self, repeats: int = 1) -> Profile:
+    def profile(self, repeats: int = 1, concurrency: int = 1) -> Profile:
         """Of one micro-batch, measured."""
         model, x, _ = self.built()
-        return profile(model, x[: len(x) // self.micro_batches], repeats=repeats)
+        return profile(model, x[: len(x) // self.micro_batches], repeats=repeats, concurrency=concurrency)
 
     def plan(self, profile: Profile | None = None) -> Plan:
         """The same split as a plan of ours."""

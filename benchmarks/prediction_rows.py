@@ -28,17 +28,19 @@ def of_emulated(bench: Bench) -> Iterator[Line]:
 def of_models(bench: Bench) -> Iterator[Line]:
     jobs = {"MLP of 8 x Linear 1024": mlp("one_f_one_b"), "8 encoder layers": transformer("one_f_one_b"), "CNN": cnn()}
     for name, job in jobs.items():
-        yield line(bench, f"{name}, 2 processes, 1F1B, cut by the planner", job, mean_loss, 0.20)
+        yield line(
+            bench, f"{name}, 2 processes, 1F1B, cut by the planner", job, mean_loss, 0.10, concurrency=job.num_workers
+        )
 
 
-def line(bench: Bench, what: str, job: Job, loss_fn: Loss, reach: float) -> Line:
+def line(bench: Bench, what: str, job: Job, loss_fn: Loss, reach: float, *, concurrency: int = 1) -> Line:
     """Profile, plan, run; again, and the medians."""
     torch.set_num_threads(1)
     predicted: list[float] = []
     measured: list[float] = []
     for _ in range(min(3, bench.rounds)):
         made = plan(
-            job.profile(repeats=3 if bench.quick else 20),
+            job.profile(repeats=3 if bench.quick else 20, concurrency=concurrency),
             devices=f"{job.num_workers}@{BANDWIDTH}",
             schedule=job.schedule,
             micro_batches=job.micro_batches,
@@ -48,7 +50,7 @@ def line(bench: Bench, what: str, job: Job, loss_fn: Loss, reach: float) -> Line
         )
         assert made.prediction is not None
         predicted.append(made.prediction.step_s)
-        contender = Ours(job, loss_fn, plan=made)
+        contender = Ours(job, loss_fn, plan=made, own_data=True)
         try:
             measured.append(bench.steps({"ropewalk": contender}, rounds=1)["ropewalk"].wall_s)
         finally:

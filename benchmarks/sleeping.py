@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -104,8 +106,25 @@ def _with_first(like: Tensor, first: Tensor) -> Tensor:
     return _ZEROS[-1].detach()
 
 
+_has_hooks = True
+
+
+@contextmanager
+def without_hooks() -> Generator[None]:
+    """Hook nothing to the weights that a forward reads here: a trainer traces its model, and refuses one with hooks.
+
+    The weights with which its stages compute are copies, which get their hooks there.
+    """
+    global _has_hooks
+    _has_hooks = False
+    try:
+        yield
+    finally:
+        _has_hooks = True
+
+
 def _sleep_in_gradient(weight: Tensor, seconds: float) -> None:
     """Once for each of the tensors that hold versions of a weight."""
-    if weight.requires_grad and not getattr(weight, "sleeps", False):
+    if _has_hooks and weight.requires_grad and not getattr(weight, "sleeps", False):
         weight.sleeps = True  # pyright: ignore[reportAttributeAccessIssue]
         weight.register_hook(lambda _: sleep_until(time.perf_counter() + seconds))

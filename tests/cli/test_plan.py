@@ -159,6 +159,8 @@ def test_a_function_of_a_users_file_is_measured_and_planned(tmp_path: Path) -> N
     assert len(json.loads(in_json.stdout)["stages"]) == 2 and "this is imported\n" in in_json.stderr
     profile = Profile.from_json((tmp_path / "profile.json").read_bytes())
     assert sum(operator.parameter_bytes for operator in profile.operators) == 4 * (64 * 64 + 64) * 4
+    crowded = ropewalk(*given, "--concurrency", "1000", folder=tmp_path)  # more than any host has cores for
+    assert crowded.returncode == 2 and "concurrency=1000 with" in crowded.stderr
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,13 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--repeats", type=click.IntRange(min=1), default=5, metavar="N", help="Number of times the model is measured."
 )
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Processes that compute during the measurement, for stages that share this host's cores.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the plan and its numbers as JSON.")
 @click.option("--svg", type=_PATH, help="Write a picture of the plan.")
 @click.option("--dot", type=_PATH, help="Write the graph of operators, for Graphviz.")
@@ -103,6 +110,7 @@ def plan(
     cost_model: str | None,
     free_transfers: bool,
     repeats: int,
+    concurrency: int,
     as_json: bool,
     svg: Path | None,
     dot: Path | None,
@@ -121,7 +129,7 @@ def plan(
     memory_bytes = _memory_bytes(memory)
     with _failures():
         searched = _partitioner(partitioner, cost_model, free_transfers)
-        measured = _read_profile(profile) if profile else _measure(str(model), repeats, console, as_json)
+        measured = _read_profile(profile) if profile else _measure(str(model), repeats, concurrency, console, as_json)
         if save_profile:
             measured.save(save_profile)
         with console.status("planning"):
@@ -227,7 +235,7 @@ def _partitioner(name: str | None, cost_model: str | None, free_transfers: bool)
     return pipeline.make_partitioner(name, free_transfers=free_transfers, **options)
 
 
-def _measure(named: str, repeats: int, console: Console, as_json: bool) -> Profile:
+def _measure(named: str, repeats: int, concurrency: int, console: Console, as_json: bool) -> Profile:
     try:
         with script.output_aside(as_json):
             made = script.function_of(named, "a model")()
@@ -243,4 +251,4 @@ def _measure(named: str, repeats: int, console: Console, as_json: bool) -> Profi
             f"{named} must return (model, example inputs of one micro-batch), not {type(made).__name__}"
         ) from None
     with console.status(f"measuring {named}"), script.output_aside(as_json):
-        return pipeline.profile(model, example_inputs, repeats=repeats)
+        return pipeline.profile(model, example_inputs, repeats=repeats, concurrency=concurrency)

@@ -7,12 +7,14 @@ are lower quartiles (`timing`); predictions are sums of them, without a factor. 
 the meta device is measured operator by operator, on synthetic tensors (`operators_apart`).
 
 Forward and whole backward are measured in the same pass. I and W are measured in separate
-passes with a split backward, since together they may take longer than the whole.
+passes with a split backward, since together they may take longer than the whole. With
+`concurrency`, other processes compute the same meanwhile (`profiling_load`).
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import logging
 import time
@@ -24,11 +26,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import ProfileInvalid
 from ropewalk.pipeline.operator_memory import Bytes, measure_bytes
 from ropewalk.pipeline.operator_runs import OperatorRuns, Times
 from ropewalk.pipeline.operators_apart import OperatorInputs, measure_apart
 from ropewalk.pipeline.profiles import Operator, Profile
+from ropewalk.pipeline.profiling_load import computing_beside
 from ropewalk.pipeline.timing import spread_s, take_times, undisturbed_s
 from ropewalk.pipeline.tracing.fake_tensors import is_numberless
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
@@ -48,6 +52,7 @@ def profile(
     repeats: int = 20,
     device: str | torch.device | None = None,
     autocast: torch.dtype | None = None,
+    concurrency: int = 1,
     report: Callable[[str], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Profile:
@@ -75,6 +80,10 @@ def profile(
             their lower quartile and their spread; if the spread is large, as on a busy machine, a warning is logged.
         device: the device to measure on; None: the model's. A graph is always measured on the device of its model.
         autocast: the dtype in which forwards will compute where that is safe, as the `autocast` of a trainer.
+        concurrency: the number of processes that will train on the cores of this host at the same time. With 2 or more,
+            that many less one compute the same operators in the meantime, since cores share caches and memory: a
+            profile of a process that is alone predicts steps that are 10 to 20 % too short on two cores. Each of them
+            starts in some 3 seconds, with a copy of the model.
         report: called with a line of text about the progress.
         clock: returns the time in seconds. `time.thread_time`, with one thread, excludes other work of a busy machine.
 
@@ -82,11 +91,15 @@ def profile(
         The profile of the model.
 
     Raises:
-        ProfileInvalid: the model has no operator, an operator cannot run on these inputs, or `repeats` is below 1.
+        ProfileInvalid: the model has no operator, an operator cannot run on these inputs, `repeats` or `concurrency` is
+            below 1, its processes need more cores than there are, or it is above 1 and the model computes on a CUDA
+            device, which no other process uses.
         NotTraceable: the graph of the model cannot be traced.
     """
     if repeats < 1:
         raise ProfileInvalid(f"repeats must be at least 1, not {repeats}")
+    if concurrency < 1:
+        raise ProfileInvalid(f"concurrency counts this process too, so it must be at least 1, not {concurrency}")
     report = report or (lambda _: None)
     with _undisturbed():
         graph, inputs = _prepared(model, example_inputs, device, report)
@@ -94,8 +107,8 @@ def profile(
             raise ProfileInvalid(
                 f"a profile needs at least one operator, and {type(graph.model).__name__} has none: is it empty?"
             )
-        report("counting bytes")
-        with _computing_in(autocast, inputs):
+        with _beside(concurrency - 1, graph, example_inputs, inputs, autocast, report), _computing_in(autocast, inputs):
+            report("counting bytes")
             if is_numberless(graph.model):
                 taken, bytes_of = measure_apart(graph, inputs, repeats=repeats, clock=clock, report=report)
             else:
@@ -104,9 +117,43 @@ def profile(
                 take_times(runs, repeats, report)
                 taken = {id: OperatorInputs(times, runs.empty) for id, times in runs.times.items()}
     found = _profile(graph, inputs, taken, bytes_of)
+    if concurrency > 1:
+        found = replace(found, device=f"{found.device}, {concurrency} processes at the same time")
     if found.is_unsure:
         logger.warning("%s: %s", found.model, found.spread_in_words)
     return found
+
+
+@contextmanager
+def _beside(
+    num: int,
+    graph: ModelGraph,
+    example_inputs: Any,
+    inputs: Mapping[str, Any],
+    autocast: torch.dtype | None,
+    report: Callable[[str], None],
+) -> Generator[None]:
+    """Let other processes measure the same model until the block ends."""
+    if not num:
+        yield
+        return
+    kinds = {tensor.device.type for tensor in tensors_of(list(inputs.values()))} - {"cpu", "meta"}
+    if kinds:
+        raise ProfileInvalid(
+            f"concurrency={num + 1} is for processes that share the cores of a host, and this model computes on "
+            f"{', '.join(sorted(kinds))}, where each process has a device of its own; leave it out"
+        )
+    if (needed := (num + 1) * torch.get_num_threads()) > (cores := usable_cpus()):
+        raise ProfileInvalid(
+            f"concurrency={num + 1} with {torch.get_num_threads()} threads of torch in each process needs {needed} "
+            f"cores, and {cores} can be used here, so that they would wait for each other; call "
+            f"torch.set_num_threads() with as many as a stage will have (or set OMP_NUM_THREADS), or give a "
+            f"smaller concurrency"
+        )
+    many = "1 process that computes" if num == 1 else f"{num} processes that compute"
+    report(f"starting {many} beside this one")
+    with computing_beside(num, functools.partial(profile, graph.model, example_inputs, repeats=3, autocast=autocast)):
+        yield
 
 
 def _computing_in(dtype: torch.dtype | None, inputs: Mapping[str, Any]) -> AbstractContextManager[object]:
