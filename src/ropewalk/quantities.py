@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
-import time
 from collections.abc import Iterable, Sequence
 
 _UNITS = {
@@ -122,9 +122,9 @@ def shown_duration(seconds: float) -> str:
     return f"{1e3 * seconds:.3g} ms" if seconds >= 0.9995e-3 else f"{1e6 * seconds:.3g} µs"
 
 
-def shown_moment(seconds: float) -> str:
-    """Format a Unix time in seconds as the date and the time of this machine's clock."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+def shown_moment(seconds: float, zone: datetime.tzinfo | None = None) -> str:
+    """Format a Unix time in seconds as the date and the time of a zone; without one, of this machine's clock."""
+    return datetime.datetime.fromtimestamp(seconds, zone).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def wants_log_axis(values: Iterable[float]) -> bool:

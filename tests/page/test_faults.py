@@ -30,6 +30,25 @@ with rw.Pool(2, name="survivor") as pool:
 """
 
 
+_CONTRAST = """
+    const numbers = (color) => color.match(/[0-9.]+/g).map(Number);
+    const light = (color) => color.slice(0, 3).reduce((sum, one, at) => {
+        one /= 255;
+        return sum + [0.2126, 0.7152, 0.0722][at] * (one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+    }, 0);
+    let opacity = 1, back = null;
+    for (let at = document.querySelector(arguments[0]); at; at = at.parentElement) {
+        const style = getComputedStyle(at), own = numbers(style.backgroundColor);
+        opacity *= style.opacity;
+        if (!back && (own.length === 3 || own[3] === 1)) back = own;
+    }
+    const text = numbers(getComputedStyle(document.querySelector(arguments[0])).color);
+    const seen = text.slice(0, 3).map((one, at) => opacity * one + (1 - opacity) * back[at]);
+    const [less, more] = [light(seen), light(back)].sort((a, b) => a - b);
+    return (more + 0.05) / (less + 0.05);"""
+"""The ratio of contrast between a text and what is below it: WCAG 2.2, relative luminance."""
+
+
 def started(folder: Path) -> subprocess.Popen[str]:
     """Run the script in a process of its own, as a user does; returns when its pool is there."""
     script = folder / "survivor.py"
@@ -63,6 +82,7 @@ def test_killed_launcher_is_told_with_its_last_state_and_found_when_it_runs_agai
     browser.wait_for("survivor", "running", "2/2")
     killed(launcher.pop())
     browser.wait_for("survivor", "ended", "last state kept")
+    assert browser.script(_CONTRAST, ".rw-ended .rw-small") >= 4.5  # WCAG 2.2, 1.4.3
     launcher.append(started(tmp_path))
     browser.until(lambda: browser.text.count("survivor") == 2, "the new pool beside the old one")
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 
 from ropewalk.control.view import ProcessView
-from ropewalk.page.now import has_ended, problem_words, progress_words, rate_words, shown_state
+from ropewalk.page.now import has_ended, problem_words, progress_words, rate_words, shown_ended, shown_state
 from ropewalk.page.thing_header import header_facts
 from ropewalk.page.totals import totals
 from tests.page.seen_views import seen_of, view
@@ -16,6 +16,15 @@ def test_what_is_gone_says_when_it_ended_and_keeps_its_state():
     assert (has_ended(seen), shown_state(seen)) == (True, "ended")
     assert problem_words(seen, 12.3) == "ended 12 s ago, last state kept"
     assert progress_words(seen) == "50 %"
+
+
+def test_of_much_that_has_ended_the_newest_is_shown_and_the_rest_is_found():
+    things = [seen_of(view(name=f"pool {at}", id=str(at), state="closed", at=float(at))) for at in range(300)]
+    things.append(seen_of(view(name="pool that runs")))
+    shown, num = shown_ended(things, "")
+    assert ([seen.view.name for seen in shown], num) == ([f"pool {at}" for at in range(299, 199, -1)], 300)
+    shown, num = shown_ended(things, "pool 17")
+    assert {seen.view.name for seen in shown} == {"pool 17", *(f"pool 17{digit}" for digit in range(10))} and num == 11
 
 
 def test_what_has_failed_says_so_although_it_is_gone():

@@ -64,6 +64,14 @@ def test_the_header_says_what_the_run_is_and_why_it_failed(where: str) -> None:
     assert facts["run"] == "a1" and facts["project"] == "digits" and facts["took"] == "1m30s"
 
 
+def test_a_paused_run_does_not_go_on_in_its_report(tmp_path: Path) -> None:
+    with new_store(tmp_path) as store:
+        store.apply([RunRecord("p", created()), RunRecord("p", StateIs("paused", NOW + 90))])
+        where = store.where
+    facts = dict(run_document("p", where, NOW + 1000).facts)
+    assert facts["took"] == "1m30s" and "running for" not in facts
+
+
 def test_each_metric_is_a_chart_in_which_groups_are_lines(where: str) -> None:
     found = charts(run_document("a1", where))
     assert list(found) == ["accuracy", "loss", "system/cpu_percent"]  # one point of a system makes no curve
@@ -71,6 +79,16 @@ def test_each_metric_is_a_chart_in_which_groups_are_lines(where: str) -> None:
     assert [series["name"] for series in option["series"]] == ["training", "validation"]
     assert option["series"][1]["data"] == [[3.0, 0.666667], [6.0, 0.333333], [9.0, 0.222222]]
     assert found["system/cpu_percent"].option(Style())["xAxis"]["name"] == "time (s)"
+
+
+def test_steps_that_were_done_again_after_a_death_are_drawn_once(tmp_path: Path) -> None:
+    with new_store(tmp_path) as store:
+        store.apply([RunRecord("r", created())])
+        for number, step in enumerate((1, 2, 3, 2, 3, 4)):
+            store.apply([RunRecord("r", Metrics("", ["loss"], [float(number)], step, NOW + number))])
+        where = store.where
+    (line,) = charts(run_document("r", where))["loss"].option(Style())["series"]
+    assert line["data"] == [[1.0, 0.0], [2.0, 3.0], [3.0, 4.0], [4.0, 5.0]]
 
 
 def test_settings_metrics_and_facts_are_tables_and_long_facts_texts(where: str) -> None:

@@ -57,13 +57,31 @@ def test_a_picture_out_of_sight_is_sent_when_it_comes_into_sight(
 def test_a_hidden_tab_is_refreshed_when_it_is_shown_again(browser: Browser, served: ServedPage, pool: rw.Pool) -> None:
     open_pool(browser, served)
     browser.script(_HIDE, True)
-
-    def changes() -> bool:
-        before = browser.facts()["done"]
-        pool.map(abs, range(10))
-        time.sleep(_LOOKS_S)
-        return browser.facts()["done"] != before
-
-    browser.until(lambda: not changes(), "an end of what is hidden")
+    browser.until(lambda: not changes(browser, pool), "an end of what is hidden")
     browser.script(_HIDE, False)
     browser.until(lambda: browser.facts()["done"] == f"{pool.status().done:,}", "the truth")
+
+
+def changes(browser: Browser, pool: rw.Pool) -> bool:
+    """Whether the page shows that tasks have ended."""
+    before = browser.facts()["done"]
+    pool.map(abs, range(10))
+    time.sleep(_LOOKS_S)
+    return browser.facts()["done"] != before
+
+
+def test_a_tab_that_is_opened_in_the_background_is_refreshed_when_it_is_shown(
+    browser: Browser, served: ServedPage, pool: rw.Pool
+) -> None:
+    open_pool(browser, served)
+    hidden = {"source": "Object.defineProperty(document, 'hidden', {value: true, configurable: true});"}
+    command = {"cmd": "Page.addScriptToEvaluateOnNewDocument", "params": hidden}
+    number = browser.driver.execute("devtools", command)["value"]
+    try:
+        browser.driver.refresh()
+        browser.wait_for("Processes", "seen.0")
+        browser.until(lambda: not changes(browser, pool), "an end of what is hidden")
+        browser.script(_HIDE, False)
+        browser.until(lambda: browser.facts()["done"] == f"{pool.status().done:,}", "the truth")
+    finally:
+        browser.driver.execute("devtools", {"cmd": "Page.removeScriptToEvaluateOnNewDocument", "params": number})

@@ -226,6 +226,8 @@ def test_page_of_a_search_tells_its_trials(browser: Browser, served: ServedPage,
         browser.until(lambda: "trial 1 has ended" in browser.text, "the end of the second trial among the events")
         browser.until(lambda: [len(points) for points in trial_curves(browser).values()] == [3, 3], "two whole curves")
         facts, drawn = browser.facts(), trial_curves(browser)
+        browser.click(f"run {look_at('search').run}", "a")
+        browser.wait_for("Importance", "Trials", "running")
     finally:
         (tmp_path / "go").touch()
         thread.join()

@@ -163,6 +163,18 @@ def test_restart_does_not_make_a_negative_rate(things: Things):
     assert seen and seen.rate("w") == 0.0
 
 
+def test_rates_go_on_after_a_clock_was_set_back(things: Things):
+    watcher = Watcher(things)
+    rates: list[float | None] = []
+    for at, done in ((1000.0, 0), (1001.0, 10), (400.0, 20), (401.0, 30), (402.0, 40), (500.0, 50)):
+        things.looks = [LookResult("p", view(at, processes=(ProcessView(name="w", done=done),)))]
+        watcher.look()
+        seen = watcher.seen("p")
+        assert seen
+        rates.append(seen.rate("w"))
+    assert rates == [None, 10.0, None, 10.0, 10.0, pytest.approx(10 / 98)]
+
+
 def test_nothing_is_looked_at_while_no_page_is_open():
     looked = threading.Event()
 

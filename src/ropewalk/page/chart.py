@@ -79,9 +79,9 @@ class Chart:
         """Whether it is worth making a new option now: somebody sees it, and the last one is old for its size."""
         return self._shown is None or (self.is_seen and time.monotonic() >= self._due_at)
 
-    def show(self, option: Option) -> None:
-        """Show an option in place of the last one; an empty one shows that there is nothing yet."""
-        self._nothing.set_text(self._words)
+    def show(self, option: Option, nothing: str = "") -> None:
+        """Show an option in place of the last one; an empty one shows that there is nothing yet, or why."""
+        self._nothing.set_text(nothing or self._words)
         if option == self._shown:
             return
         self.keep(option)

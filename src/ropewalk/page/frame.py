@@ -1,26 +1,31 @@
 """What every page has: the header with its places, the theme, keys, and the refresh of what it shows.
 
-The theme is in a cookie, so that pictures are made in its colours at once; without one it is that of the system.
+The theme is in a cookie, so that pictures are made in its colours at once; without one it is that of the system. The
+time zone of the browser is in another one: it may be in another country than the host of the page.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import time
+import zoneinfo
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from nicegui import context, ui
 from starlette.requests import Request
 
 from ropewalk.page.gate import ROLE, Role
 from ropewalk.page.style import Style
+from ropewalk.quantities import shown_moment
 
 PLACES = (("Now", "/", "n"), ("Runs", "/runs", "r"), ("Searches", "/searches", "s"), ("Doctor", "/doctor", "d"))
 """Title, path and key of each place."""
 _BELOW = {"/": ("/now",), "/runs": ("/runs/", "/compare"), "/searches": ("/search/",), "/doctor": ("/doctor/",)}
 """How the paths of the pages of each place begin, beside its own."""
-_THEME_COOKIE = "ropewalk_theme"
+_THEME_COOKIE, _ZONE_COOKIE = "ropewalk_theme", "ropewalk_zone"
 _REFRESH_S = 1.0
 
 _HEAD = """
@@ -36,6 +41,10 @@ delete Object.prototype.__proto__;  // ECharts keeps texts as keys of objects: o
     document.cookie = "ropewalk_theme=" + (dark ? "dark" : "light") + "; Path=/; SameSite=Strict; Max-Age=31536000";
     if (dark) location.reload();
   }
+  var zone = "ropewalk_zone=" + encodeURIComponent(Intl.DateTimeFormat().resolvedOptions().timeZone || "");
+  if (document.cookie.split("; ").indexOf(zone) >= 0) return;
+  document.cookie = zone + "; Path=/; SameSite=Strict; Max-Age=31536000";
+  if (-new Date().getTimezoneOffset() !== OFFSET_MIN && document.cookie.indexOf(zone) >= 0) location.reload();
 })();
 function ropewalkTheme() {
   var dark = document.cookie.indexOf("ropewalk_theme=dark") >= 0;
@@ -66,10 +75,19 @@ body { font-family: system-ui, sans-serif; font-size: 14px; }
 header .q-btn { color: inherit !important; }
 .nicegui-content { padding: 12px 16px; }
 a.place { color: inherit; text-decoration: none; opacity: 0.75; padding: 4px 8px; border-radius: 4px; }
+@media (max-width: 600px) {
+  header.nicegui-header { gap: 2px; padding: 4px 8px; }
+  header .rw-brand { display: none; }
+  a.place { padding: 4px 6px; }
+}
 a.place[aria-current=page] { opacity: 1; background: #88888833; }
 :focus-visible:not(input, textarea) { outline: 2px solid #56B4E9; outline-offset: 1px; }
 [class*="q-"]:focus-visible:not(input, textarea) { box-shadow: 0 0 0 2px #56B4E9; }  /* Quasar allows no outline */
 </style>
+"""
+_NO_SCRIPT = """
+<noscript><p style="padding: 24px">The page needs JavaScript, which this browser does not run. In a terminal,
+<code>ropewalk top</code> shows what runs, and <code>ropewalk runs list</code> the runs.</p></noscript>
 """
 _KEYS_HELP = (
     ("g n", "what runs now"),
@@ -82,6 +100,7 @@ _KEYS_HELP = (
     ("arrows, Enter", "move in a table or among tabs, and open what is chosen"),
     ("Space", "select the row of a table"),
     ("+ - arrows 0", "zoom and move a picture that has the focus, and show all of it"),
+    ("Ctrl and wheel, drag", "zoom and move a picture; a drag over a curve zooms into that part"),
     ("Esc", "close a dialog, or leave a field"),
     ("?", "this help"),
 )
@@ -95,16 +114,22 @@ class Visit:
         style: the colours of its theme.
         role: of the visitor, by the token that was shown.
         client: id of the tab.
+        zone: of the browser's clock; None if it is not known.
     """
 
     style: Style
     role: Role
     client: str
+    zone: zoneinfo.ZoneInfo | None = None
 
     @property
     def may_act(self) -> bool:
         """Whether the visitor may stop, kill or change anything."""
         return self.role == "owner"
+
+    def moment(self, seconds: float) -> str:
+        """Format a Unix time in seconds as the date and the time of the visitor's clock."""
+        return shown_moment(seconds, self.zone)
 
     def every(self, refresh: Callable[[], Awaitable[None] | None], seconds: float = _REFRESH_S) -> None:
         """Call a function now and then, while the tab is open and shown."""
@@ -119,7 +144,16 @@ class Visit:
 def visit_of(request: Request) -> Visit:
     """Return whose visit a request begins."""
     dark = request.cookies.get(_THEME_COOKIE) == "dark"
-    return Visit(Style(dark), request.scope.get(ROLE, "reader"), context.client.id)
+    zone = zone_of(unquote(request.cookies.get(_ZONE_COOKIE, "")))
+    return Visit(Style(dark), request.scope.get(ROLE, "reader"), context.client.id, zone)
+
+
+def zone_of(name: str) -> zoneinfo.ZoneInfo | None:
+    """Return a time zone by its name, which comes from a browser; None if this host does not know it."""
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (ValueError, KeyError, OSError):  # a path, an unknown name, a folder
+        return None
 
 
 @contextlib.contextmanager
@@ -133,16 +167,17 @@ def page_frame(request: Request, title: str) -> Generator[Visit]:
     visit = visit_of(request)
     _set_dark(visit.style.dark)
     ui.page_title(f"{title} · Ropewalk")
-    ui.add_head_html(_HEAD)
+    ui.add_body_html(_NO_SCRIPT)
+    ui.add_head_html(_HEAD.replace("OFFSET_MIN", str(time.localtime().tm_gmtoff // 60)))
     style = visit.style
     ui.colors(primary=style.colors[0], positive=style.good, negative=style.bad, warning=style.warn)
     here = request.url.path.removeprefix(request.scope.get("root_path", ""))
     with (
         ui.header(elevated=False)
-        .classes("items-center q-py-xs")
+        .classes("items-center q-py-xs no-wrap")
         .style(f"background:{style.background};color:{style.text};border-bottom:1px solid {style.line}")
     ):
-        ui.label("Ropewalk").classes("text-bold text-subtitle1")
+        ui.label("Ropewalk").classes("text-bold text-subtitle1 rw-brand")
         for name, path, _ in PLACES:
             link = ui.link(name, path).classes("place")
             if here == path or here.startswith(_BELOW[path]):
@@ -189,18 +224,23 @@ class Panel(ui.card):
 
 
 def _show_keys() -> None:
-    with ui.dialog(value=True), ui.card():
+    with ui.dialog(value=True) as dialog, ui.card():
         ui.label("Keys").classes("text-bold")
         with ui.grid(columns=2).classes("q-gutter-x-md"):
             for key, what in _KEYS_HELP:
                 ui.label(key).classes("mono")
                 ui.label(what)
+    dialog.on("hide", dialog.delete)
 
 
 def _listen_to_keys() -> None:
     ui.add_body_html(
         """<script>
 document.addEventListener("visibilitychange", function () { emitEvent("rw_shown", !document.hidden); });
+(function tell() {  // a tab that is opened in the background is hidden from the start, and no event says so
+  if (!document.hidden) return;
+  if (window.did_handshake) emitEvent("rw_shown", false); else setTimeout(tell, 100);
+})();
 document.addEventListener("DOMContentLoaded", function () {  // by now the socket is there
   function ask() {  // a page that was started again has other tokens: this tab would try to reconnect for ever
     fetch(location.href, {method: "HEAD", cache: "no-store"}).then(function (answer) {
@@ -232,8 +272,9 @@ document.addEventListener("DOMContentLoaded", function () {  // by now the socke
   document.addEventListener("keydown", function (e) {
     var t = e.target;
     if (e.key === "Escape" && t.tagName === "INPUT" && !t.closest(".q-dialog")) { t.blur(); return; }
+    if (e.ctrlKey || e.metaKey || e.altKey) return;  // these are the browser's, such as its own zoom
     if (t.classList.contains("nicegui-echart") && zoomed(t, e.key)) { e.preventDefault(); return; }
-    if (e.ctrlKey || e.metaKey || e.altKey || /INPUT|TEXTAREA|SELECT/.test(t.tagName) || t.isContentEditable) return;
+    if (/INPUT|TEXTAREA|SELECT/.test(t.tagName) || t.isContentEditable) return;
     var places = {n: "/", r: "/runs", s: "/searches", d: "/doctor"};
     if (before === "g" && places[e.key]) { location.href = window.path_prefix + places[e.key]; }
     else if (e.key === "t") { ropewalkTheme(); }
@@ -249,4 +290,4 @@ document.addEventListener("DOMContentLoaded", function () {  // by now the socke
     )
 
 
-__all__ = ["PLACES", "Panel", "Visit", "page_frame", "visit_of"]
+__all__ = ["PLACES", "Panel", "Visit", "page_frame", "visit_of", "zone_of"]

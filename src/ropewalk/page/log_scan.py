@@ -123,8 +123,23 @@ class LogScan:
         return _WORDS[found[1].decode()] if found else "info"
 
 
+def scanned(path: Path, text: str = "", level: str = "debug", num_lines: int = 500) -> LogScan:
+    """Return a log that has been read to its end; takes seconds for a large one. The arguments are those of `LogScan`.
+
+    Raises:
+        OSError: the file cannot be opened or read.
+    """
+    scan = LogScan(path, text, level, num_lines)
+    try:
+        scan.read()
+    except BaseException:
+        scan.close()
+        raise
+    return scan
+
+
 def _shown(line: bytes) -> str:
     return escaped_line(line.decode(errors="replace"), colours=False)
 
 
-__all__ = ["LEVELS", "LogLine", "LogScan"]
+__all__ = ["LEVELS", "LogLine", "LogScan", "scanned"]

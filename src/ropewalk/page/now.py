@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nicegui import ui
 from starlette.requests import Request
 
@@ -16,6 +18,8 @@ from ropewalk.page.totals import Totals, totals
 from ropewalk.page.watcher import Seen, Watcher
 from ropewalk.quantities import shown_duration, shown_size
 
+_MOST_ENDED = 100
+"""Things that have ended are shown up to this number, the newest: a script may make a pool every second."""
 _DEEPEST = 3
 """Parts that are deeper stand below each other."""
 _HEADS = ("", "progress", "up", "CPU", "memory", "rate")
@@ -70,7 +74,7 @@ class _Board:
         self._live = ui.element("div").classes("rw-things")
         with ui.row().classes("items-baseline q-mt-md") as self._ended_title:
             ui.label("Ended").classes("text-subtitle2 text-bold")
-            ui.label("in the last hour; last state kept").classes("rw-small")
+            self._ended_words = ui.label().classes("rw-small")
         self._ended = ui.element("div").classes("rw-things")
         self._empty = _empty()
 
@@ -78,10 +82,10 @@ class _Board:
         """Show what is known now."""
         self._watcher.want(self._visit.client)
         things, problems = self._watcher.things(), self._watcher.problems()
-        for id in set(self._rows) - {seen.view.id for seen in things}:
-            self._rows.pop(id).delete()
         live = [seen for seen in things if not has_ended(seen)]
-        ended = sorted((seen for seen in things if has_ended(seen)), key=lambda seen: seen.view.at, reverse=True)
+        ended, num_ended = shown_ended(things, self._filter)
+        for id in self._rows.keys() - {seen.view.id for seen in (*live, *ended)}:
+            self._rows.pop(id).delete()
         for home, those in ((self._live, live), (self._ended, ended)):
             by_id = {seen.view.id: seen for seen in those}
             for place, (view, depth) in enumerate(below_wholes([seen.view for seen in those])):
@@ -92,7 +96,7 @@ class _Board:
                         row = self._rows[seen.view.id] = _ThingRow(seen.view.id)
                 row.put(home, place)
                 row.show(seen, self._visit, self._watcher.age_s(seen), depth)
-                row.set_visible(self._filter in _searched(seen))
+                row.set_visible(is_found(seen, self._filter))
         up = sum(row.totals.up for seen in live if (row := self._rows[seen.view.id]).totals)
         silent = sum(bool(seen.problem) for seen in live)
         words = [f"{len(live) - silent} running" if live else "nothing runs", f"{up:,} processes up"] if things else []
@@ -101,7 +105,9 @@ class _Board:
         _set_words(self._problems, "\n".join(f"Cannot be seen: {escaped(problem)}" for problem in problems))
         self._heads.set_visibility(bool(things))
         self._search.set_visibility(bool(things))
-        self._ended_title.set_visibility(any(self._filter in _searched(seen) for seen in ended))
+        newest = f"the newest {len(ended)} of {num_ended:,}, " if num_ended > len(ended) else ""
+        self._ended_words.set_text(f"in the last hour; {newest}last state kept")
+        self._ended_title.set_visibility(bool(ended))
         self._empty.set_visibility(not things and not problems)
 
     def _find(self, text: str) -> None:
@@ -116,6 +122,7 @@ class _ThingRow:
     def __init__(self, id: str) -> None:
         self.totals: Totals | None = None
         self._look = ""
+        self._last: tuple[object, ...] = ()
         self._root = ui.element("div").classes("rw-thing")
         self._place: tuple[int, int] | None = None
         with self._root:
@@ -151,13 +158,17 @@ class _ThingRow:
             age_s: seconds since it was seen.
             depth: 0; 1 for a part of a thing above it, 2 for a part of a part.
         """
-        view, sums = seen.view, totals(seen)
-        self.totals = sums
+        view, is_over, minutes = seen.view, has_ended(seen) and not seen.problem, int(age_s // 60)
+        last = (view, seen.gone, depth, minutes) if is_over else ()
+        if last and last == self._last:  # much may have ended in an hour, and is told only when another minute is over
+            return
+        self._last = last
+        sums = self.totals = totals(seen)
         state = shown_state(seen)
         self._name.set_text(escaped(view.name) or view.id)
         words = [view.kind, escaped(state), shown_duration(_whole(view.at - view.started))]
-        if has_ended(seen) and not seen.problem:
-            words[2:] = [f"ran {words[2]}", f"ended {shown_duration(_whole(age_s))} ago"]
+        if is_over:
+            words[2:] = [f"ran {words[2]}", f"ended {minutes} min ago" if minutes else "ended just now"]
         self._kind.set_text(" · ".join(words))
         self._set_look(look_of(seen), ended=has_ended(seen), depth=depth)
         _set_width(self._bar, view.progress)
@@ -187,6 +198,22 @@ class _ThingRow:
         if classes != self._look:
             self._root.classes(replace=classes)
             self._look = classes
+
+
+def shown_ended(things: Sequence[Seen], text: str) -> tuple[list[Seen], int]:
+    """Return what has ended and is found by a text, the newest first and not too much of it, and how much there is.
+
+    Args:
+        things: everything that is known.
+        text: in small letters.
+    """
+    found = [seen for seen in things if has_ended(seen) and is_found(seen, text)]
+    return sorted(found, key=lambda seen: seen.view.at, reverse=True)[:_MOST_ENDED], len(found)
+
+
+def is_found(seen: Seen, text: str) -> bool:
+    """Return whether a text, in small letters, is in the name, the kind, the state or the id of a thing."""
+    return text in f"{seen.view.name} {seen.view.kind} {shown_state(seen)} {seen.view.id}".lower()
 
 
 def has_ended(seen: Seen) -> bool:
@@ -240,10 +267,6 @@ def _whole(seconds: float) -> float:
 
 def _simplified(text: str) -> str:
     return text.lower().strip()
-
-
-def _searched(seen: Seen) -> str:
-    return f"{seen.view.name} {seen.view.kind} {shown_state(seen)} {seen.view.id}".lower()
 
 
 def _set_width(bar: ui.element, share: float | None) -> None:

@@ -12,7 +12,8 @@ from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.actions import ActionFailed, Actions
 from ropewalk.page.browser import call_browser
 from ropewalk.page.fact_chips import FactChips
-from ropewalk.page.log_scan import LogScan
+from ropewalk.page.log_box import LogBox
+from ropewalk.page.log_scan import LogLine, LogScan, scanned
 from ropewalk.page.style import state_group
 from ropewalk.page.thing_header import notify
 from ropewalk.page.watcher import Seen
@@ -56,12 +57,12 @@ class ProcessDialog:
             with ui.tab_panels(self._tabs, value="log").props("keep-alive"):
                 with ui.tab_panel("log"):
                     self._log_tools()
-                    self._log = ui.element("div").classes("rw-log").props('tabindex=0 aria-label="log"')
+                    self._log = LogBox("log")
                 with ui.tab_panel("stack"):
                     with ui.row().classes("items-center"):
                         ui.button("Take again", icon="refresh", on_click=self._take_stack).props("flat dense no-caps")
                         self._stack_note = ui.label().classes("rw-small")
-                    self._stack = ui.element("div").classes("rw-log").props('tabindex=0 aria-label="stack"')
+                    self._stack = LogBox("stack")
         self._dialog.on_value_change(lambda e: None if e.value else self._close())
 
     async def open(self, process: str) -> None:
@@ -72,14 +73,14 @@ class ProcessDialog:
         """
         view = self._view(process)
         if view is None:
-            ui.notify(f"There is no process {process} any more.", type="warning")
+            ui.notify(f"There is no process {escaped(process)} any more.", type="warning")
             return
         self._close()
         self._process = view.name
         self._tabs.set_value("log")
         self._search.set_value("")
-        self._send(self._log, [], again=True)
-        self._send(self._stack, [], again=True)
+        self._log.show([])
+        self._stack.show([])
         self.show(self._seen)
         self._dialog.open()
         call_browser("setHash", escaped(view.name))
@@ -88,17 +89,23 @@ class ProcessDialog:
     def show(self, seen: Seen) -> None:
         """Show what is known now, if a process is open."""
         self._seen = seen
-        view = self._view(self._process) if self._process else None
+        if not self._process:
+            return
+        view = self._view(self._process)
+        there = None if seen.gone else view
+        self._show_look(state_group(there.state) if there else "muted")
+        self._words.set_text(_words(there) if there else "gone; this is its last state")
         if view is None:
             return
         self._title.set_text(escaped(view.name))
-        classes = f"rw-dot rw-{state_group(view.state)}"
-        if " ".join(self._dot.classes) != classes:
-            self._dot.classes(replace=classes)
-        self._words.set_text(_words(view))
         self._cause.set_text(f"Last end: {escaped(view.last_cause)}")
         self._cause.set_visibility(bool(view.last_cause))
         self._facts.show(process_facts(view))
+
+    def _show_look(self, group: str) -> None:
+        classes = f"rw-dot rw-{group}"
+        if " ".join(self._dot.classes) != classes:
+            self._dot.classes(replace=classes)
 
     async def follow(self) -> None:
         """Add the lines that were written since, if the log is open and followed."""
@@ -112,9 +119,8 @@ class ProcessDialog:
                 self._log_note.set_text(f"cannot be read: {error.strerror}")
             return
         if lines and scan is self._scan:
-            self._send(self._log, [line.text for line in lines])
-            if self._needle:
-                self._tell_found(scan)
+            self._log.add(lines, self._needle)
+            self._tell_found(scan)
 
     def _log_tools(self) -> None:
         with ui.row().classes("items-center w-full q-gutter-x-sm"):
@@ -152,7 +158,8 @@ class ProcessDialog:
             self._log_note.set_text("it keeps no file of output on this host")
             return
         try:
-            scan = await asyncio.to_thread(_scanned, file, needle)
+            num_lines = _MOST_FOUND if needle else _LAST_LINES
+            scan = await asyncio.to_thread(scanned, file, needle, num_lines=num_lines)
         except OSError as error:
             self._log_note.set_text(escaped(f"cannot be read: {error.strerror}"))
             return
@@ -161,15 +168,15 @@ class ProcessDialog:
             return
         self._scan = scan
         self._tell_found(scan)
-        self._send(self._log, [line.text for line in scan.lines], again=True, needle=needle)
+        self._log.show(scan.lines, needle)
 
     def _tell_found(self, scan: LogScan) -> None:
-        num = len(scan.lines)
+        num, file = len(scan.lines), escaped(str(self._file))
         if self._needle:
             is_all = scan.is_whole and scan.num_found == num
-            self._log_note.set_text(f"{counted(num, 'line')} found{'' if is_all else ', the last ones'}")
+            self._log_note.set_text(f"{counted(num, 'line')} found{'' if is_all else ', the last ones'} in {file}")
         else:
-            self._log_note.set_text(f"the last {counted(num, 'line')}" if num else "nothing was written yet")
+            self._log_note.set_text(f"the last {counted(num, 'line')} of {file}" if num else f"{file} is empty")
 
     async def _turn(self, tab: str) -> None:
         if tab == "stack":
@@ -188,7 +195,7 @@ class ProcessDialog:
         if process == self._process:
             self._stack_note.set_text("as of now; it was not stopped" if stacks else "it did not answer")
             text = "\n\n".join(stacks.values())
-            self._send(self._stack, escaped_lines(text.rstrip()).split("\n"), again=True)
+            self._stack.show(LogLine(line, "info") for line in escaped_lines(text.rstrip()).split("\n"))
 
     def _button(self, action: str) -> None:
         actions = self._actions
@@ -233,19 +240,6 @@ class ProcessDialog:
     def close(self) -> None:
         """Close the file of output; the tab is gone."""
         self._forget_scan()
-
-    def _send(self, box: ui.element, lines: list[str], *, again: bool = False, needle: str = "") -> None:
-        call_browser("log", box.id, lines, again, needle)
-
-
-def _scanned(file: Path, needle: str) -> LogScan:
-    scan = LogScan(file, needle, num_lines=_MOST_FOUND if needle else _LAST_LINES)
-    try:
-        scan.read()
-    except BaseException:
-        scan.close()
-        raise
-    return scan
 
 
 def process_facts(process: ProcessView) -> dict[str, str]:

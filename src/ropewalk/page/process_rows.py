@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropewalk.control.view import ProcessView
 from ropewalk.escaping import escaped
 from ropewalk.page.style import state_group
-from ropewalk.page.watcher import Seen, ViewSample
+from ropewalk.page.totals import UP
+from ropewalk.page.watcher import Seen, ViewSample, cores_of, rate_of
 
 Row = dict[str, Any]
-_OVER_S = 5.0
+GONE = "gone"
+"""What is shown as the state of a process that was up when its launcher was seen last."""
+_LIVING = UP | {"starting", "restarting", "stopping"}
 _LONGEST = 300
 """Characters of a text in a row; the dialog of a process has the whole text."""
 
@@ -23,8 +26,9 @@ def process_rows(seen: Seen) -> dict[str, Row]:
     Args:
         seen: what is known of the thing.
     """
-    before, now = _two(seen)
-    return {process.name: _row(process, before, now) for process in seen.view.processes}
+    recent = seen.recent()
+    is_gone = seen.gone and not seen.view.has_ended  # its launcher was killed, and nobody has said what became of them
+    return {process.name: _row(process, recent, is_gone=is_gone) for process in seen.view.processes}
 
 
 def changes(old: Mapping[str, Row], new: Mapping[str, Row]) -> tuple[list[Row], list[str]]:
@@ -43,43 +47,25 @@ def changes(old: Mapping[str, Row], new: Mapping[str, Row]) -> tuple[list[Row], 
     return found, [old[name]["name"] for name in old if name not in new]
 
 
-def _two(seen: Seen) -> tuple[ViewSample | None, ViewSample | None]:
-    """Return the last sample, and one that is some seconds older."""
-    now: ViewSample | None = None
-    before: ViewSample | None = None
-    for sample in reversed(seen.samples):
-        if now is None:
-            now = sample
-        elif sample.at < now.at - _OVER_S and before is not None:
-            break
-        elif sample.at < now.at:
-            before = sample
-    return before, now
-
-
-def _row(process: ProcessView, before: ViewSample | None, now: ViewSample | None) -> Row:
-    cores = rate = None
-    if before and now and process.name in before.processes and process.name in now.processes:
-        elapsed = now.at - before.at
-        was, is_now = before.processes[process.name], now.processes[process.name]
-        cores = round(max(0.0, is_now[1] - was[1]) / elapsed, 2)
-        rate = _three_digits(max(0, is_now[0] - was[0]) / elapsed)
+def _row(process: ProcessView, recent: Sequence[ViewSample], *, is_gone: bool) -> Row:
+    state = GONE if is_gone and process.state in _LIVING else process.state
+    cores, rate = cores_of(process.name, recent), rate_of(process.name, recent)
     return {
         "name": escaped(process.name),
         "group": escaped(process.group),
         "host": escaped(process.host) or "this host",
         "pid": process.pid,
-        "state": escaped(process.state),
-        "look": state_group(process.state),
+        "state": escaped(state),
+        "look": state_group(state),
         "doing": _short(process.doing),
         "doing_s": _rounded(process.doing_s) if process.doing else None,
-        "cpu": cores,
+        "cpu": None if cores is None else round(cores, 2),
         "memory": round(process.memory_bytes / 2**20),
         "silent_s": round(process.silent_s),
         "straggler": process.straggler,
         "restarts": process.restarts,
         "done": process.done if process.is_counted else None,
-        "rate": rate if process.is_counted else None,
+        "rate": float(f"{rate:.3g}") if process.is_counted and rate is not None else None,
         "waiting": process.waiting,
         "cause": _short(without_subject(process)),
     }
@@ -87,10 +73,6 @@ def _row(process: ProcessView, before: ViewSample | None, now: ViewSample | None
 
 def _rounded(seconds: float) -> float:
     return round(seconds, 1) if seconds < 10 else round(seconds)
-
-
-def _three_digits(value: float) -> float:
-    return float(f"{value:.3g}")
 
 
 def without_subject(process: ProcessView) -> str:

@@ -10,13 +10,14 @@ from typing import Any
 from ropewalk.html_table import Cell, StateCell
 from ropewalk.page.pictures.curves import curves
 from ropewalk.page.report_document import ReportChart, ReportDocument, ReportTable, ReportText
+from ropewalk.page.runs.curve_data import CurveReader, CurveRun, CurveView
 from ropewalk.page.style import Option, Style
 from ropewalk.page.view_report import made_at
 from ropewalk.quantities import shown_duration, shown_moment, shown_size
-from ropewalk.tracking.records import SYSTEM, TRAINING
+from ropewalk.tracking.records import QUEUED, RUNNING, SYSTEM, TRAINING
 from ropewalk.tracking.run_reports import RunReport, flattened
 from ropewalk.tracking.store.opening import open_store
-from ropewalk.tracking.store.rows import LOST, RunRow, SeriesRow
+from ropewalk.tracking.store.rows import RunRow, SeriesRow
 from ropewalk.tracking.store.store import RunStore
 
 _MOST_POINTS = 1500
@@ -25,7 +26,6 @@ _MOST_CHARTS = 48
 _MOST_CHILDREN = 500
 _DECISION = "decision"
 """Kind of the events that are lines of the book of a search; the table of its trials has what they led to."""
-_ENDED = frozenset({"done", "failed", "stopped"})
 
 Part = ReportChart | ReportTable | ReportText
 
@@ -53,7 +53,7 @@ def run_document(ref: str, where: str | Path | None = None, now: float | None = 
     attempts = [("attempts", str(len(report.attempts)))] if report.attempts else []
     facts = [
         ("run", run.id), ("project", run.project), ("began", shown_moment(run.created)),
-        ("running for" if run.state not in _ENDED else "took", shown_duration(round(_lasted_s(run, now), 1))),
+        ("running for" if run.state in (QUEUED, RUNNING) else "took", shown_duration(run.lasted_s(now))),
         *attempts, *found, *labels,
     ]  # fmt: skip
     return ReportDocument(run.name, run.kind, run.state, facts, run.why, made_at(now), parts)
@@ -74,11 +74,6 @@ def _search_parts(search: str, where: str | Path | None) -> tuple[list[Part], li
     return [*search_charts(results, lines), trial_table(results)], facts
 
 
-def _lasted_s(run: RunRow, now: float) -> float:
-    end = run.changed if run.state in _ENDED else run.heard if run.state == LOST else now
-    return max(0.0, end - run.created)
-
-
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
@@ -91,20 +86,18 @@ def _curve_charts(store: RunStore, report: RunReport, *, is_system: bool) -> lis
     return [
         ReportChart(
             f"{SYSTEM}/{name}" if is_system else name,
-            _option_of(_curve_data(store, report.run.id, name, found, "time (s)" if is_system else "step")),
+            _option_of(_curve_data(store, report.run, found, is_system=is_system)),
             height=200 if is_system else 240,
         )
         for name, found in list(names.items())[:_MOST_CHARTS]
     ]
 
 
-def _curve_data(store: RunStore, run: str, metric: str, found: Sequence[SeriesRow], x: str) -> dict[str, Any]:
-    lines: list[dict[str, Any]] = []
-    for color, series in enumerate(found):
-        points = store.points(run, series.name, series.group, max_points=_MOST_POINTS)
-        pairs = [list(pair) for pair in zip(points.steps.tolist(), points.values.tolist(), strict=True)]
-        lines.append({"name": series.group or "training", "color": color, "points": pairs, "raw": None})
-    return {"metric": metric, "x": x, "log_x": False, "log_y": False, "range": None, "lines": lines}
+def _curve_data(store: RunStore, run: RunRow, found: Sequence[SeriesRow], *, is_system: bool) -> dict[str, Any]:
+    lines = [
+        (CurveRun(run.id, series.group or "training", run.created, color), series) for color, series in enumerate(found)
+    ]
+    return CurveReader().chart(store, lines, CurveView(x="time" if is_system else "step"), None, _MOST_POINTS)
 
 
 def _option_of(data: dict[str, Any]) -> Any:

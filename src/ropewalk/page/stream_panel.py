@@ -6,7 +6,6 @@ zoom ──▶ stands still ──▶ the bars of that part, in its own resoluti
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -16,9 +15,8 @@ from nicegui.events import GenericEventArguments
 from ropewalk.control.view import ProcessView
 from ropewalk.page.browser import call_browser
 from ropewalk.page.chart import Chart
-from ropewalk.page.frame import Panel
+from ropewalk.page.frame import Panel, Visit
 from ropewalk.page.pictures.stream import PICTURE, RUNNING, WINDOW_S, StreamWindow
-from ropewalk.page.style import Style
 from ropewalk.page.task_bars import MOST_BARS, Task
 from ropewalk.page.watcher import Seen
 
@@ -38,11 +36,12 @@ class StreamPanel:
 
     Args:
         seen: what is known when the page is opened.
-        style: of the picture.
+        visit: for its colours and its clock.
     """
 
-    def __init__(self, seen: Seen, style: Style) -> None:
-        self._style = style
+    def __init__(self, seen: Seen, visit: Visit) -> None:
+        self._visit = visit
+        self._style = visit.style
         self._window_s = WINDOW_S
         self._live = True
         self._drawn_at = -_ANEW_S
@@ -91,7 +90,7 @@ class StreamPanel:
         tasks = cast("Sequence[Task]", seen.panels.get("stream", {}).get("tasks", ()))
         if not self._live or not tasks or float(tasks[0][2]) <= seen.view.at - self._window_s:
             return _ZOOM
-        return f"Tasks are recorded while this is open: since {time.strftime('%H:%M:%S', time.localtime(tasks[0][2]))}."
+        return f"Tasks are recorded while this is open: since {self._visit.moment(tasks[0][2])}."
 
     def _rows(self) -> list[list[object]]:
         """Return all tasks that are known, with the head of a table."""

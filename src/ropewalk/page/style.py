@@ -115,6 +115,15 @@ def clock(span_s: float) -> str:
     return "{HH}:{mm}:{ss}" if span_s < 1800 else "{HH}:{mm}" if span_s < 86400 else "{MM}-{dd} {HH}:{mm}"
 
 
+def wheel_zoom(**more: Any) -> Option:
+    """A zoom by Ctrl and the wheel, moved by a drag; the wheel alone scrolls the page, over a picture as well.
+
+    Args:
+        more: further entries, such as `filterMode="none"`.
+    """
+    return {"type": "inside", "zoomOnMouseWheel": "ctrl", "moveOnMouseWheel": False, **more}
+
+
 def segments(name: str, color: str, width: float, opacity: float) -> Option:
     """A series of lines between points, without its data."""
     return {

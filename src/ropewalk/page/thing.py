@@ -67,9 +67,13 @@ class _ThingPage:
         self._shown: tuple[object, ...] | None = None
         self._parts: _ThingParts | None = None
         self._first_look = watcher.num_looks
-        self._waiting = ui.label("Looking for it…").classes("muted")
+        with ui.row().classes("items-baseline muted").style("gap: 5px") as self._waiting:
+            self._words = ui.label("Looking for it…")
+            self._elsewhere = ui.link("Its run may be among the runs.", "/runs")
+            self._elsewhere.set_visibility(False)
         self._content = ui.column().classes("w-full").style("gap: 12px")
         visit.when_gone(self._close)
+        ui.on("rw_process", self._open)
 
     async def refresh(self) -> None:
         """Show what is known now, and what was written since to the log that is open."""
@@ -83,7 +87,8 @@ class _ThingPage:
         self._watcher.want(self._visit.client, self._id if seen else "", frozenset(seen.view.offers if seen else ()))
         if seen is None:
             if self._watcher.num_looks - self._first_look >= _LOOKS_BEFORE_GONE and self._parts is None:
-                self._waiting.set_text("This does not run any more, or never did. Its run may be among the runs.")
+                self._words.set_text("This does not run any more, or never did.")
+                self._elsewhere.set_visibility(True)
             return
         things = {thing.view.id: thing for thing in self._watcher.things()}
         views = [thing.view for thing in things.values()]
@@ -99,6 +104,10 @@ class _ThingPage:
                 self._parts = _ThingParts(seen, pool, self._actions, self._visit, self._given)
         if self._parts:
             self._parts.show(seen, pool, self._watcher.age_s(seen), relatives(seen.view, views))
+
+    async def _open(self, event: GenericEventArguments) -> None:
+        if self._parts:
+            await self._parts.dialog.open(str(event.args))
 
     def _close(self) -> None:
         if self._parts:
@@ -130,12 +139,11 @@ class _ThingParts:
             for picture in pictures:
                 with ui.element("div").classes("rw-wide" if picture.wide or picture in alone else ""):
                     if picture.panel == "stream":
-                        self._stream = StreamPanel(seen, visit.style)
+                        self._stream = StreamPanel(seen, visit)
                     else:
                         with Panel(picture.title, help=picture.help):
                             self._charts.append(_LiveChart(seen, picture, visit))
         self._events = EventPanel(seen, visit.style, given.get("events", ""))
-        ui.on("rw_process", self._open)
         ui.timer(0.5, lambda: call_browser("openHash"), once=True)
 
     def show(self, seen: Seen, pool: Seen | None, age_s: float, related: Relatives) -> None:
@@ -152,9 +160,6 @@ class _ThingParts:
             self._stream.show(seen)
         self._events.show(seen)
         self.dialog.show(pool or seen)
-
-    async def _open(self, event: GenericEventArguments) -> None:
-        await self.dialog.open(str(event.args))
 
     async def _act(self, action: str) -> ActionOutcome:
         actions, view = self._actions, self._seen.view

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from urllib.parse import quote
 
 from nicegui import ui
 
@@ -28,9 +29,10 @@ class ThingHeader:
         self._act = act
         self._buttons: list[ui.button] = []
         with ui.element("div").classes("rw-thing w-full").style("display:block") as self._root:
-            with ui.row().classes("items-center w-full no-wrap q-gutter-x-sm"):
-                self._name = ui.label().classes("rw-title")
+            with ui.row().classes("items-center w-full").style("gap: 2px 8px"):
+                self._name = ui.label().classes("rw-title").style("min-width: 0; max-width: 100%")
                 self._kind = ui.label().classes("rw-small").style("white-space:nowrap;flex:none")
+                self._run = ui.link("").classes("rw-small").style("white-space:nowrap;flex:none")
                 ui.space()
                 for action in actions:
                     self._buttons.append(self._button(action))
@@ -51,9 +53,12 @@ class ThingHeader:
         view = seen.view
         failure = view.last_failure or (pool.view.last_failure if pool else "")
         self._name.set_text(escaped(view.name) or view.id)
-        self._kind.set_text(
-            f"{view.kind} · launcher pid {view.pid}" + (f" · run {escaped(view.run)}" if view.run else "")
-        )
+        self._kind.set_text(f"{view.kind} · launcher pid {view.pid}")
+        self._run.set_visibility(bool(view.run))
+        if view.run and not self._run.text:
+            place = "search" if view.kind == "search" else "runs"
+            self._run.props["href"] = f"/{place}/{quote(view.run, safe='')}"
+            self._run.set_text(f"run {escaped(view.run)}")
         classes = f"rw-thing w-full rw-{look_of(seen)}{' rw-ended' if has_ended(seen) else ''}"
         if " ".join(self._root.classes) != classes:
             self._root.classes(replace=classes)
@@ -109,7 +114,7 @@ def header_facts(seen: Seen, pool: Seen | None = None) -> dict[str, str]:
     }
     if left := progress_words(seen):
         facts["progress"] = left
-    if sums.processes:
+    if sums.processes and not has_ended(seen):
         facts["processes up"] = f"{sums.up} of {sums.processes}"
     if sums.cores is not None and seen.is_live:
         facts["CPU"] = f"{sums.cores:.1f} cores"

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ropewalk.page.watcher import Seen, ViewSample
+from ropewalk.page.watcher import Seen, ViewSample, cores_of
 
 UP = frozenset({"running", "idle", "ready", "waiting", "paused"})
 """States of processes that are up."""
 _RATE_OVER_S = 5.0
-_NUM_RATES = 60
-"""Samples of the small curve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Totals:
 def totals(seen: Seen) -> Totals:
     """Add up the processes of a thing, as far as they are known."""
     view = seen.view
-    samples = list(seen.samples)[-_NUM_RATES:]
+    samples = list(seen.samples)
     key = next((name for name, value in view.facts.items() if _is_rate(name, value)), "")
     if key:
         rates = [sample.facts[key] for sample in samples if key in sample.facts]
@@ -53,7 +51,7 @@ def totals(seen: Seen) -> Totals:
     return Totals(
         up=sum(process.state in UP for process in view.processes),
         processes=len(view.processes),
-        cores=_cores(samples),
+        cores=_cores(seen.recent()),
         memory_bytes=sum(process.memory_bytes for process in view.processes),
         restarts=sum(process.restarts for process in view.processes),
         rate=rate,
@@ -87,17 +85,11 @@ def _rates(samples: Sequence[ViewSample]) -> list[float]:
     return rates
 
 
-def _cores(samples: Sequence[ViewSample]) -> float | None:
-    recent = [sample for sample in samples if sample.at >= samples[-1].at - _RATE_OVER_S]
-    if len(recent) < 2 or recent[-1].at <= recent[0].at or not recent[-1].processes:
+def _cores(recent: Sequence[ViewSample]) -> float | None:
+    if len(recent) < 2 or not recent[-1].processes:
         return None
-    before, now = recent[0], recent[-1]
-    used = sum(
-        max(0.0, process[1] - before.processes[name][1])
-        for name, process in now.processes.items()
-        if name in before.processes
-    )
-    return used / (now.at - before.at)
+    shares = (cores_of(name, (recent[0], recent[-1])) for name in recent[-1].processes)
+    return sum(share for share in shares if share is not None)
 
 
 __all__ = ["UP", "Totals", "totals"]

@@ -45,9 +45,10 @@ def view_document(seen: Seen, now: float, recorded: tuple[float, float] | None =
     run = [("run", view.run)] if view.run else []
     progress = [] if view.progress is None else [("progress", f"{100 * view.progress:.0f} %")]
     block = [("recorded", shown_duration(recorded[1] - recorded[0]))] if recorded else []
+    lasted = "ran for" if seen.gone or view.has_ended else "running for"
     facts = [
         ("began", shown_moment(view.started)),
-        ("running for", shown_duration(round(max(0.0, view.at - view.started), 1))),
+        (lasted, shown_duration(round(max(0.0, view.at - view.started), 1))),
         ("launcher", f"pid {view.pid}"), *run, *progress, *block, *shown_facts(view.facts),
     ]  # fmt: skip
     state = "ended" if seen.gone and not view.has_ended else view.state

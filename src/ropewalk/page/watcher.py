@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -22,7 +22,9 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
 """Seconds between two looks."""
-_NUM_SAMPLES = 600
+_NUM_SAMPLES = 60
+"""Samples that are kept: a small curve shows them all, and rates are those of the last seconds."""
+_RATE_OVER_S = 5.0
 _MOST_ROWS = 20_000
 """Rows of a panel with a cursor that are kept: the latest."""
 _FORGET_S = 3600.0
@@ -77,7 +79,7 @@ class Seen:
         problem: why it could not be seen at the last look; "".
         gone: whether it was not found at the last look.
         seen_at: `time.monotonic()` of the last view.
-        samples: of the last ten minutes.
+        samples: of the last minute, the last one last. A thread adds to them: copy them before you go through them.
     """
 
     view: View
@@ -92,20 +94,40 @@ class Seen:
         """Whether it runs, and answers."""
         return not self.gone and not self.problem and not self.view.has_ended
 
-    def rate(self, process: str, over_s: float = 5.0) -> float | None:
+    def recent(self) -> list[ViewSample]:
+        """Return the samples of the last seconds, for rates: at least two, if there are since a clock was set."""
+        samples = list(self.samples)
+        first = len(samples) - 1
+        while first > 0 and samples[first - 1].at < samples[first].at:
+            if first < len(samples) - 1 and samples[first - 1].at < samples[-1].at - _RATE_OVER_S:
+                break
+            first -= 1
+        return samples[max(0, first) :]
+
+    def rate(self, process: str) -> float | None:
         """Return what a process completes in a second, over the last seconds; None before it is known."""
-        mine = [(s.at, s.processes[process][0]) for s in list(self.samples)[-12:] if process in s.processes]
-        mine = [one for one in mine if one[0] >= mine[-1][0] - over_s] if mine else []
-        if len(mine) < 2 or mine[-1][0] <= mine[0][0]:
-            return None
-        return max(0, mine[-1][1] - mine[0][1]) / (mine[-1][0] - mine[0][0])
+        return rate_of(process, self.recent())
 
     def cpu_share(self, process: str) -> float | None:
-        """Return how many cores a process uses, between the last two views; None before it is known."""
-        mine = [(s.at, s.processes[process][1]) for s in list(self.samples)[-6:] if process in s.processes]
-        if len(mine) < 2 or mine[-1][0] <= mine[0][0]:
-            return None
-        return max(0.0, mine[-1][1] - mine[0][1]) / (mine[-1][0] - mine[0][0])
+        """Return how many cores a process uses, over the last seconds; None before it is known."""
+        return cores_of(process, self.recent())
+
+
+def rate_of(process: str, recent: Sequence[ViewSample]) -> float | None:
+    """Return what a process completes in a second, over the samples of `Seen.recent`; None if they do not say it."""
+    return _per_s([(sample.at, sample.processes[process][0]) for sample in recent if process in sample.processes])
+
+
+def cores_of(process: str, recent: Sequence[ViewSample]) -> float | None:
+    """Return how many cores a process uses, over the samples of `Seen.recent`; None if they do not say it."""
+    return _per_s([(sample.at, sample.processes[process][1]) for sample in recent if process in sample.processes])
+
+
+def _per_s(counts: Sequence[tuple[float, float]]) -> float | None:
+    """Return by how much a count grows in a second; one that fell is that of a process that was started again."""
+    if len(counts) < 2:
+        return None
+    return max(0.0, counts[-1][1] - counts[0][1]) / (counts[-1][0] - counts[0][0])
 
 
 class Watcher:

@@ -1,4 +1,7 @@
-"""What every picture keeps: its option is plain JSON, in which names of users are data and no code or HTML."""
+"""What every picture keeps: its option is plain JSON, in which names of users are data and no code or HTML.
+
+And the wheel scrolls the page over a picture, too.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,9 @@ def assert_plain(option: Option) -> None:
     """The option is JSON without code, and no entry that acts has a name of a user in it."""
     assert json.loads(json.dumps(option, allow_nan=False)) == option
     _look(option, "")
+    for zoom in option.get("dataZoom", ()):
+        if zoom["type"] == "inside":
+            assert zoom["zoomOnMouseWheel"] in (False, "ctrl") and not zoom["moveOnMouseWheel"]
 
 
 def _look(value: Any, under: str) -> None:

@@ -30,6 +30,13 @@ def test_nothing_is_drawn_without_points() -> None:
     assert drawn() == {} and drawn(line(points=[])) == {}
 
 
+def test_nothing_is_drawn_where_no_point_can_be() -> None:
+    """Metrics that are NaN, and negative ones on a logarithmic axis, had axes with nothing in them."""
+    assert drawn(line(points=[[0, math.nan], [1, math.inf]])) == {}
+    negative = line(points=[[1, -1.0], [2, -2.0]])
+    assert drawn(negative) and drawn(negative, log_y=True) == {}
+
+
 def test_what_cannot_be_drawn_is_a_gap() -> None:
     points = [[0, 1.0], [1, math.nan], [2, -1.0], [3, math.inf]]
     points_of = lambda **more: drawn(line(points=points), **more)["series"][0]["data"]  # noqa: E731

@@ -99,3 +99,31 @@ def test_what_is_searched_for_in_a_log_is_in_its_address(browser: Browser, serve
     again(browser, served)
     browser.wait_for("no line is like that", "attempt 1", "errors")
     assert {"attempt=1", "level=error", "find=nothing"} <= set(browser.driver.current_url.partition("?")[2].split("&"))
+
+
+COLUMNS = """
+return ropewalkTable.api.getColumnState().filter((c) => !c.hide && !c.colId.startsWith("ag-Grid")).map(
+    (c) => [c.colId, c.width]);"""
+
+
+@pytest.mark.usefixtures("store")
+def test_columns_stay_as_they_were_made_when_those_of_new_runs_come(
+    browser: Browser, served: ServedPage, tmp_path: Path
+) -> None:
+    asked = ["name", "metric.speed", "state", "metric.loss", "config.lr"]
+    browser.open(served.url)
+    browser.open(f"{served.base}/runs?columns={','.join(asked)}")
+    browser.wait_for("3 runs", "run-0")
+    assert [id for id, _ in browser.script(COLUMNS)] == asked
+    browser.script("""
+        ropewalkTable.api.setColumnsVisible(["state"], false);
+        ropewalkTable.api.moveColumns(["config.lr"], 2);
+        ropewalkTable.api.setColumnWidths([{key: "metric.loss", newWidth: 321}]);""")
+    before = browser.script(COLUMNS)
+    assert [id for id, _ in before] == ["name", "config.lr", "metric.speed", "metric.loss"]
+    with open_store(tmp_path / "runs.db") as made:
+        begin(made, "r3", StateIs("done", 9.0), name="run-3")
+        made.apply(of("r3", Metrics("", ["another"], [1.0], 1.0, 2.0)))
+    browser.wait_for("4 runs", "run-3")
+    browser.until(lambda: browser.script("return !!ropewalkTable.api.getColumn('metric.another')"), "the new column")
+    assert browser.script(COLUMNS) == before

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ropewalk.page.runs.curve_data import CurveReader, CurveRun, CurveView, effective, line, smoothed
 from ropewalk.tracking.records import Metrics
+from ropewalk.tracking.store.blocks import Points
 from tests.tracking.store.making import NOW, begin, new_store, of
 
 
@@ -59,6 +61,34 @@ def test_a_part_without_points_is_empty() -> None:
     assert line(np.arange(3.0), np.zeros(3), 0.0, (10.0, 20.0), 100)["points"] == []
 
 
+def test_a_part_between_two_points_has_the_line_between_them() -> None:
+    assert line(np.arange(3.0), np.ones(3), 0.0, (0.2, 0.8), 100)["points"] == [[0.0, 1.0], [1.0, 1.0]]
+
+
+def test_only_new_points_of_a_run_that_goes_on_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with new_store(tmp_path) as store:
+        begin(store, "a", time=NOW)
+        reader, num_read, points = CurveReader(), list[int](), store.points
+
+        def read(*args: Any, **more: Any) -> Points:
+            found = points(*args, **more)
+            num_read.append(len(found))
+            return found
+
+        monkeypatch.setattr(store, "points", read)
+        for first, last in ((0, 50), (50, 75), (75, 100)):
+            store.apply(
+                [one for at in range(first, last) for one in of("a", Metrics("", ["loss"], [at], at, NOW + at))]
+            )
+            kept = reader.points(store, "a", store.series("a")[0])
+        assert num_read == [50, 25, 25]
+        assert kept.values.tolist() == list(range(100))
+        # A process whose clock is late: all are in the order of time, as if they had been read together.
+        store.apply(of("a", Metrics("", ["loss"], [-1.0], 0.5, NOW - 1)))
+        assert reader.points(store, "a", store.series("a")[0]).values.tolist() == [-1, *range(100)]
+        assert num_read == [50, 25, 25, 1]
+
+
 def test_a_chart_reads_the_runs_that_it_is_given(tmp_path: Path) -> None:
     with new_store(tmp_path) as store:
         for run, start in (("a", NOW), ("b", NOW + 100)):
@@ -70,6 +100,9 @@ def test_a_chart_reads_the_runs_that_it_is_given(tmp_path: Path) -> None:
         assert data["range"] == (0.0, 4.0) and [one["name"] for one in data["lines"]] == ["a", "b"]
         data = reader.chart(store, runs, CurveView(x="time"), None, 100)
         assert data["x"] == "time (min)" and data["lines"][1]["points"][-1] == [4.0, 4.0]
+        # A part is in seconds whatever the unit: as a run goes on, seconds become minutes, and the address stays.
+        data = reader.chart(store, runs, CurveView(x="time"), (120.0, 150.0), 100)
+        assert (data["unit"], [x for x, _ in data["lines"][1]["points"]]) == (60.0, [1.0, 2.0, 3.0])
         store.apply(of("a", Metrics("", ["loss"], [9.0], 9.0, NOW + 999)))
         runs = [(runs[0][0], store.series("a")[0])]
         assert reader.chart(store, runs, CurveView(), None, 100)["lines"][0]["points"][-1] == [9.0, 9.0]

@@ -66,6 +66,15 @@ def test_a_store_that_comes_is_shown(browser: Browser, served: ServedPage, tmp_p
         text = browser.wait_for("run-0", "run-1", "loss", "0.5", "1.5")
         assert "lr" in text
         browser.until(lambda: any(len(chart["series"]) == 2 for chart in browser.charts()), "a chart of two runs")
+        store.apply(of("r0", Metrics("", ["loss"], [0.125], 2.0, 3.0), StateIs("done", 3.0)))
+        browser.wait_for("0.125")  # in the table, too
+        code = """
+            const found = [...document.querySelectorAll("[aria-label='save as CSV']")].map((button) => {
+                const {left, top, width, height} = button.getBoundingClientRect();
+                return button.contains(document.elementFromPoint(left + width / 2, top + height / 2));
+            });
+            return found.slice(0, 2);"""
+        assert browser.script(code) == [True, True], "both tables can be saved"
 
 
 def test_texts_of_runs_stay_texts(browser: Browser, served: ServedPage, tmp_path: Path) -> None:
@@ -129,10 +138,15 @@ def search(tmp_path: Path) -> str:
     return "s"
 
 
-def test_a_search_is_shown(browser: Browser, served: ServedPage, search: str) -> None:
+def test_a_search_is_shown(browser: Browser, served: ServedPage, search: str, tmp_path: Path) -> None:
     browser.open(served.url)
     browser.open(f"{served.base}/searches")
     browser.wait_for("tune", "1 not promoted", "score (max), cost (min)", "0.9")
+    browser.script("arguments[0].focus()", link(browser, "tune"))
+    with open_store(tmp_path / "runs.db") as store:
+        store.apply(of("s-0", StateIs("failed", 3.0)))
+    browser.wait_for("1 failed")
+    assert browser.script("return document.activeElement.innerText") == "tune"  # who uses the keyboard stays there
     link(browser, "tune").click()
     browser.wait_for("best score 0.9: trial 3", "3 not promoted", "Pareto front")
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ropewalk.page.runs.row_selection import TableQuery
 from ropewalk.page.runs.run_table import RunTable
+from ropewalk.process_start import start_ticks
 from ropewalk.tracking.records import ConfigIs, LabelsAre, Metrics, StateIs
 from ropewalk.tracking.store.store import RunStore
 from tests.tracking.store.making import begin, new_store, of, own_process
@@ -65,6 +69,24 @@ def test_what_changes_is_read(store: RunStore) -> None:
     begin(store, "c")
     table.refresh(store)
     assert set(rows(table)) == {"c"}
+
+
+def test_runs_that_became_lost_are_noticed_and_not_read_again_and_again(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        ticks = start_ticks(process.pid)
+        owner = msgspec.structs.replace(own_process(), pid=process.pid, start_ticks=ticks)
+        begin(store, "a", owner, StateIs("running", 2.0))
+        table = RunTable()
+        table.refresh(store)
+        assert rows(table)["a"]["state"] == "running"
+        assert process.stdin
+        process.stdin.close()
+    table.refresh(store)
+    assert rows(table)["a"]["state"] == "lost"
+    monkeypatch.setattr(store, "runs", lambda **_: pytest.fail("runs are read although none has changed"))
+    table.refresh(store)
 
 
 def test_columns_are_those_of_frequent_metrics_and_of_settings_that_differ(store: RunStore) -> None:

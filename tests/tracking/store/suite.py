@@ -402,6 +402,15 @@ class MetricsInBlocks:
         store.apply(of("r1", StateIs("done", NOW)))
         assert store.points("r1", "x").values.tolist() == list(range(40))
 
+    def test_points_that_a_reader_has_are_left_out(self, store: RunStore) -> None:
+        running(store)
+        for step in range(FAN + 3):  # the first ones become one block
+            store.apply(of("r1", *logged("x", [2 * step, 2 * step + 1], first=2 * step)))
+        num = 2 * (FAN + 3)
+        for after in range(num + 2):
+            assert store.points("r1", "x", after=after).values.tolist() == list(range(after, num)), after
+        assert store.points("r1", "none", after=1).values.tolist() == []
+
     def test_a_curve_is_drawn_with_few_points_that_keep_its_extremes(self, store: RunStore) -> None:
         begin(store)
         values = [0.0] * 1000

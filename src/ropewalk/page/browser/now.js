@@ -272,27 +272,30 @@ window.ropewalk = (function () {
 
   // --- logs ---
 
-  const MOST_LINES = 5000, LIFE = "--- ropewalk: ";
+  const MOST_LINES = 20000, LIFE = "--- ropewalk: ";
+  const LOOKS = { error: "rw-text-bad", warning: "rw-text-warn", debug: "rw-text-muted" };
 
-  function log(id, lines, again, needle) {
+  function logLine(line, level, lower) {
+    const life = line.startsWith(LIFE); // the end of a process; its successor goes on below
+    const element = make("div", life ? "rw-life" : LOOKS[level] || "");
+    const at = lower ? line.toLowerCase().indexOf(lower) : -1;
+    if (at < 0) element.textContent = line === "" ? "\u00a0" : line;
+    else element.append(line.slice(0, at), make("span", "rw-hit", line.slice(at, at + lower.length)),
+      line.slice(at + lower.length));
+    return element;
+  }
+
+  // New lines are followed only by who sees the last one: who has scrolled up to read stays there.
+  function log(id, change, lines, needle) {
     const box = getHtmlElement(id);
     if (!box) return;
-    const atEnd = again || box.scrollTop + box.clientHeight >= box.scrollHeight - 40;
-    if (again) box.textContent = "";
-    const added = document.createDocumentFragment(), lower = (needle || "").toLowerCase();
-    for (const line of lines) {
-      const bad = /\b(ERROR|CRITICAL|FATAL|Traceback|[A-Z]\w*Error)\b/.test(line), warn = /\bWARN(ING)?\b/.test(line);
-      const life = line.startsWith(LIFE); // the end of a process; its successor goes on below
-      const element = make("div", life ? "rw-life" : bad ? "rw-text-bad" : warn ? "rw-text-warn" : "");
-      const at = lower ? line.toLowerCase().indexOf(lower) : -1;
-      if (at < 0) element.textContent = line === "" ? "\u00a0" : line;
-      else element.append(line.slice(0, at), make("span", "rw-hit", line.slice(at, at + lower.length)),
-        line.slice(at + lower.length));
-      added.append(element);
-    }
-    box.append(added);
+    const below = box.scrollHeight - box.scrollTop, isAtEnd = below <= box.clientHeight + 40;
+    if (change !== "add") box.textContent = "";
+    const lower = (needle || "").toLowerCase();
+    box.append(...lines.map(([line, level]) => logLine(line, level, lower)));
     while (box.childNodes.length > MOST_LINES) box.firstChild.remove();
-    if (atEnd) box.scrollTop = box.scrollHeight;
+    if (change === "extend") box.scrollTop = box.scrollHeight - below;
+    else if (change === "replace" || isAtEnd) box.scrollTop = box.scrollHeight;
   }
 
   // --- charts: the latest option is drawn, for a fifth of the time, and after a second at the latest; what is not in

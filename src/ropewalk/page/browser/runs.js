@@ -24,13 +24,13 @@
   function sorts() {
     return T.api.getColumnState().filter(c => c.sort).sort((a, b) => a.sortIndex - b.sortIndex);
   }
-  function shown() {
+  T.shown = function () {
     return T.api.getColumnState().filter(c => !c.hide && c.colId.indexOf("ag-Grid") < 0).map(c => c.colId);
-  }
+  };
   T.remember = function () {
     if (!T.api) return;
     var u = T.query(sorts(), T.api.getFilterModel());
-    if (T.choseColumns || at.get("columns")) u.set("columns", shown().join(","));
+    if (T.choseColumns || at.get("columns")) u.set("columns", T.shown().join(","));
     var text = u.toString();
     history.replaceState(history.state, "", location.pathname + (text ? "?" + text : ""));
   };
@@ -51,7 +51,7 @@
   T.choose = function (id, visible) { T.choosing = true; T.api.setColumnsVisible([id], visible); T.choosing = false; };
   T.export = function () {
     var u = T.query(sorts(), T.api.getFilterModel());
-    u.set("columns", shown().join(","));
+    u.set("columns", T.shown().join(","));
     location.href = window.path_prefix + "/data/runs.csv?" + u.toString();
   };
   T.selected = function () {
@@ -138,7 +138,7 @@
     var v = p.value;
     if (typeof v !== "number") return v === null || v === undefined ? "" : String(v);
     if (Number.isInteger(v) && Math.abs(v) < 1e7) return String(v);
-    var t = Math.abs(v) >= 1e-4 && Math.abs(v) < 1e6 ? String(Number(v.toPrecision(5))) : v.toExponential(3);
+    var t = Math.abs(v) >= 1e-3 && Math.abs(v) < 1e6 ? String(Number(v.toPrecision(5))) : v.toExponential(3);
     return p.data && p.data.group !== undefined ? "x̄ " + t : t;
   };
   T.duration = function (p) {

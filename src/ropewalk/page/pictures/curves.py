@@ -21,9 +21,9 @@ _DASHES = ("solid", "dashed", "dotted")
 def curves(data: Mapping[str, Any], style: Style) -> Option:
     """One line for each run; of a smoothed one, its own points are faint below it."""
     lines: Sequence[Mapping[str, Any]] = data.get("lines", ())
-    if not any(line["points"] for line in lines):
-        return {}
     log_x, log_y = bool(data.get("log_x")), bool(data.get("log_y"))
+    if not any(_point(x, y, log_x, log_y)[1] is not None for line in lines for x, y in line["points"]):
+        return {}
     series: list[Option] = []
     for line in lines:
         if line.get("raw"):
@@ -44,10 +44,11 @@ def curves(data: Mapping[str, Any], style: Style) -> Option:
             type="log" if log_x else "value",
             scale=True,
             nameGap=22,
+            axisLine={"onZero": False, "lineStyle": {"color": style.muted}},
             axisLabel=label,
             **ends,
         ),
-        "yAxis": {**style.axis("", type="log" if log_y else "value", scale=True)},
+        "yAxis": style.axis("", type="log" if log_y else "value", scale=True),
         "dataZoom": [{"type": "inside", "filterMode": "none", "zoomOnMouseWheel": False, "moveOnMouseWheel": False,
                       "moveOnMouseMove": "shift", "preventDefaultMouseMove": False}],
         "toolbox": {"top": -60, "feature": {"dataZoom": {"yAxisIndex": "none", "filterMode": "none"}}},

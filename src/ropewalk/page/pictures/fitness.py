@@ -10,7 +10,7 @@ from typing import Any
 
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures.bands import band
-from ropewalk.page.style import Option, Style
+from ropewalk.page.style import Option, Style, wheel_zoom
 
 _MOST_GENERATIONS = 500
 """Points of a line; of more generations, each point stands for several, with the worst and the best of them all."""
@@ -59,7 +59,7 @@ def fitness(data: Mapping[str, Any], style: Style) -> Option:
             axisLine={"onZero": False, "lineStyle": {"color": style.muted}},
         ),
         "yAxis": style.axis("fitness", scale=True, nameGap=46),
-        "dataZoom": [{"type": "inside"}],
+        "dataZoom": [wheel_zoom()],
         "series": series,
     }
 

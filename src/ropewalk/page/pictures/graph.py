@@ -20,7 +20,7 @@ from ropewalk.quantities import shown_duration
 
 _TOP_PX = 64
 _BOTTOM_PX = 96
-_ROW_PX = 118
+_ROW_PX = 132
 _LONGEST_NAME = 26
 _MOST_LABELLED = 40
 """With more nodes, labels would cover each other: they have their name alone."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropewalk.page.picture import Picture
-from ropewalk.page.style import Option, Style, segments
+from ropewalk.page.style import Option, Style, segments, wheel_zoom
 
 _MOST_LABELS = 20
 """Members that are all named beside their lanes; of more, those are whose names do not overlap."""
@@ -52,7 +52,7 @@ def lineage(data: Mapping[str, Any], style: Style) -> Option:
             nameGap=36,
             axisLabel={"color": style.muted, "interval": 0 if len(numbers) <= _MOST_LABELS else "auto"},
         ),
-        "dataZoom": [{"type": "inside"}],
+        "dataZoom": [wheel_zoom()],
         "series": series,
     }
 

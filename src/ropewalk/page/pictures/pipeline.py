@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ropewalk.page.picture import Picture
-from ropewalk.page.style import Option, Style
+from ropewalk.page.style import Option, Style, wheel_zoom
 from ropewalk.quantities import shown_duration
 
 _HEIGHT, _TOP, _BOTTOM, _LEFT, _RIGHT, _WIDTH = 420, 74, 44, 150, 28, 1100
@@ -198,7 +198,7 @@ def _rows_axis(workers: Sequence[Mapping[str, Any]], planned: str, style: Style)
 
 
 def _zooms(num_workers: int, style: Style) -> Iterator[Option]:
-    yield {"type": "inside", "xAxisIndex": 0, "filterMode": "none", "zoomOnMouseWheel": "ctrl"}
+    yield wheel_zoom(xAxisIndex=0, filterMode="none")
     if num_workers > _MOST_SHOWN:
         yield {
             "type": "slider",

@@ -11,7 +11,7 @@ from typing import Any
 
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures.bands import rows_of_grids
-from ropewalk.page.style import Option, Style
+from ropewalk.page.style import Option, Style, wheel_zoom
 
 _HEIGHT, _GAP = 104, 40
 
@@ -56,7 +56,7 @@ def replay(data: Mapping[str, Any], style: Style) -> Option:
                 splitNumber=3,
             ),
         ],
-        "dataZoom": [{"type": "inside", "xAxisIndex": [0, 1]}],
+        "dataZoom": [wheel_zoom(xAxisIndex=[0, 1])],
         "series": series,
     }
 

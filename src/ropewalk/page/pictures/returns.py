@@ -10,7 +10,7 @@ from typing import Any
 
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures.bands import band
-from ropewalk.page.style import Option, Style
+from ropewalk.page.style import Option, Style, wheel_zoom
 
 
 def returns(data: Mapping[str, Any], style: Style) -> Option:
@@ -37,7 +37,7 @@ def returns(data: Mapping[str, Any], style: Style) -> Option:
         "grid": {"left": 72, "right": 32, "top": 40, "bottom": 48},
         "xAxis": style.axis("environment steps", min=0, splitLine={"show": False}),
         "yAxis": style.axis("return of an episode", scale=True, nameGap=48),
-        "dataZoom": [{"type": "inside"}],
+        "dataZoom": [wheel_zoom()],
         "series": series,
     }
 

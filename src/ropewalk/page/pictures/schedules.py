@@ -15,7 +15,7 @@ from typing import Any
 
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures.bands import rows_of_grids
-from ropewalk.page.style import Option, Style
+from ropewalk.page.style import Option, Style, wheel_zoom
 from ropewalk.quantities import wants_log_axis
 
 _SPACE, _GAP, _MOST_ROWS = 440, 34, 4
@@ -51,7 +51,7 @@ def schedules(data: Mapping[str, Any], style: Style) -> Option:
             style.axis("steps" if row == last else "", gridIndex=row, nameGap=26, **axis) for row in range(len(rows))
         ],
         "yAxis": [_values(row, name, spans, style) for row, name in enumerate(rows)],
-        "dataZoom": [{"type": "inside", "xAxisIndex": list(range(len(rows)))}],
+        "dataZoom": [wheel_zoom(xAxisIndex=list(range(len(rows))))],
         "series": series,
     }
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from ropewalk.escaping import escaped
 from ropewalk.page.picture import Picture
-from ropewalk.page.style import Option, Style
+from ropewalk.page.style import Option, Style, wheel_zoom
 from ropewalk.page.task_bars import Bar, Task, fitting_bars, main_functions, within
 from ropewalk.quantities import counted, shown_duration
 
@@ -95,8 +95,7 @@ class StreamWindow:
                 {"type": "slider", "height": 16, "bottom": 6, "filterMode": "none", "brushSelect": False,
                  "showDataShadow": False, "borderColor": style.line, "textStyle": {"color": style.muted},
                  "labelFormatter": ""},
-                {"type": "inside", "filterMode": "none", "zoomOnMouseWheel": "ctrl", "moveOnMouseWheel": False,
-                 "moveOnMouseMove": True},
+                wheel_zoom(filterMode="none"),
             ],
             "series": self._series(found, running, style),
         }  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures.bands import rows_of_grids
-from ropewalk.page.style import Option, Style
+from ropewalk.page.style import Option, Style, wheel_zoom
 
 _ROWS = {
     "env_steps_per_s": "env steps/s",
@@ -41,7 +41,7 @@ def throughput(data: Mapping[str, Any], style: Style) -> Option:
             style.axis(words, gridIndex=row, min=0, splitNumber=2, nameGap=54)
             for row, words in enumerate(_ROWS.values())
         ],
-        "dataZoom": [{"type": "inside", "xAxisIndex": list(range(len(_ROWS)))}],
+        "dataZoom": [wheel_zoom(xAxisIndex=list(range(len(_ROWS))))],
         "series": [
             {
                 "name": words,

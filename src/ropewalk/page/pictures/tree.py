@@ -11,7 +11,7 @@ from typing import Any
 
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures.bands import colour_bar, shade
-from ropewalk.page.style import Option, Style, segments
+from ropewalk.page.style import Option, Style, segments, wheel_zoom
 from ropewalk.population.tree_rows import tree_rows
 
 _MOST_LABELS, _MOST_CHARACTERS, _MOST_TRANSFERS = 30, 24, 200
@@ -35,7 +35,7 @@ def tree(data: Mapping[str, Any], style: Style) -> Option:
         "xAxis": style.axis("generation", min=0, max=max(now, 1), minInterval=1, splitLine={"show": False}),
         "yAxis": _labels(nodes, rows, style),
         "visualMap": colour_bar("best score", low, high, style, dimension=2, seriesIndex=4),
-        "dataZoom": [{"type": "inside"}],
+        "dataZoom": [wheel_zoom()],
         "series": [
             _births(nodes, rows, style),
             _lives(nodes, rows, now, lambda score: shade(score, low, high, style), style),

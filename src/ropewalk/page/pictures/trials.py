@@ -10,7 +10,7 @@ from typing import Any
 
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures.far_out import without_far_out
-from ropewalk.page.style import Option, Style, state_color
+from ropewalk.page.style import Option, Style, state_color, wheel_zoom
 from ropewalk.quantities import wants_log_axis
 
 
@@ -36,7 +36,7 @@ def trials(data: Mapping[str, Any], style: Style) -> Option:
         "grid": {"left": 72, "right": 32, "top": 56, "bottom": 48},
         "xAxis": style.axis("steps", splitLine={"show": False}, **axis),
         "yAxis": style.axis(str(data["metric"]), scale=True, nameGap=50, **ends),
-        "dataZoom": [{"type": "inside"}],
+        "dataZoom": [wheel_zoom()],
         "series": series,
     }
 

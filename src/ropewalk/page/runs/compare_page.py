@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # stores need an extra
     from ropewalk.tracking.store.store import RunStore
 
 _REFRESH_S = 3.0
+_MOST_PX = 420
+"""Of the height of a table: hundreds of rows are scrolled, and do not push the curves out of sight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +92,38 @@ async def _draw(reader: StoreReader, points: CurveReader, visit: Visit, read: _C
     with Panel(
         "Metrics", help="the last value, and the range; the best of each row is bold where less or more is better"
     ):
-        _metrics_table(read, heads)
+        place_of_metrics = ui.column().classes("w-full")
+
+    def draw_metrics() -> None:
+        place_of_metrics.clear()
+        with place_of_metrics:
+            _metrics_table(read, heads)
+
+    draw_metrics()
     panels = CurvePanels(reader, points, visit, runs, changed=remember, view=view_of(given), given=given, hidden=hidden)
     refreshes.append(panels.refresh)
     await panels.refresh()
-    visit.every(panels.refresh, _REFRESH_S)
+    pulse: object = None
+
+    async def refresh() -> None:
+        nonlocal read, pulse
+        before = read
+        try:
+            now = await reader.read(lambda store: store.pulse())
+            if now == pulse and not any(run.state == "running" for run in before.comparison.runs):
+                return
+            found = await reader.read(lambda store: _read(store, [run.id for run in runs], everything=True))
+        except StoreUnreadable:
+            return  # what is shown stays, and the next refresh tries again
+        if not found.missing:
+            pulse, read = now, found
+            if found.comparison.config != before.comparison.config:
+                draw_settings()
+            if found.series != before.series:
+                draw_metrics()
+        await panels.refresh()
+
+    visit.every(refresh, _REFRESH_S)
 
 
 def _read(store: RunStore, asked: Sequence[str], *, everything: bool) -> _Compared:
@@ -152,7 +181,7 @@ def _settings_table(comparison: Comparison, heads: Sequence[Callable[[], None]],
         if everything or not is_equal:
             rows.append([_muted(name) if is_equal else name, *("-" if value is None else value for value in values)])
     if rows:
-        plain_table("settings", ("", *[""] * len(heads)), [["", *heads], *rows])
+        plain_table("settings", ("", *[""] * len(heads)), [["", *heads], *rows], most_px=_MOST_PX)
     else:
         ui.label("They do not differ in any setting.").classes("muted")
     if num_equal and not everything:
@@ -178,7 +207,7 @@ def _metrics_table(read: _Compared, heads: Sequence[Callable[[], None]]) -> None
         cells = [_cell(one, one is not None and one.last == best) for one in own]
         rows.append([f"{group}/{name}" if group else name, *cells])
     if rows:
-        plain_table("metrics", ("", *[""] * len(heads)), [["", *heads], *rows])
+        plain_table("metrics", ("", *[""] * len(heads)), [["", *heads], *rows], most_px=_MOST_PX)
     else:
         ui.label("None of them has logged a metric.").classes("muted")
 

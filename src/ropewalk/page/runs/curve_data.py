@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.tracking.store.blocks import Points
+from ropewalk.tracking.store.blocks import Points, joined
 from ropewalk.tracking.store.decimation import decimated
 from ropewalk.tracking.store.rows import SeriesRow
 
@@ -73,14 +73,17 @@ class CurveReader:
         self._kept: OrderedDict[tuple[str, str, str], tuple[int, Points]] = OrderedDict()
 
     def points(self, store: RunStore, run: str, series: SeriesRow) -> Points:
-        """Return all points of a series, which are read again if it has more of them now."""
+        """Return all points of a series; if it has more of them now, those are read."""
         key = (run, series.group, series.name)
         with self._lock:
             found = self._kept.get(key)
             if found is not None and found[0] == series.count:
                 self._kept.move_to_end(key)
                 return found[1]
-        points = store.points(run, series.name, series.group)
+        if found is not None and found[0] < series.count:
+            points = joined(found[1], store.points(run, series.name, series.group, after=len(found[1])))
+        else:
+            points = store.points(run, series.name, series.group)
         with self._lock:
             self._kept[key] = (series.count, points)
             self._kept.move_to_end(key)
@@ -102,20 +105,24 @@ class CurveReader:
             store: the store.
             runs: the runs that have the metric, each with its series.
             view: how they are shown.
-            window: the part of the x axis that is shown, in its unit; None: the whole.
+            window: the part of the x axis that is shown, in steps or seconds; None: the whole.
             max_points: how many points of each run to draw at most.
+
+        Returns:
+            The data; `unit` has the steps or seconds of a unit of the x axis.
         """
         read = [(run, _positions(self.points(store, run.id, series), run, view)) for run, series in runs]
         first = min((x[0].min() for _, x in read if len(x[0])), default=0.0)
         last = max((x[0].max() for _, x in read if len(x[0])), default=0.0)
         unit, word = _unit(float(last - first)) if view.x == "time" else (1.0, "")
         whole = (float(first / unit), float(last / unit))
+        part = None if window is None else (window[0] / unit, window[1] / unit)
         lines: list[dict[str, Any]] = []
         for run, (x, values) in read:
-            shown = line(x / unit, values, view.smoothing, window, max_points)
+            shown = line(x / unit, values, view.smoothing, part, max_points)
             lines.append({"name": run.name, "color": run.color, **shown})
         x_name = f"time ({word})" if word else "step"
-        return {"metric": runs[0][1].name, "x": x_name, "log_x": view.log_x, "log_y": view.log_y,
+        return {"metric": runs[0][1].name, "x": x_name, "unit": unit, "log_x": view.log_x, "log_y": view.log_y,
                 "range": whole if whole[0] < whole[1] else None, "lines": lines}  # fmt: skip
 
 
@@ -140,9 +147,10 @@ def line(
     """
     smooth = smoothed(values, smoothing) if smoothing > 0 else None
     if window is not None:
-        inside = np.flatnonzero((x >= window[0]) & (x <= window[1]))
-        # One point more on each side, so that lines go on to the edge.
-        chosen = slice(max(0, int(inside[0]) - 1), int(inside[-1]) + 2) if len(inside) else slice(0, 0)
+        first, last = np.searchsorted(x, window[0], "left"), np.searchsorted(x, window[1], "right")
+        # One point more on each side, so that lines go on to the edge, even of a part between two points.
+        is_beyond = last == 0 or first == len(x)
+        chosen = slice(0, 0) if is_beyond else slice(max(0, int(first) - 1), int(last) + 1)
         x, values = x[chosen], values[chosen]
         smooth = None if smooth is None else smooth[chosen]
     if smooth is None:

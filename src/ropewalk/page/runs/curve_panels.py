@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # stores need an extra
 _HEIGHT, _LARGE_HEIGHT = 230, 560
 _POINTS, _LARGE_POINTS = 1000, 3000
 """Points of each run in a chart: about two for each pixel."""
+_NOTHING_FINITE = "nothing to draw: no value is finite"
+_NOTHING_ON_LOG = "nothing to draw: no finite value is above 0, where a logarithmic axis begins"
 _MOST_CHARTS = 60
 _SECTIONS_FROM = 12
 """More metrics than these are shown in a section for each group."""
@@ -55,6 +57,10 @@ _ZOOMED = """() => {
 }"""
 
 
+Window = tuple[float, float]
+"""First and last place of a part of the x axis."""
+
+
 @dataclass(eq=False)
 class _MetricChart:
     """The chart of one metric."""
@@ -64,7 +70,14 @@ class _MetricChart:
     chart: Chart
     note: ui.label
     max_points: int = _POINTS
-    window: tuple[float, float] | None = None
+    window: Window | None = None
+    """The part of the x axis that is shown, in steps or seconds; None for the whole."""
+    told: Window | None = None
+    """The part that the browser shows by itself: it keeps that with the next option, unless it is told another one."""
+    unit: float = 1.0
+    """Steps or seconds of a unit of the x axis."""
+    limits: object = None
+    """Both ends of the whole x axis. If they change, the browser would keep the part in per cent of the whole."""
     drawn: object = None
     """What it was drawn from; it is drawn again if that has changed."""
     runs: list[tuple[CurveRun, SeriesRow]] = field(default_factory=list[tuple[CurveRun, SeriesRow]])
@@ -107,6 +120,8 @@ class CurvePanels:
         self._view = view or CurveView()
         self._given, self._found = given, found
         self._charts: dict[SeriesName, _MetricChart] = {}
+        self._large: _MetricChart | None = None
+        """The one that is enlarged now."""
         self._sections: dict[str, ui.element] = {}
         self._is_sectioned = self._has_groups = False
         self._controls()
@@ -149,10 +164,11 @@ class CurvePanels:
         self._changed(self._view)
         await self.refresh()
 
-    def _find_charts(self) -> None:
+    async def _find_charts(self) -> None:
         remember_entries({self._found: self._filter.value or ""})
         for one in self._charts.values():
             one.card.set_visibility(self._is_found(one.key))
+        await self.refresh()  # which draws those that are found now, and were too many before
 
     def _is_found(self, key: SeriesName) -> bool:
         return str(self._filter.value or "").lower() in "/".join(key).lower()
@@ -174,17 +190,18 @@ class CurvePanels:
         if not self._charts:
             self._is_sectioned = len(by_key) > _SECTIONS_FROM
             self._has_groups = len({group for group, _ in by_key}) > 1
-        for key in sorted(by_key, key=lambda key: (key[0] == _SYSTEM, key[0] != "", key)):
-            if key not in self._charts and len(self._charts) < _MOST_CHARTS:
+        wanted = [key for key in by_key if self._is_found(key)]
+        num_drawn = sum(key in self._charts for key in wanted)
+        for key in sorted(wanted, key=lambda key: (key[0] == _SYSTEM, key[0] != "", key)):
+            if key not in self._charts and num_drawn < _MOST_CHARTS:
                 self._charts[key] = self._make(key)
                 self._charts[key].window = window_of(self._given.get(zoom_entry(key), ""))
-                self._charts[key].card.set_visibility(self._is_found(key))
-        num_left = len(by_key.keys() - self._charts.keys())
-        self._nothing.set_visibility(not by_key or num_left > 0)
-        if num_left:
-            self._nothing.set_text(f"{num_left} more metrics are not drawn; `ropewalk runs export` has all.")
-        for key, one in self._charts.items():
-            one.runs = by_key.get(key, [])
+                num_drawn += 1
+        self._nothing.set_visibility(not by_key or num_drawn < len(wanted))
+        if num_drawn < len(wanted):
+            self._nothing.set_text(f"{num_drawn} of {len(wanted)} metrics are drawn; find the others by their names.")
+        for one in [*self._charts.values(), *([self._large] if self._large else [])]:
+            one.runs = by_key.get(one.key, [])
             await self._draw(one)
 
     def _make(self, key: SeriesName) -> _MetricChart:
@@ -220,18 +237,26 @@ class CurvePanels:
     async def _zoom(self, one: _MetricChart, given: Any) -> None:
         found = cast("list[Any]", given) if isinstance(given, list) else []
         values = [float(value) for value in found if isinstance(value, int | float)]
-        one.window = (values[0], values[1]) if len(values) == 2 else None
-        remember_entries({zoom_entry(one.key): f"{values[0]:.6g}:{values[1]:.6g}" if one.window else ""})
+        one.window = one.told = (values[0] * one.unit, values[1] * one.unit) if len(values) == 2 else None
+        remember_entries({zoom_entry(one.key): f"{one.window[0]:.6g}:{one.window[1]:.6g}" if one.window else ""})
         await self._draw(one)
 
     async def _enlarge(self, key: SeriesName) -> None:
         with ui.dialog(value=True).props("maximized") as dialog, ui.card().classes("w-full"):
             with ui.row().classes("w-full justify-end"):
                 ui.button(icon="close", on_click=dialog.close).props('flat round dense aria-label="close"')
-            one = self._card(key, _LARGE_HEIGHT, _LARGE_POINTS)
+            one = self._large = self._card(key, _LARGE_HEIGHT, _LARGE_POINTS)
             one.card.classes("w-full")
-        one.runs = self._charts[key].runs
-        one.window = self._charts[key].window
+        small = self._charts[key]
+        one.runs, one.window = small.runs, small.window
+
+        async def shrink() -> None:
+            self._large = None
+            dialog.delete()
+            small.window = one.window
+            await self._draw(small)
+
+        dialog.on("hide", shrink)
         await self._draw(one)
 
     async def _draw(self, one: _MetricChart) -> None:
@@ -245,22 +270,31 @@ class CurvePanels:
             return
         runs, view, window = one.runs, self._view, one.window
 
-        def draw(store: RunStore) -> dict[str, Any]:
+        def draw(store: RunStore) -> tuple[dict[str, Any], dict[str, Any]]:
             data = self._points.chart(store, runs, view, window, one.max_points)
-            return curves({**data, "legend": one.max_points == _LARGE_POINTS}, self._visit.style)
+            return data, curves({**data, "legend": one.max_points == _LARGE_POINTS}, self._visit.style)
 
         try:
-            option = await self._reader.read(draw)
+            data, option = await self._reader.read(draw)
         except StoreUnreadable:
             one.drawn = None
             return
         if one.drawn != wanted:  # something else was asked for in the meantime, and may have been drawn
             return
-        before = one.chart.option or {}
-        if window is not None and len(before.get("series", ())) != len(option.get("series", ())):
-            # The browser does not know it: the address names it, or a picture with other lines is drawn anew.
-            option["dataZoom"][0] |= {"startValue": window[0], "endValue": window[1]}
-        one.chart.show(option)
+        if window is not None and not option:  # nothing can be drawn in this part, which an address may have named
+            one.window = one.drawn = None
+            remember_entries({zoom_entry(one.key): ""})
+            await self._draw(one)
+            return
+        before, unit, limits = one.chart.option or {}, float(data["unit"]), (data["x"], data["range"])
+        is_same = (window, limits) == (one.told, one.limits)
+        if window is not None and not (is_same and len(before.get("series", ())) == len(option.get("series", ()))):
+            # The browser does not know it, or would lose it: a picture with another number of lines is drawn anew.
+            option["dataZoom"][0] |= {"startValue": window[0] / unit, "endValue": window[1] / unit}
+        elif one.told is not None and window is None and option:
+            option["dataZoom"][0] |= {"start": 0, "end": 100}
+        one.told, one.unit, one.limits = window, unit, limits
+        one.chart.show(option, _NOTHING_ON_LOG if view.log_x or view.log_y else _NOTHING_FINITE)
         one.note.set_text(_note(one.runs))
 
 
@@ -287,7 +321,7 @@ def zoom_entry(key: SeriesName) -> str:
     return f"zoom {key[0]}/{key[1]}"
 
 
-def window_of(text: str) -> tuple[float, float] | None:
+def window_of(text: str) -> Window | None:
     """Return the part of the x axis that an entry of an address names; None if it names none."""
     first, _, last = text.partition(":")
     try:

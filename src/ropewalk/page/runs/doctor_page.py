@@ -88,7 +88,7 @@ def add_doctor_page() -> None:
                             return
                         kept[:] = [report]
                 again.enable()
-                words.set_text(f"Examined at {time.strftime('%H:%M:%S', time.localtime(kept[-1].at))}.")
+                words.set_text(f"Examined at {visit.moment(kept[-1].at)}.")
                 place.clear()
                 with place:
                     _draw(kept[-1], visit)

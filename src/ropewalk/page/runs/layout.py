@@ -30,6 +30,7 @@ def plain_table(
     *,
     right: Sequence[int] = (),
     grow: int | None = None,
+    most_px: int = 0,
 ) -> None:
     """Draw a table of texts, which can be saved as CSV; a cell may be a function that draws it.
 
@@ -39,9 +40,11 @@ def plain_table(
         rows: texts, which are escaped, or functions.
         right: numbers of the columns that are aligned right.
         grow: number of the column that takes the room that is left.
+        most_px: its height, above which it is scrolled; 0: it is as high as its rows.
     """
     widths = ["minmax(120px, 1fr)" if at == grow else "max-content" for at in range(len(heads))]
-    columns = f"grid-template-columns: {' '.join(widths)}; column-gap: 20px; row-gap: 3px; overflow-x: auto"
+    height = f"max-height: {most_px}px; overflow-y: auto" if most_px else ""
+    columns = f"grid-template-columns: {' '.join(widths)}; column-gap: 20px; row-gap: 3px; overflow-x: auto; {height}"
     with ui.element("div").classes("w-full relative-position"):
         table = ui.element("div").classes("w-full").style(f"display: grid; {columns}")
         save_button(lambda: call_browser("saveTable", table.id, len(heads), f"{name}.csv")).classes("rw-save")
@@ -51,7 +54,7 @@ def plain_table(
         for row in rows:
             for at, cell in enumerate(row):
                 if callable(cell):
-                    with ui.element("div"):
+                    with ui.element("div").style("text-align: right" if at in right else ""):
                         cell()
                 else:
                     ui.label(escaped_lines(str(cell))).classes("mono").style(

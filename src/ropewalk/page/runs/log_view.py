@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,8 @@ from nicegui import ui
 
 from ropewalk.page.browser import remember_entries
 from ropewalk.page.frame import Visit
-from ropewalk.page.log_scan import LEVELS, LogScan
+from ropewalk.page.log_box import LogBox
+from ropewalk.page.log_scan import LEVELS, LogScan, scanned
 from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
 from ropewalk.tracking.kept_output import output_files
 
@@ -28,22 +28,24 @@ class LogView:
 
     Args:
         reader: reads the store.
-        visit: for its colours.
+        visit: ends with the tab, and the log is closed then.
         run: id of the run.
         folder: its folder.
         given: entries of the address of the page, which keeps what is chosen here.
     """
 
     def __init__(self, reader: StoreReader, visit: Visit, run: str, folder: str, given: Mapping[str, str]) -> None:
-        self._reader, self._style, self._run, self._folder = reader, visit.style, run, folder
+        self._reader, self._run, self._folder = reader, run, folder
         self._scan: LogScan | None = None
+        self._asked: object = None
+        """Of the newest `restart`: what an earlier one has read is not shown any more."""
         self._num_lines = _LINES
         self._attempts: list[int] = []
         self._first = given.get("attempt", "")
         with ui.row().classes("items-center w-full q-gutter-x-md"):
-            self._attempt = ui.select({}, on_change=self.restart).props('dense outlined options-dense label="attempt"')
-            self._attempt.style("width: 150px")
-            self._text = ui.input(placeholder="search", value=given.get("find", ""), on_change=self.restart)
+            self._attempt = ui.select({}, on_change=lambda: self.restart())
+            self._attempt.props('dense outlined options-dense label="attempt"').style("width: 150px")
+            self._text = ui.input(placeholder="search", value=given.get("find", ""), on_change=lambda: self.restart())
             self._text.props('dense outlined clearable debounce=300 type=search aria-label="search in the log"')
             self._text.style("width: 260px")
             names = {"debug": "all levels", "info": "info and worse", "warning": "warnings, errors", "error": "errors"}
@@ -51,7 +53,7 @@ class LogView:
             self._level = ui.select(
                 {level: names[level] for level in LEVELS},
                 value=level if level in LEVELS else LEVELS[0],
-                on_change=self.restart,
+                on_change=lambda: self.restart(),
             )
             self._level.props('dense outlined options-dense aria-label="level"').style("width: 160px")
             self._follow = ui.switch("follow", value=True)
@@ -59,10 +61,8 @@ class LogView:
             ui.space()
             self._earlier = ui.button("earlier lines", on_click=self._more).props("flat dense no-caps")
             self._save = ui.link("save", "").classes("q-mr-sm")
-        self._area = (
-            ui.scroll_area().classes("w-full panel log-lines").style("height: calc(100vh - 330px); min-height: 260px")
-        )
-        self._area.set_visibility(False)
+        self._box = LogBox("log")
+        self._box.element.style("height: calc(100vh - 330px); min-height: 260px; flex: none").set_visibility(False)
         visit.when_gone(self._close)
 
     async def refresh(self) -> None:
@@ -87,10 +87,14 @@ class LogView:
                 self._save.set_visibility(False)
             return
         if self._follow.value:
-            await self._read(self._scan)
+            await self._follow_on(self._scan)
 
-    async def restart(self) -> None:
-        """Read the log anew: something else is searched for."""
+    async def restart(self, *, is_longer: bool = False) -> None:
+        """Read the log anew: something else is searched for, or more lines are.
+
+        Args:
+            is_longer: whether the lines that are shown are among those that are read.
+        """
         self._close()
         number = self._attempt.value
         if number is None:
@@ -106,59 +110,56 @@ class LogView:
             }
         )
 
-        def begin(store: RunStore) -> LogScan | OSError:
+        self._asked = asked = object()
+        self._count.set_text("reading…")
+
+        def read(store: RunStore) -> LogScan | OSError:
             try:
-                return LogScan(Path(dict(output_files(folder))[number]), text, level, num)
+                return scanned(Path(dict(output_files(folder))[number]), text, level, num)
             except (OSError, KeyError) as error:
                 return OSError(str(error))
 
         try:
-            scan = await self._reader.read(begin)
+            scan = await self._reader.read(read)
         except StoreUnreadable as error:
             self._count.set_text(str(error))
             return
         if isinstance(scan, OSError):
             self._count.set_text(f"it cannot be read: {scan}")
             return
+        if self._asked is not asked:
+            scan.close()
+            return
         self._scan = scan
-        self._area.set_visibility(True)
+        self._box.element.set_visibility(True)
         self._save.set_visibility(True)
         self._save.props["href"] = f"/output/{quote(self._run, safe='')}/{number}"
-        self._show(scan)
-        await self._read(scan)
+        (self._box.extend if is_longer else self._box.show)(scan.lines, text)
+        self._tell_number(scan)
 
     async def _more(self) -> None:
         self._num_lines = min(_MOST_LINES, self._num_lines * 4)
-        await self.restart()
+        await self.restart(is_longer=True)
 
-    async def _read(self, scan: LogScan) -> None:
+    async def _follow_on(self, scan: LogScan) -> None:
+        """Show what was written since."""
         try:
-            has_new = bool(await self._reader.read(lambda store: scan.read() if scan is self._scan else []))
+            lines = await self._reader.read(lambda store: scan.read() if scan is self._scan else [])
         except (StoreUnreadable, OSError):
             return
-        if has_new and scan is self._scan:
-            self._show(scan)
+        if lines and scan is self._scan:
+            self._box.add(lines, str(self._text.value or ""))
+            self._tell_number(scan)
 
-    def _show(self, scan: LogScan) -> None:
-        self._area.clear()
-        with self._area, ui.column().classes("w-full q-gutter-none").style("gap: 0"):
-            for level, group in itertools.groupby(scan.lines, key=lambda line: line.level):
-                text = "\n".join(line.text for line in group)
-                ui.label(text).classes("mono").style(f"color: {self._color(level)}; overflow-wrap: anywhere")
+    def _tell_number(self, scan: LogScan) -> None:
         num = len(scan.lines)
         is_part = scan.num_found > num or not scan.is_whole
         nothing = "no line is like that" if self._text.value or self._level.value != "debug" else "nothing was printed"
         self._count.set_text(f"the last {num:,} lines" if is_part else f"{num:,} lines" if num else nothing)
         self._earlier.set_visibility(is_part and self._num_lines < _MOST_LINES)
-        if self._follow.value:
-            self._area.scroll_to(percent=1.0)
-
-    def _color(self, level: str) -> str:
-        style = self._style
-        return {"error": style.bad, "warning": style.warn, "debug": style.muted}.get(level, style.text)
 
     def _close(self) -> None:
-        scan, self._scan = self._scan, None
+        scan, self._scan, self._asked = self._scan, None, None
         if scan is not None:
             scan.close()
 

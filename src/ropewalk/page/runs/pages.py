@@ -34,7 +34,7 @@ def add_runs_pages(opener: StoreOpener) -> StoreReader:
     add_file_routes(reader)
     add_run_page(reader, table, points, actions)
     add_compare_page(reader, points)
-    add_search_pages(reader, actions)
+    add_search_pages(reader, table, actions)
     add_doctor_page()
 
     @app.on_startup  # pyright: ignore[reportUnknownMemberType]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -15,7 +15,7 @@ from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.frame import Visit
 from ropewalk.page.runs.run_actions import RunAction
 from ropewalk.page.style import state_color
-from ropewalk.quantities import counted, shown_duration, shown_moment
+from ropewalk.quantities import counted, shown_duration
 from ropewalk.tracking.checkpoints import shown_step
 from ropewalk.tracking.relaunch_commands import settings_of
 from ropewalk.tracking.run_reports import RunReport, flattened
@@ -34,7 +34,7 @@ class RunHeader:
 
     Args:
         report: all that is known of the run.
-        visit: for its colours, and whether the visitor may act.
+        visit: for its colours and its clock, and whether the visitor may act.
         act: carries out an action.
     """
 
@@ -55,7 +55,8 @@ class RunHeader:
             with self._place:
                 self._elapsed = _draw(report, self._visit, lambda: self._report, self._act)
         if self._elapsed is not None:
-            self._elapsed.set_text(f"started {shown_moment(run.created)} · {shown_duration(run.lasted_s(time.time()))}")
+            lasted = shown_duration(run.lasted_s(time.time()))
+            self._elapsed.set_text(f"started {self._visit.moment(run.created)} · {lasted}")
 
 
 def _draw(report: RunReport, visit: Visit, current: Callable[[], RunReport], act: Act) -> ui.label:
@@ -146,6 +147,11 @@ def _ask(run: RunRow, name: str, act: Act) -> None:
             ui.button(name.capitalize(), on_click=do).props("dense no-caps color=negative")
 
 
+def setting_lines(config: Mapping[str, Any]) -> str:
+    """Return settings as a text with a line for each, as `ropewalk runs rerun --set` takes it."""
+    return "\n".join(f"{key}={json.dumps(value)}" for key, value in flattened(config).items())
+
+
 def ask_settings(report: RunReport, name: str, step: float | None, act: Act) -> None:
     """Ask for the settings of a fork or a rerun, and for the checkpoint of a fork; then carry it out.
 
@@ -164,8 +170,7 @@ def ask_settings(report: RunReport, name: str, step: float | None, act: Act) -> 
             chosen = step if step is not None else next(iter(steps), None)
             choice = ui.select(steps, value=chosen, label="from the checkpoint of").props("dense outlined")
             choice.classes("w-full")
-        lines = "\n".join(f"{key}={json.dumps(value)}" for key, value in before.items())
-        box = ui.textarea("settings, one a line: NAME=VALUE", value=escaped_lines(lines)).props(
+        box = ui.textarea("settings, one a line: NAME=VALUE", value=escaped_lines(setting_lines(run.config))).props(
             "outlined dense autogrow"
         )
         box.classes("w-full mono")
@@ -186,4 +191,4 @@ def ask_settings(report: RunReport, name: str, step: float | None, act: Act) -> 
             ui.button(name.capitalize(), on_click=do).props("dense no-caps")
 
 
-__all__ = ["Act", "RunHeader", "ask_settings"]
+__all__ = ["Act", "RunHeader", "ask_settings", "setting_lines"]

@@ -133,7 +133,7 @@ class _RunView:
                 case "Checkpoints":
                     run_panels.draw_checkpoints(report, self._pinned, visit, self._reader, self._act)
                 case "Artifacts":
-                    run_panels.draw_artifacts(report)
+                    run_panels.draw_artifacts(report, visit)
                 case "Notes":
                     run_panels.draw_notes(report, visit, self._act)
                 case _:

@@ -18,10 +18,10 @@ from ropewalk.page.runs.layout import plain_table, tiles
 from ropewalk.page.runs.notices import tell
 from ropewalk.page.runs.run_actions import RunAction
 from ropewalk.page.runs.run_files import IMAGE_TYPES
-from ropewalk.page.runs.run_header import Act, ask_settings
+from ropewalk.page.runs.run_header import Act, ask_settings, setting_lines
 from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
 from ropewalk.page.style import state_color
-from ropewalk.quantities import shown_duration, shown_moment, shown_size
+from ropewalk.quantities import shown_duration, shown_size
 from ropewalk.tracking.checkpoints import read_checkpoint, shown_step
 from ropewalk.tracking.run_reports import RunReport, flattened
 from ropewalk.tracking.store.rows import ArtifactRow, CheckpointRow
@@ -35,8 +35,14 @@ _DECISION = "decision"
 def draw_config(report: RunReport) -> None:
     """Draw the settings of a run and the facts about it."""
     with tiles(420):
-        with Panel("Settings"):
+        with Panel("Settings") as card:
             if report.run.config:
+                lines = escaped_lines(setting_lines(report.run.config))
+                with card.head:
+                    ui.space()
+                    words = 'flat round dense size="xs" title="copy as lines" aria-label="copy settings as lines"'
+                    copy = ui.button(icon="content_copy", on_click=lambda: _copy(lines)).props(words).classes("muted")
+                    copy.style("margin-right: -32px")
                 rows = [(name, _shown(value)) for name, value in flattened(report.run.config).items()]
                 plain_table("settings", ("name", "value"), rows, grow=1)
             else:
@@ -59,6 +65,11 @@ def draw_config(report: RunReport) -> None:
                     )
 
 
+def _copy(lines: str) -> None:
+    ui.clipboard.write(lines)
+    tell("The settings are copied, a line NAME=VALUE for each, as Rerun and `ropewalk runs rerun --set` take them.")
+
+
 def _shown(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
@@ -78,7 +89,7 @@ def draw_time_line(report: RunReport, visit: Visit) -> None:
                 ui.label(f"{one.number}. {outcome}").classes("text-bold")
                 ui.label(
                     escaped(
-                        f"{shown_moment(one.began)}, {took}, from step {shown_step(one.from_step or 0.0)}{at_step}, "
+                        f"{visit.moment(one.began)}, {took}, from step {shown_step(one.from_step or 0.0)}{at_step}, "
                         f"process {one.pid} on {one.host}"
                     )
                 ).classes("muted")
@@ -89,7 +100,7 @@ def draw_time_line(report: RunReport, visit: Visit) -> None:
     with Panel("Events"):
         if not events:
             ui.label("Nothing happened that is worth a line.").classes("muted")
-        rows = [(shown_moment(event.time), event.kind, event.text) for event in reversed(events[-_MOST_EVENTS:])]
+        rows = [(visit.moment(event.time), event.kind, event.text) for event in reversed(events[-_MOST_EVENTS:])]
         if rows:
             plain_table("events", ("time", "kind", ""), rows, grow=2)
         if len(events) > _MOST_EVENTS:
@@ -113,7 +124,7 @@ def draw_checkpoints(report: RunReport, pinned: Collection[float], visit: Visit,
     rows: list[tuple[Any, ...]] = []
     for one in reversed(report.checkpoints):
         score = "" if one.score is None else f"{one.score:.6g}"
-        rows.append((shown_step(one.step), shown_size(one.size_bytes), score, shown_moment(one.time), one.path,
+        rows.append((shown_step(one.step), shown_size(one.size_bytes), score, visit.moment(one.time), one.path,
                      _checkpoint_tools(report, one, one.step in pinned, visit, reader, act)))  # fmt: skip
     with Panel(
         "Checkpoints", help=f"{len(rows)} kept" + (f", scores {min(scores):.5g} to {max(scores):.5g}" if scores else "")
@@ -163,7 +174,7 @@ def verified(path: str) -> str:
     return ""
 
 
-def draw_artifacts(report: RunReport) -> None:
+def draw_artifacts(report: RunReport, visit: Visit) -> None:
     """Draw the images of a run, by name and step, and links that save its files."""
     if not report.artifacts:
         ui.label("The run has no artifacts: `run.artifact(path)` and `run.image(name, array)` keep them.").classes(
@@ -181,7 +192,7 @@ def draw_artifacts(report: RunReport) -> None:
                 _draw_images(report.run.id, name, found)
     rows = [
         (_link(report.run.id, number, one), one.kind, shown_size(one.size_bytes),
-         "" if one.step is None else shown_step(one.step), shown_moment(one.time), one.sha256[:12])
+         "" if one.step is None else shown_step(one.step), visit.moment(one.time), one.sha256[:12])
         for number, one in reversed(numbered)
     ]  # fmt: skip
     with Panel("Files", help="saved, and never shown as a page"):
@@ -199,7 +210,8 @@ def _draw_images(run: str, name: str, found: Sequence[tuple[int, ArtifactRow]]) 
             picture.props["src"] = f"..{_address(run, number)}?inline=1"
             picture.props["alt"] = escaped(name)
             picture.update()
-            caption.set_text("" if one.step is None else f"step {shown_step(one.step)}")
+            place = f"{at + 1} of {len(found)}" if len(found) > 1 else ""
+            caption.set_text(place if one.step is None else f"step {shown_step(one.step)}")
 
         if len(found) > 1:
             slider = ui.slider(min=0, max=len(found) - 1, step=1, value=len(found) - 1)
@@ -218,7 +230,7 @@ def _address(run: str, number: int) -> str:
 def draw_notes(report: RunReport, visit: Visit, act: Act) -> None:
     """Draw the notes of a run, and a box for another one."""
     for note in report.notes:
-        ui.label(shown_moment(note.time)).classes("text-caption muted")
+        ui.label(visit.moment(note.time)).classes("text-caption muted")
         ui.label(escaped_lines(note.text)).style("white-space: pre-wrap; overflow-wrap: anywhere")
     if not report.notes:
         ui.label("No notes yet.").classes("muted")
@@ -244,7 +256,7 @@ def draw_children(report: RunReport, visit: Visit) -> None:
     for child in report.children[:500]:
         link = lambda child=child: ui.link(escaped(child.name), f"/runs/{quote(child.id, safe='')}") and None  # noqa: E731
         how = "" if child.parent_step is None else f"forked at step {shown_step(child.parent_step)}"
-        rows.append((link, child.state, child.kind, how, shown_moment(child.created)))
+        rows.append((link, child.state, child.kind, how, visit.moment(child.created)))
     with Panel("Runs", help=", ".join(f"{num} {state}" for state, num in counts.items())):
         plain_table("runs", ("name", "state", "kind", "", "started"), rows)
 

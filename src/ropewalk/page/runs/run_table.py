@@ -29,7 +29,8 @@ _FEW = 100
 """A metric that this factor fewer runs have than another one is not shown unless the user chose it."""
 _TRIALS = 1000
 """A run counts as much as this number of trials, which the table hides unless the user chose, for usual columns."""
-_UNDER_WAY = ("running", "queued", LOST)
+_MOVING = ("running", "queued")
+"""States of runs that change without a record: they last longer, and become lost. A lost run that goes on is heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class RunTable:
         """Read what has changed; returns the version of the table."""
         with self._lock:
             now, pulse = self._clock(), store.pulse()
-            is_moving = any(row["state"] in _UNDER_WAY for row in self._rows.values())
+            is_moving = any(row["state"] in _MOVING for row in self._rows.values())
             if pulse == self._pulse and not is_moving:
                 return self.version
             same_runs = pulse[:3] == self._pulse[:3]  # none came, went, or was archived or labelled
@@ -112,7 +113,7 @@ class RunTable:
     def _read_some(self, store: RunStore, now: float) -> bool:
         found = store.runs(archived=None, heard_since=self._read_at - _HEARD_EVERY_S)
         asked = {run.id for run in found}
-        found += [run for run in store.runs(archived=None, states=_UNDER_WAY) if run.id not in asked]
+        found += [run for run in store.runs(archived=None, states=(*_MOVING, LOST)) if run.id not in asked]
         return self._take(store, found, now)
 
     def _take(self, store: RunStore, found: Sequence[RunRow], now: float) -> bool:
@@ -128,6 +129,15 @@ class RunTable:
         if has_new_names:
             self.columns = columns_of(self._rows.values())
         return changed
+
+    def trial_states(self) -> dict[str, list[str]]:
+        """Return the states of the trials of each search, by the id of the search."""
+        states: dict[str, list[str]] = {}
+        with self._lock:
+            for row in self._rows.values():
+                if row["kind"] == "trial":
+                    states.setdefault(row["parent"], []).append(row["state"])
+        return states
 
     def select(self, query: TableQuery) -> list[Row]:
         """Return all rows that a query finds, in its order; rows of groups have an entry `group`."""
@@ -146,7 +156,6 @@ def row_of(run: RunRow, metrics: Mapping[str, float], now: float) -> Row:
         metrics: last values by name.
         now: seconds since the epoch.
     """
-    end = now if run.state in ("running", "queued") else run.heard if run.state == LOST else run.changed
     row: Row = {
         "id": run.id,
         "name": run.name,
@@ -155,7 +164,7 @@ def row_of(run: RunRow, metrics: Mapping[str, float], now: float) -> Row:
         "kind": run.kind,
         "labels": ", ".join(run.labels),
         "created": run.created,
-        "took": round(max(0.0, end - run.created), 1),
+        "took": run.lasted_s(now),
         "why": last_line(run.why),
         "host": run.owner.host if run.owner else "",
         "parent": run.parent,

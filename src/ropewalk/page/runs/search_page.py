@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
@@ -30,6 +30,7 @@ from ropewalk.page.runs.layout import plain_table, save_button, tiles
 from ropewalk.page.runs.notices import carry_out, runs_frame, show_unreadable
 from ropewalk.page.runs.run_actions import RunAction, perform
 from ropewalk.page.runs.run_header import RunHeader
+from ropewalk.page.runs.run_table import RunTable
 from ropewalk.page.runs.search_data import (
     history_data,
     pareto_data,
@@ -40,7 +41,7 @@ from ropewalk.page.runs.search_data import (
 )
 from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
 from ropewalk.page.style import state_color
-from ropewalk.quantities import shown_duration, shown_moment
+from ropewalk.quantities import shown_duration
 from ropewalk.search.importance import FEWEST_TRIALS, importances
 from ropewalk.search.loading import read_results
 from ropewalk.search.results import SearchResults
@@ -120,11 +121,12 @@ class SearchReader:
             return shares
 
 
-def add_search_pages(reader: StoreReader, actions: NumberedActions) -> None:
+def add_search_pages(reader: StoreReader, table: RunTable, actions: NumberedActions) -> None:
     """Serve `/searches` and `/search/ID`.
 
     Args:
         reader: reads the store.
+        table: its table of runs.
         actions: numbers and logs what visitors do.
     """
     searches = SearchReader()
@@ -132,16 +134,10 @@ def add_search_pages(reader: StoreReader, actions: NumberedActions) -> None:
     @ui.page("/searches", response_timeout=RESPONSE_S)
     async def all_searches(request: Request) -> None:  # pyright: ignore[reportUnusedFunction]
         with runs_frame(request, "Searches") as visit:
-            place = ui.column().classes("w-full")
-            last: list[Any] = [None]
+            drawn = _SearchList(visit)
 
             async def refresh() -> None:
-                found = await reader.read(lambda store: _list(store, searches))
-                if found != last[0]:
-                    last[0] = found
-                    place.clear()
-                    with place:
-                        _draw_list(found, visit)
+                drawn.show(await reader.read(lambda store: _list(store, searches, table)))
 
             try:
                 await refresh()
@@ -189,22 +185,38 @@ def _quietly(refresh: Callable[[], Any]) -> Callable[[], Any]:
 # --- all searches -----------------------------------------------------------------------------------------------------
 
 
-def _list(store: RunStore, searches: SearchReader) -> list[tuple[Any, ...]]:
-    found = store.runs(kind="search", order="-created", limit=_MOST_SEARCHES)
-    states: dict[str, list[str]] = {run.id: [] for run in found}
-    for trial in store.runs(kind="trial", archived=None):
-        if trial.parent in states:
-            states[trial.parent].append(trial.state)
-    rows: list[tuple[Any, ...]] = []
-    for run in found:
+@dataclass(frozen=True, slots=True)
+class _ListedSearch:
+    """A search in the list of all.
+
+    Attributes:
+        id: of the run.
+        name: of the run.
+        state: of the run.
+        created: seconds since the epoch.
+        cells: the other cells, but that of `created`.
+    """
+
+    id: str
+    name: str
+    state: str
+    created: float
+    cells: tuple[str, ...]
+
+
+def _list(store: RunStore, searches: SearchReader, table: RunTable) -> list[_ListedSearch]:
+    table.refresh(store)
+    states = table.trial_states()
+    rows: list[_ListedSearch] = []
+    for run in store.runs(kind="search", order="-created", limit=_MOST_SEARCHES):
         took = shown_duration(run.lasted_s(time.time()))
         metrics = cast("list[str]", run.config.get("metric") or [])
         modes = cast("list[str]", run.config.get("mode") or [])
         goal = ", ".join(f"{metric} ({mode})" for metric, mode in zip(metrics, modes, strict=False))
-        counts = state_counts(states[run.id], is_over=run.state == "done")
-        rows.append((run.id, run.name, run.state, run.project, counts, goal,
-                     searches.best(store, run), _kind(run.config.get("sampler")), _kind(run.config.get("scheduler")),
-                     shown_moment(run.created), took))  # fmt: skip
+        counts = state_counts(states.get(run.id, ()), is_over=run.state == "done")
+        kinds = _kind(run.config.get("sampler")), _kind(run.config.get("scheduler"))
+        cells = run.project, counts, goal, searches.best(store, run), *kinds, took
+        rows.append(_ListedSearch(run.id, run.name, run.state, run.created, cells))
     return rows
 
 
@@ -215,23 +227,54 @@ def _kind(value: Any) -> str:
     return found[1] if found else text if len(text) <= 28 else f"{text[:27]}…"
 
 
-def _draw_list(found: list[tuple[Any, ...]], visit: Visit) -> None:
-    if not found:
-        ui.label("No search yet: `ropewalk search train.py:train --space space.toml`, or `ropewalk.search.Search`.")
-        return
-    heads = ("name", "state", "project", "trials", "goal", "best", "sampler", "scheduler", "started", "took")
-    rows: list[list[Any]] = []
-    for id, name, state, *rest in found:
-        link = lambda id=id, name=name: ui.link(escaped(name), f"/search/{quote(id, safe='')}") and None  # noqa: E731
-        rows.append([link, lambda state=state: _state(state, visit), *rest])
-    with Panel("Searches"):
-        plain_table("searches", heads, rows, right=(5, 9))
+class _SearchList:
+    """The list of all searches, which is drawn anew if there are others, and else changed in place.
 
+    Args:
+        visit: for its colours and its clock.
+    """
 
-def _state(state: str, visit: Visit) -> None:
-    with ui.row().classes("items-center no-wrap").style("gap: 6px"):
-        ui.icon("circle", size="9px").style(f"color:{state_color(state, visit.style)}")
-        ui.label(state)
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        self._ids: list[str] | None = None
+        self._states: dict[str, tuple[ui.icon, ui.label]] = {}
+        self._cells: dict[str, list[ui.label]] = {}
+        self._place = ui.column().classes("w-full")
+
+    def show(self, found: Sequence[_ListedSearch]) -> None:
+        """Show what was found; what has not changed stays, so that a link keeps the focus of the keyboard."""
+        ids = [one.id for one in found]
+        if ids != self._ids:
+            self._ids, self._states = ids, {}
+            self._cells = {id: [] for id in ids}
+            self._place.clear()
+            with self._place:
+                self._draw(found)
+        for one in found:
+            icon, state = self._states[one.id]
+            state.set_text(one.state)
+            color = state_color(one.state, self._visit.style)
+            if icon.style != {"color": color}:
+                icon.style(replace=f"color:{color}")
+            for label, text in zip(self._cells[one.id], one.cells, strict=True):
+                label.set_text(escaped(text))
+
+    def _draw(self, found: Sequence[_ListedSearch]) -> None:
+        if not found:
+            ui.label("No search yet: `ropewalk search train.py:train --space space.toml`, or `ropewalk.search.Search`.")
+            return
+        heads = ("name", "state", "started", "project", "trials", "goal", "best", "sampler", "scheduler", "took")
+        with Panel("Searches"):
+            plain_table("searches", heads, [self._row(one) for one in found], right=(6, 9))
+
+    def _row(self, one: _ListedSearch) -> list[Any]:
+        link = lambda: ui.link(escaped(one.name), f"/search/{quote(one.id, safe='')}") and None  # noqa: E731
+        cell = lambda: self._cells[one.id].append(ui.label().classes("mono"))  # noqa: E731
+        return [link, lambda: self._state(one), self._visit.moment(one.created), *(cell for _ in one.cells)]
+
+    def _state(self, one: _ListedSearch) -> None:
+        with ui.row().classes("items-center no-wrap").style("gap: 6px"):
+            self._states[one.id] = ui.icon("circle", size="9px"), ui.label()
 
 
 # --- one search -------------------------------------------------------------------------------------------------------

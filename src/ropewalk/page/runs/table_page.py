@@ -70,7 +70,9 @@ class _TableView:
     ) -> None:
         self._actions, self._visit = actions, visit
         self._reader, self._table = reader, table
-        self._shown = {name for name in given.get("columns", "").split(",") if name}
+        asked = [name for name in given.get("columns", "").split(",") if name]
+        self._asked = {name: at for at, name in enumerate(asked)}
+        """Columns that the address names, with their places; what is changed later is known by the browser."""
         self._columns = table.columns
         self._version = table.version
         self._tools(given, visit)
@@ -108,7 +110,8 @@ class _TableView:
 
     def _options(self, sorts: Mapping[str, tuple[str, int]]) -> dict[str, Any]:
         return {
-            "columnDefs": [self._definition(column, sorts) for column in self._columns],
+            "columnDefs": self._definitions(sorts),
+            "maintainColumnOrder": True,
             "defaultColDef": {"resizable": True, "sortable": True, "minWidth": 60, "suppressHeaderMenuButton": False},
             "rowModelType": "infinite",
             "cacheBlockSize": _BLOCK,
@@ -131,14 +134,19 @@ class _TableView:
             ":onCellKeyDown": "p => ropewalkTable.key(p)",
         }  # fmt: skip
 
+    def _definitions(self, sorts: Mapping[str, tuple[str, int]]) -> list[dict[str, Any]]:
+        columns = sorted(self._columns, key=lambda column: self._asked.get(column.id, len(self._asked)))
+        return [self._definition(column, sorts) for column in columns]
+
     def _definition(self, column: RunColumn, sorts: Mapping[str, tuple[str, int]]) -> dict[str, Any]:
-        is_shown = column.id in self._shown if self._shown else column.is_usual
+        is_shown = column.id in self._asked if self._asked else column.is_usual
         definition: dict[str, Any] = {
             "colId": column.id,
             "field": column.id,
             "headerName": escaped(column.name),
-            "hide": not is_shown,
-            "width": _WIDTHS.get(column.id) or min(200, max(84, 40 + 8 * len(column.name))),
+            # What is initial leaves a column as the visitor has made it when columns of new runs come.
+            "initialHide": not is_shown,
+            "initialWidth": _WIDTHS.get(column.id) or min(200, max(84, 40 + 8 * len(column.name))),
             "filter": "agNumberColumnFilter" if column.is_number and column.id not in _WIDTHS else "agTextColumnFilter",
             "cellDataType": False,
         }
@@ -166,7 +174,7 @@ class _TableView:
             return  # the rows stay, and the next refresh tries again
         if self._columns is not self._table.columns and self._columns != self._table.columns:
             self._columns = self._table.columns
-            defs = [self._definition(column, {}) for column in self._columns]
+            defs = self._definitions({})
             self._grid.run_grid_method("setGridOption", "columnDefs", defs)  # pyright: ignore[reportUnknownMemberType]
         if version != self._version:
             self._version = version
@@ -175,11 +183,10 @@ class _TableView:
     def _set(self, **change: Any) -> None:
         ui.run_javascript(f"ropewalkTable.set({json.dumps(change)})")
 
-    def _choose_columns(self) -> None:
-        usual = {column.id for column in self._columns if column.is_usual}
-        shown = self._shown or usual
-        self._shown = set(shown)
-        with ui.dialog(value=True), ui.card().style("width: 420px; max-height: 80vh"):
+    async def _choose_columns(self) -> None:
+        shown = cast("list[str]", await ui.run_javascript("return ropewalkTable.shown()", timeout=5.0))
+        with ui.dialog(value=True) as dialog, ui.card().style("width: 420px; max-height: 80vh"):
+            dialog.on("hide", dialog.delete)  # it has a box for each of hundreds of columns
             ui.label("Columns").classes("text-bold")
             box = ui.input(placeholder="find").props("dense outlined clearable type=search").classes("w-full")
             rows: list[tuple[str, ui.checkbox]] = []
@@ -200,7 +207,6 @@ class _TableView:
             box.on_value_change(lambda e: [one.set_visibility((e.value or "").lower() in name) for name, one in rows])
 
     def _show_column(self, id: str, visible: bool) -> None:
-        (self._shown.add if visible else self._shown.discard)(id)
         ui.run_javascript(f"ropewalkTable.choose({json.dumps(id)}, {json.dumps(visible)})")
 
     # --- what is done with the selected runs --------------------------------------------------------------------------

@@ -73,6 +73,12 @@ class Points:
         return Points(self.steps[chosen], self.times[chosen], self.values[chosen])
 
 
+def joined(first: Points, second: Points) -> Points:
+    """Return the points of both, in the order of their times."""
+    pairs = ((first.steps, second.steps), (first.times, second.times), (first.values, second.values))
+    return Points(*map(np.concatenate, pairs)).in_order()
+
+
 def pack(points: Points) -> bytes:
     """Return the bytes of a block."""
     return pack_axes(points.steps, points.times) + points.values.astype("<f8", copy=False).tobytes()

@@ -171,8 +171,11 @@ def to_series(row: Any) -> SeriesRow:
     )
 
 
-def read_points(connection: Connection, run: str, group: str, name: str) -> Points:
-    """Return all points of a series; none if there is no such series."""
+def read_points(connection: Connection, run: str, group: str, name: str, after: int) -> Points:
+    """Return the points of a series but the first `after` ones that were stored; none if there is no such series."""
     chosen = (SERIES.c.run == run, SERIES.c.group == group, SERIES.c.name == name)
-    query = select(BLOCKS.c.data).join(SERIES, SERIES.c.id == BLOCKS.c.series).where(*chosen).order_by(BLOCKS.c.start)
-    return unpack([bytes(data) for data in connection.execute(query).scalars()]).in_order()
+    query = select(BLOCKS.c.start, BLOCKS.c.data).join(SERIES, SERIES.c.id == BLOCKS.c.series).where(*chosen)
+    blocks = connection.execute(query.where(BLOCKS.c.start + BLOCKS.c.count > after).order_by(BLOCKS.c.start)).all()
+    points = unpack([bytes(data) for _, data in blocks])
+    known = max(0, after - blocks[0].start) if blocks else 0  # of the first block, which may have been merged since
+    return points[known:].in_order()

@@ -190,7 +190,7 @@ class StoredRuns:
                 found[run][f"{own}/{name}" if group is None and own else name] = from_number(last)
         return found
 
-    def points(self, run: str, name: str, group: str = "", max_points: int | None = None) -> Points:
+    def points(self, run: str, name: str, group: str = "", max_points: int | None = None, *, after: int = 0) -> Points:
         """Return the points of a series, in the order in which they were logged.
 
         Args:
@@ -199,12 +199,13 @@ class StoredRuns:
             group: its group.
             max_points: how many points to return at most, at least 5; extremes, gaps and both ends are kept. None
                 returns all.
+            after: how many points to leave out, those that were stored first: who has them reads only the new ones.
 
         Returns:
             The points; none if there is no such series.
         """
         with reading(self._engine, self.where) as connection:
-            points = queries.read_points(connection, run, group, name)
+            points = queries.read_points(connection, run, group, name, after)
         return points if max_points is None else points[decimated(points.values, max_points)]
 
     def attempts(self, run: str) -> list[AttemptRow]:
