@@ -517,7 +517,7 @@ def test_a_parameter_that_is_thawed_later_is_exchanged_too(named: bool) -> None:
         if step == 2:
             alone.first.requires_grad_(True)
         plain.zero_grad()
-        (sum(_loss(alone, _rows(rank, step)) for rank in range(RANKS)) / RANKS).backward()
+        torch.stack([_loss(alone, _rows(rank, step)) for rank in range(RANKS)]).mean().backward()
         plain.step()
     assert _same(ends) and torch.allclose(ends[0], _weights(alone))
 
