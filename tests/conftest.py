@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.left_behind import MARK, Scan, Snapshot, began_at
+from tests.left_behind import MARK, Scan, Snapshot, began_at, is_without_handler
 from tests.shared_session import kept
 
 pytest_plugins = [
@@ -180,6 +180,8 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:  # pyrig
         _end(left.processes)
         kept.close()
         pytest.fail(f"the test left behind:\n{left.describe()}", pytrace=False)
+    if is_without_handler(signal.SIGINT):
+        pytest.fail("the test left SIGINT without a handler in Python", pytrace=False)
     kept.wait_until_depot_is_empty()
 
 

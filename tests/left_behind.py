@@ -97,6 +97,17 @@ class Snapshot:
         return "\n".join(f"  {kind}: {words}" for kind, found in kinds.items() for words in found.values())
 
 
+def is_without_handler(number: int) -> bool:
+    """Whether a signal is not handled in Python any more; if so, Ctrl-C's own handler is installed again.
+
+    The next test that raises SIGINT would otherwise end its worker without a word.
+    """
+    if callable(signal.getsignal(number)):
+        return False
+    signal.signal(number, signal.default_int_handler)
+    return True
+
+
 class Scan:
     """Finds what belongs to this run: our descendants, and what else carries the mark, wherever it hangs in the tree.
 

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from tests import left_behind
-from tests.left_behind import Scan, Snapshot, _marked_pids
+from tests.left_behind import Scan, Snapshot, _marked_pids, is_without_handler
 
 
 def left_since(before: Snapshot) -> str:
@@ -126,3 +126,14 @@ def test_a_run_folder_is_seen() -> None:
     with tempfile.TemporaryDirectory(prefix="ropewalk-") as folder:
         assert f"temporary file: {folder}" in left_since(before)
     assert left_since(before) == ""
+
+
+def test_a_signal_that_python_does_not_handle_any_more_is_told_and_handled_again() -> None:
+    before = signal.getsignal(signal.SIGUSR2)
+    try:
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+        assert is_without_handler(signal.SIGUSR2)
+        assert signal.getsignal(signal.SIGUSR2) is signal.default_int_handler
+        assert not is_without_handler(signal.SIGUSR2)
+    finally:
+        signal.signal(signal.SIGUSR2, before)

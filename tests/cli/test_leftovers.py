@@ -38,7 +38,8 @@ sys.stdin.read()
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
     (tmp_path / "run").mkdir(mode=0o700)
-    yield installed(tmp_path) | {"ROPEWALK_RUN_FOLDER": str(tmp_path / "run")}
+    (tmp_path / "tmp").mkdir()  # in the usual one there may be folders of other programs of this user
+    yield installed(tmp_path) | {"ROPEWALK_RUN_FOLDER": str(tmp_path / "run"), "TMPDIR": str(tmp_path / "tmp")}
     for file in tmp_path.glob("queue/*.pid"):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(int(file.read_text()), signal.SIGKILL)

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from ropewalk.exchange.exchange import ExchangeReport
-from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.planning import plan
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules import make_schedule
@@ -14,7 +13,7 @@ from ropewalk.pipeline.simulation.simulator import simulate
 from ropewalk.pipeline.simulation.timeline import Timeline
 from ropewalk.pipeline.topology import Level, Topology
 from ropewalk.training.counters import WorkerCounters
-from ropewalk.training.recorder import ADMISSION, Recorder, records_of
+from ropewalk.training.recorder import Recorder, records_of
 from ropewalk.training.report import TrainingReport
 from tests.pipeline.simulation.equal_stages import Case, Times
 from tests.training.played_records import BOOT_NS, as_if_real, player_of, simulated, train
@@ -78,7 +77,7 @@ def test_waiting_for_the_controller_for_sums_and_for_room_is_told_apart() -> Non
     for action in timeline.actions[PlanWorker(0, 0)]:
         waited_ns = 1_000_000 * milliseconds[action.kind.value]
         now += waited_ns
-        recorder.record(action, now, now + 500_000, waited_ns, ADMISSION if action.kind is ActionKind.FORWARD else "")
+        recorder.record(action, now, now + 500_000, waited_ns)
         now += 500_000
     records[PlanWorker(0, 0)] = recorder.take()
     records[PlanWorker(1, 0)].start_ns[0] = BOOT_NS  # so that the time begins before the first action of the other
