@@ -17,7 +17,6 @@ import ropewalk as rw
 from ropewalk.errors import LocalExecutorFailed, NoPlanFits, NotPicklable, NotTraceable, PlanInvalid, StageFailed
 from ropewalk.pipeline import ModelGraph, Plan, trace
 from ropewalk.pipeline.operator_runs import OperatorRuns
-from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.training.trainer_options import ProcessOptions, Sources
@@ -192,7 +191,8 @@ def test_one_process_is_planned_from_few_measurements_and_without_a_warning(
         measure(runs, split=split, keep=keep)
 
     monkeypatch.setattr(OperatorRuns, "measure", counted)
-    monkeypatch.setattr(Profile, "is_unsure", True)
+    for bound in ("LARGE_SPREAD", "_NOTICED_S"):
+        monkeypatch.setattr(f"ropewalk.pipeline.profiles.{bound}", 1e-12)  # any spread at all
     for plan, least, most in ((None, 2, 10), (2, 40, 200)):
         num_passes.clear()
         caplog.clear()

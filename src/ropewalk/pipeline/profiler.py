@@ -96,33 +96,6 @@ def profile(
             device, which no other process uses.
         NotTraceable: the graph of the model cannot be traced.
     """
-    found = measured(
-        model,
-        example_inputs,
-        repeats=repeats,
-        device=device,
-        autocast=autocast,
-        concurrency=concurrency,
-        report=report,
-        clock=clock,
-    )
-    if found.is_unsure:
-        logger.warning("%s: %s", found.model, found.spread_in_words)
-    return found
-
-
-def measured(
-    model: nn.Module | ModelGraph,
-    example_inputs: Any,
-    *,
-    repeats: int = 20,
-    device: str | torch.device | None = None,
-    autocast: torch.dtype | None = None,
-    concurrency: int = 1,
-    report: Callable[[str], None] | None = None,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Profile:
-    """As `profile`, without the warning about a large spread: for plans in which there is nothing to choose."""
     if repeats < 1:
         raise ProfileInvalid(f"repeats must be at least 1, not {repeats}")
     if concurrency < 1:
@@ -146,6 +119,8 @@ def measured(
     found = _profile(graph, inputs, taken, bytes_of)
     if concurrency > 1:
         found = replace(found, device=f"{found.device}, {concurrency} processes at the same time")
+    if found.is_unsure:
+        logger.warning("%s: %s", found.model, found.spread_in_words)
     return found
 
 

@@ -17,7 +17,6 @@ from ropewalk.engines.resources import Resources, usable_memory
 from ropewalk.errors import NoPlanFits
 from ropewalk.pipeline.planning import plan as make_plan
 from ropewalk.pipeline.plans import Plan
-from ropewalk.pipeline.profiler import measured
 from ropewalk.pipeline.profiler import profile as make_profile
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.schedules.schedule import Schedule
@@ -29,9 +28,6 @@ from ropewalk.processes.fleet import default_resources
 from ropewalk.training.building import build
 from ropewalk.training.sources import Initialised, SafetensorsFiles
 from ropewalk.training.stage_device import is_here, share_of_memory
-
-_FEW = 1
-"""Measurements of each operator where nothing is chosen by their times."""
 
 Model = nn.Module | ModelGraph | Callable[[], nn.Module]
 """A module in train mode, its graph, or a function without arguments that builds the module."""
@@ -113,7 +109,7 @@ def plan_for(
     with _as_many_threads(resources):
         example = _micro_batch(x, num)
         # For one process there is nothing to choose: the times are for the prediction of the report alone.
-        measure = make_profile if num_devices > 1 else functools.partial(measured, repeats=_FEW)
+        measure = functools.partial(make_profile, repeats=1) if num_devices == 1 else make_profile
         if isinstance(model, nn.Module) and is_here(device):
             profile = measure(model, example, device=device, autocast=autocast)
         else:
