@@ -212,6 +212,30 @@ def test_at_least_one_repeat_is_needed() -> None:
         profile(nn.Sequential(nn.Linear(2, 2)), torch.ones(2, 2), repeats=0)
 
 
+def test_a_profile_with_concurrency_is_measured_beside_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ropewalk.pipeline.profiler.usable_cpus", lambda: 2 * torch.get_num_threads())
+    lines: list[str] = []
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    found = profile(model, torch.zeros(16, 4), repeats=1, concurrency=2, report=lines.append)
+    assert "starting 1 process that computes beside this one" in lines
+    assert lines.index("counting bytes") > lines.index("starting 1 process that computes beside this one")
+    assert found.device.endswith(", 2 processes at the same time")
+    assert sum(one.forward_s > 0 for one in found.operators) >= 2
+
+
+@pytest.mark.parametrize("concurrency", [0, -1])
+def test_concurrency_counts_the_measuring_process(concurrency: int) -> None:
+    with pytest.raises(ProfileInvalid, match=f"at least 1, not {concurrency}"):
+        profile(nn.Sequential(nn.Linear(4, 2)), torch.zeros(3, 4), concurrency=concurrency)
+
+
+def test_processes_that_would_wait_for_each_others_cores_measure_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = torch.get_num_threads()
+    monkeypatch.setattr("ropewalk.pipeline.profiler.usable_cpus", lambda: 3 * threads - 1)
+    with pytest.raises(ProfileInvalid, match=f"needs {3 * threads} cores, and {3 * threads - 1} can be used here"):
+        profile(nn.Sequential(nn.Linear(4, 2)), torch.zeros(3, 4), concurrency=3)
+
+
 def test_a_graph_is_measured_where_it_is() -> None:
     graph = trace(nn.Sequential(nn.Linear(2, 2)), torch.ones(2, 2))
     assert [one.id for one in profile(graph, torch.ones(2, 2), repeats=1).operators] == [

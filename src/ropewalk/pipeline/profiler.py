@@ -152,8 +152,15 @@ def _beside(
         )
     many = "1 process that computes" if num == 1 else f"{num} processes that compute"
     report(f"starting {many} beside this one")
-    with computing_beside(num, functools.partial(profile, graph.model, example_inputs, repeats=3, autocast=autocast)):
+    with computing_beside(
+        num, functools.partial(_measure_for_load, graph.model, example_inputs, autocast, torch.get_num_threads())
+    ):
         yield
+
+
+def _measure_for_load(model: nn.Module, example_inputs: Any, autocast: torch.dtype | None, num_threads: int) -> None:
+    torch.set_num_threads(num_threads)
+    profile(model, example_inputs, repeats=3, autocast=autocast)
 
 
 def _computing_in(dtype: torch.dtype | None, inputs: Mapping[str, Any]) -> AbstractContextManager[object]:

@@ -11,8 +11,6 @@ import signal
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 
-import torch
-
 from ropewalk.compat.context import Context
 from ropewalk.compat.process import Process
 from ropewalk.errors import ProfileInvalid
@@ -55,8 +53,7 @@ def _started(context: Context, compute: Callable[[], object], name: str) -> tupl
     """Start a process; return the end of a pipe at which it says that it has computed once, and the process."""
     ready, its_end = context.Pipe(duplex=False)
     with its_end:
-        arguments = (compute, torch.get_num_threads(), its_end)
-        process = context.Process(target=_compute_for_ever, args=arguments, name=name, daemon=True)
+        process = context.Process(target=_compute_for_ever, args=(compute, its_end), name=name, daemon=True)
         process.start()
     return ready, process
 
@@ -70,9 +67,8 @@ def _ended(process: Process) -> ProfileInvalid:
     return ProfileInvalid(f"a process that should compute beside the measured one ended: {process.failure}")
 
 
-def _compute_for_ever(compute: Callable[[], object], num_threads: int, ready: Connection) -> None:
-    logging.disable(logging.WARNING)  # its measurements vary, and are of no use
-    torch.set_num_threads(num_threads)
+def _compute_for_ever(compute: Callable[[], object], ready: Connection) -> None:
+    logging.disable(logging.WARNING)  # what it computes is of no use
     compute()
     ready.send_bytes(b"")
     while True:
