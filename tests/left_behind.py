@@ -100,12 +100,19 @@ class Snapshot:
 def is_without_handler(number: int) -> bool:
     """Whether a signal is not handled in Python any more; if so, Ctrl-C's own handler is installed again.
 
-    The next test that raises SIGINT would otherwise end its worker without a word.
+    The next test that raises SIGINT would otherwise end its worker without a word. The kernel is asked as well: a
+    library may have taken the handler away behind Python's back.
     """
-    if callable(signal.getsignal(number)):
+    if callable(signal.getsignal(number)) and _is_caught(number):
         return False
     signal.signal(number, signal.default_int_handler)
     return True
+
+
+def _is_caught(number: int) -> bool:
+    with open("/proc/self/status") as status:
+        caught = next(line for line in status if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 class Scan:

@@ -13,19 +13,20 @@ import psutil
 import pytest
 
 from tests.lab import Lab
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tests.scenarios.hosts import Cluster, cluster_of, processes_on
 from tests.scenarios.test_program_hosts import COUNTER, script_of
 
 GRACE_S = 0.5
 
 
-def preempt(cluster: Cluster, *, tells_all: bool = False) -> None:
+def preempt(cluster: Cluster, *, tells_all: bool = False, told: threading.Event | None = None) -> None:
     """SIGTERM to all agents, and SIGKILL to what is left of all hosts half a second later; they take new jobs then.
 
     Args:
         cluster: whose hosts are taken away.
         tells_all: whether SIGTERM goes to all processes, as of a job of PBS or LSF, and of Slurm with `scancel --full`.
+        told: set when all have had their SIGTERM.
     """
     before = {process for machine in cluster.hosts for process in processes_on(machine)}
     for _, _, agent in list(cluster.spool.started):
@@ -34,6 +35,8 @@ def preempt(cluster: Cluster, *, tells_all: bool = False) -> None:
     for process in before if tells_all else ():
         with contextlib.suppress(psutil.Error):
             process.terminate()
+    if told:
+        told.set()
     time.sleep(GRACE_S)
     for process in before:
         with contextlib.suppress(psutil.Error):
@@ -125,8 +128,10 @@ def test_a_training_whose_hosts_are_all_preempted_learns_the_same(lab: Lab, tmp_
             OMP_NUM_THREADS="1",
         )
         assert script.line() == "ready"
-        taking = threading.Thread(target=preempt, args=(cluster,))
+        told = threading.Event()
+        taking = threading.Thread(target=preempt, args=(cluster,), kwargs={"told": told})
         taking.start()
+        assert told.wait(PATIENCE_S)  # seven steps may be over sooner than a thread of a busy machine begins
         assert script.process.stdin
         script.process.stdin.write("go on\n")
         script.process.stdin.flush()

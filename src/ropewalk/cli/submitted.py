@@ -83,10 +83,12 @@ def _code(errand: RunSpec, stdin: BinaryIO) -> Generator[tuple[RunSpec, Sequence
     if not errand.root:
         yield errand, ()
         return
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until what removes the folder is entered
     parent = make_temporary_folder("ropewalk-code-")
     claim = FolderClaim(parent)
-    sweep([parent.parent])
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        sweep([parent.parent])
         root = unpack(stdin.read(), parent)
         if not any((root / marker).exists() for marker in MARKERS):
             (root / "ropewalk.toml").touch()  # .git is not sent, and agents need the same project
