@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.left_behind import MARK, Scan, Snapshot, began_at, is_without_handler
+from tests.left_behind import MARK, Scan, Snapshot, began_at, handler_left
 from tests.shared_session import kept
 
 pytest_plugins = [
@@ -171,7 +171,7 @@ class Slice:
 @pytest.fixture(autouse=True)
 def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     kept.prepare(cold=request.node.get_closest_marker("cold") is not None)
-    before = Snapshot.take(_scan)
+    before, handler = Snapshot.take(_scan), signal.getsignal(signal.SIGINT)
     yield
     kept.close_unless_whole()
     _end_sessions()
@@ -180,8 +180,8 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:  # pyrig
         _end(left.processes)
         kept.close()
         pytest.fail(f"the test left behind:\n{left.describe()}", pytrace=False)
-    if is_without_handler(signal.SIGINT):
-        pytest.fail("the test left SIGINT without a handler in Python", pytrace=False)
+    if words := handler_left(signal.SIGINT, handler):
+        pytest.fail(f"the test left behind: {words}", pytrace=False)
     kept.wait_until_depot_is_empty()
 
 

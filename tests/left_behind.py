@@ -97,22 +97,16 @@ class Snapshot:
         return "\n".join(f"  {kind}: {words}" for kind, found in kinds.items() for words in found.values())
 
 
-def is_without_handler(number: int) -> bool:
-    """Whether a signal is not handled in Python any more; if so, Ctrl-C's own handler is installed again.
+def handler_left(number: int, before: Any) -> str:
+    """Describe the handler that a test has left for a signal, and install the one of before; "" if it is still there.
 
-    The next test that raises SIGINT would otherwise end its worker without a word. The kernel is asked as well: a
-    library may have taken the handler away behind Python's back.
+    A later test that sends the signal would otherwise end its worker without a word.
     """
-    if callable(signal.getsignal(number)) and _is_caught(number):
-        return False
-    signal.signal(number, signal.default_int_handler)
-    return True
-
-
-def _is_caught(number: int) -> bool:
-    with open("/proc/self/status") as status:
-        caught = next(line for line in status if line.startswith("SigCgt:"))
-    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+    now = signal.getsignal(number)
+    if now == before:
+        return ""
+    signal.signal(number, before)
+    return f"{signal.Signals(number).name} is handled by {now!r}"
 
 
 class Scan:

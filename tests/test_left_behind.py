@@ -14,7 +14,7 @@ import time
 import pytest
 
 from tests import left_behind
-from tests.left_behind import Scan, Snapshot, _marked_pids, is_without_handler
+from tests.left_behind import Scan, Snapshot, _marked_pids, handler_left
 
 
 def left_since(before: Snapshot) -> str:
@@ -128,12 +128,12 @@ def test_a_run_folder_is_seen() -> None:
     assert left_since(before) == ""
 
 
-def test_a_signal_that_python_does_not_handle_any_more_is_told_and_handled_again() -> None:
+def test_a_handler_that_is_left_is_told_and_the_one_of_before_is_installed_again() -> None:
     before = signal.getsignal(signal.SIGUSR2)
     try:
-        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
-        assert is_without_handler(signal.SIGUSR2)
-        assert signal.getsignal(signal.SIGUSR2) is signal.default_int_handler
-        assert not is_without_handler(signal.SIGUSR2)
+        signal.signal(signal.SIGUSR2, signal.default_int_handler)
+        assert "SIGUSR2 is handled by <built-in function default_int_handler>" in handler_left(signal.SIGUSR2, before)
+        assert signal.getsignal(signal.SIGUSR2) == before
+        assert handler_left(signal.SIGUSR2, before) == ""
     finally:
         signal.signal(signal.SIGUSR2, before)

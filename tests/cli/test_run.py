@@ -405,9 +405,9 @@ def test_a_sigterm_that_comes_twice_at_once_is_one_request(monkeypatch: pytest.M
     # A batch system signals every process of a job, and the parent of a submitted script passes its own signal on: the
     # second one killed the script while it saved. `timeout` sends two as well.
     now, killed = 100.0, list[int]()
-    monkeypatch.setattr(interrupts.time, "monotonic", lambda: now)
     monkeypatch.setattr(run, "kill_all_and_exit", killed.append)
     signals = run.Signals()
+    monkeypatch.setattr(signals, "_signals", interrupts.EndSignals(clock=lambda: now))
     with pytest.raises(KeyboardInterrupt):
         signals._handle(signal.SIGTERM, None)  # pyright: ignore[reportPrivateUsage]
     now += 1.5

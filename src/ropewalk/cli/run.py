@@ -100,11 +100,11 @@ def run(
         return
 
     signals = Signals()
-    signals.install()
     try:
+        program = _load(file, module)
+        signals.install()
         if page:
             _open_page()
-        program = _load(file, module)
         if bounds is None:
             with _outside_this_command():
                 execute(program, given)

@@ -189,15 +189,19 @@ class EndSignals:
     What ends a whole job sends SIGTERM to each of its processes, such as a batch system, `timeout`, or systemd with
     `KillMode=control-group`; and a parent passes its own on. So one request may come twice to a process that is to save
     its state. A Ctrl-C is pressed by a person, and each one counts.
+
+    Args:
+        clock: returns the time in seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._number = 0
         self._came = -math.inf
 
     def is_copy(self, number: int) -> bool:
         """Note a signal that has come; returns whether it asks for nothing that the one before did not."""
-        now = time.monotonic()
+        now = self._clock()
         if number == self._number == _SIGTERM and now - self._came < SAME_REQUEST_S:
             return True
         self._number, self._came = number, now
