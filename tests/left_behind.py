@@ -100,10 +100,11 @@ class Snapshot:
 def handler_left(number: int, before: Any) -> str:
     """Describe the handler that a test has left for a signal, and install the one of before; "" if it is still there.
 
-    A later test that sends the signal would otherwise end its worker without a word.
+    A later test that sends the signal would otherwise end its worker without a word. The handler by which a process
+    passes Ctrl-C on to the processes that it has started stays, and raises KeyboardInterrupt as the usual one does.
     """
     now = signal.getsignal(number)
-    if now == before:
+    if now == before or getattr(now, "__name__", "") == "_tell_and_raise":
         return ""
     signal.signal(number, before)
     return f"{signal.Signals(number).name} is handled by {now!r}"
