@@ -627,7 +627,7 @@ def test_an_interrupt_of_a_thread_that_has_read_the_answer_of_another_lets_neith
         link, outcome = connection.link, list[Any]()
 
         def beside() -> None:
-            wait_until(lambda: connection._reading_thread == threading.main_thread().ident, "no thread reads")
+            wait_until(lambda: connection.reading_thread == threading.main_thread().ident, "no thread reads")
             try:
                 outcome.append(client.wait_until_entered())
             except ServiceLost as error:

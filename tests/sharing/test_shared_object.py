@@ -209,7 +209,7 @@ def take_two_in_one_slot(first: Queue, second: Queue, ready: Queue) -> None:
     queues.depot_client_of = lambda *_: None  # pyright: ignore[reportAttributeAccessIssue]  # in memory there are no such pages
     connection = link_to_depot()
     threading.Thread(target=Queue().get, daemon=True).start()  # so that the others are not alone
-    wait_until(lambda: connection._reading_thread and not connection._alone and not connection._armed)
+    wait_until(lambda: connection.reading_thread and not connection._alone and not connection._armed)
     others = asleep(connection)
     threads = [threading.Thread(target=items.get) for items in (first, second)]
     threads[0].start()

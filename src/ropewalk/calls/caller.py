@@ -4,7 +4,8 @@
     Client ─┼─▶ ReplicaClient ──▶ Caller ──┤
     Client ─┘                              └─ RpcConnection ── link ── process of replay and cache
 
-There is one link for each process that is called, however many objects that process serves.
+There is one link for each process that is called, however many objects that process serves; and a few more where
+many threads call it all the time (`spare_connections.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from ropewalk.calls.messages import CALLS
 from ropewalk.calls.payloads import Handover
 from ropewalk.calls.rpc_connection import RpcConnection
 from ropewalk.calls.sequences import Sequence
+from ropewalk.calls.spare_connections import SPARE_DIAL_S
 from ropewalk.calls.threads import Threads
 from ropewalk.errors import ProgramStopped
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import DIAL_S, dial
 from ropewalk.transport.credentials import Credentials
+from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
 
@@ -71,13 +74,8 @@ class Caller:
             return connection
         if self.closed:
             raise ProgramStopped(self.closed)
-        certificate = self._passport.certificate if self._passport else None
-        fingerprint = certificate.fingerprint if certificate else ""
-        credentials = Credentials(self._run_id, self._process_id, place.token, fingerprint)
-        link = dial(parse_address(place.address), credentials, CALLS, passport=self._passport, timeout_s=timeout_s)
-        if self.handover:
-            self.handover.join(link)
-        made = RpcConnection(link, self.loop, name, place.address)
+        link = self._dial(place, timeout_s)
+        made = RpcConnection(link, self.loop, name, place.address, lambda: self._spare(name, place))
         with self._choosing:
             chosen = self._connections.get(place.address)
             if chosen is None or chosen.closed:
@@ -89,6 +87,18 @@ class Caller:
             self.lose(place.address, self.closed)
             raise ProgramStopped(self.closed)
         return made
+
+    def _dial(self, place: ReplicaLocation, timeout_s: float) -> Link:
+        certificate = self._passport.certificate if self._passport else None
+        fingerprint = certificate.fingerprint if certificate else ""
+        credentials = Credentials(self._run_id, self._process_id, place.token, fingerprint)
+        link = dial(parse_address(place.address), credentials, CALLS, passport=self._passport, timeout_s=timeout_s)
+        if self.handover:
+            self.handover.join(link)
+        return link
+
+    def _spare(self, name: str, place: ReplicaLocation) -> RpcConnection:
+        return RpcConnection(self._dial(place, SPARE_DIAL_S), self.loop, name, place.address)
 
     def sequence(self, name: str, index: int) -> Sequence:
         """The numbers for calls to a replica of a service that run once."""
@@ -119,7 +129,7 @@ class Caller:
     def forget(self) -> None:
         """In a forked child: close the copies of the links without sending anything."""
         for connection in self._connections.values():
-            connection.link.close_copy()
+            connection.close_copy()
         self._connections = {}
         self._choosing = threading.Lock()  # another thread may have held it at the fork
 

@@ -76,6 +76,12 @@ class PendingCall:
         """Called when it was given up at `due`: run the callbacks."""
 
 
+class AwaitedCall(PendingCall):
+    """A call for which a thread waits from its beginning to its answer."""
+
+    __slots__ = ()
+
+
 class Dropped(PendingCall):
     """A call whose answer is dropped."""
 

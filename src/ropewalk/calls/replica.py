@@ -27,7 +27,7 @@ from ropewalk.calls.frozen import Frozen
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Call, OnceCall
 from ropewalk.calls.payloads import Handover, PackedValue, pack_arguments
-from ropewalk.calls.pending import Busy, Dropped, Lost, NotServed, PendingCall
+from ropewalk.calls.pending import AwaitedCall, Busy, Dropped, Lost, NotServed, PendingCall
 from ropewalk.calls.remote_stream import STREAM_CREDIT, RemoteStream
 from ropewalk.calls.resolver import ReplicaResolver, ServiceRoute
 from ropewalk.calls.sequences import Sequence
@@ -129,7 +129,10 @@ class ReplicaClient:
     def num_pending(self) -> int:
         """Number of calls of this process to the replica's process that are under way."""
         route = self._where.route
-        return route.connection.num_pending if route else 0
+        if not route:
+            return 0
+        spares = route.connection.spares
+        return route.connection.num_pending + (spares.num_taken if spares else 0)
 
     @property
     def is_up(self) -> bool:
@@ -147,6 +150,8 @@ class ReplicaClient:
         packed = error = None
         if not kwargs and (facts.idempotent or not self._retries) and call_context.current.get() is None:
             connection = route.connection
+            if connection.reading_thread:
+                connection = connection.beside()
             packed = pack_arguments(connection.link, args, kwargs, keep=False, with_code=facts.with_code)
             if not packed.fds:
                 try:
@@ -386,7 +391,7 @@ class ReplicaClient:
             finally:
                 if running is not None:
                     running.waits_for = None
-        pending = PendingCall(connection.where)
+        pending = AwaitedCall(connection.where)
         self._begin(request, route, pending)
         return self._answer(request, route, pending)
 

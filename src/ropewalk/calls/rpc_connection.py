@@ -24,6 +24,7 @@ import itertools
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from threading import get_ident
 from typing import Any, cast
 
@@ -42,7 +43,8 @@ from ropewalk.calls.messages import (
     Taken,
 )
 from ropewalk.calls.payloads import Keep, PackedValue
-from ropewalk.calls.pending import Busy, Dropped, Lost, PendingCall, value_of
+from ropewalk.calls.pending import AwaitedCall, Busy, Dropped, Lost, PendingCall, value_of
+from ropewalk.calls.spare_connections import SpareConnections
 from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred, may_block, may_serve
 from ropewalk.transport.link import Link, Received
@@ -68,9 +70,24 @@ _OVER.answered = True
 
 
 class RpcConnection:
-    """The calls of this process over one link."""
+    """The calls of this process over one link.
 
-    def __init__(self, link: Link, loop: Loop, where: str, address: str = "") -> None:
+    Args:
+        link: the link, which it closes.
+        loop: reads answers for which no thread waits.
+        where: the peer, in words, for tracebacks.
+        address: the peer's address.
+        dial: makes a further connection to the peer; without it there are no spares.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        loop: Loop,
+        where: str,
+        address: str = "",
+        dial: Callable[[], RpcConnection] | None = None,
+    ) -> None:
         self.where = where
         """The peer, in words, for tracebacks."""
         self.address = address
@@ -79,10 +96,14 @@ class RpcConnection:
         """The reason why no more calls can be made; empty while they can."""
         self.link = link
         """The link, closed together with this connection."""
+        # To another host each would have to prove itself over the network.
+        self.spares: SpareConnections | None = SpareConnections(dial) if dial and link.stream.carries_fds else None
+        """Further connections to the peer, closed together with this one."""
         self._loop = loop
         self._numbers = itertools.count(1)
         self._pending: dict[int, PendingCall] = {}
         self._alone: dict[int, PendingCall] = {}
+        self._awaited: dict[int, AwaitedCall] = {}
         self._watched: dict[int, PendingCall] = {}
         self._for_room: deque[PendingCall] = deque()
         # The reading role. It is an RLock because that knows its owner, wherever Ctrl-C interrupts the owner.
@@ -92,7 +113,7 @@ class RpcConnection:
         self.may_tear = True
         """Whether Ctrl-C in a call may end a link that makes no notes: not if its peer takes that for the end of this
         process, as depots and managers do, which then drop what this process holds."""
-        self._reading_thread = 0
+        self.reading_thread = 0
         """Identity of the thread that has the role; 0 while no thread has it."""
         self._asked = 0
         """The number of the call for which that thread waits, if it is not among the pending ones."""
@@ -120,6 +141,19 @@ class RpcConnection:
         return len(self._pending) + bool(self.batcher.has_some)
 
     # Calls
+
+    def beside(self) -> RpcConnection:
+        """The connection for a call that a thread makes and waits for, while another thread reads this one."""
+        if (
+            self.spares is None
+            or not self.may_tear
+            or len(self._pending) > len(self._awaited)
+            or self._armed
+            or self.batcher.has_some
+            or self.reading_thread == get_ident()  # in a signal handler
+        ):
+            return self
+        return self.spares.free() or self
 
     def ask(self, message: Call, packed: PackedValue) -> Any:
         """Call, wait for the answer without a deadline, and return the value: the fast path for a single call.
@@ -163,7 +197,7 @@ class RpcConnection:
         try:
             if not role.acquire(False):
                 raise Busy
-            self._reading_thread, self._asked = get_ident(), number
+            self.reading_thread, self._asked = get_ident(), number
             self._read_for_it = self._read_on = None
             if not notes:
                 torn = True
@@ -307,6 +341,8 @@ class RpcConnection:
             self._pending[number] = pending
             if pending.alone:
                 self._leave_alone(pending)
+            elif type(pending) is AwaitedCall:
+                self._awaited[number] = pending
             if not hold:
                 with interrupts_deferred:
                     self.link.send(message, packed.parts, packed.fds or ())
@@ -348,7 +384,7 @@ class RpcConnection:
                 if self._role._is_owned():
                     in_time = self._read_in_handler(pending, due)
                 elif not self._armed and self._role.acquire(False):
-                    self._reading_thread, self._read_for_it = get_ident(), pending
+                    self.reading_thread, self._read_for_it = get_ident(), pending
                     try:
                         in_time = self._read_for(pending, due)
                     finally:
@@ -405,13 +441,19 @@ class RpcConnection:
         """End the link; calls under way are lost. May be called twice, and from any thread."""
         self._end(why)
 
+    def close_copy(self) -> None:
+        """In a forked child: close the copy of the link without sending anything."""
+        self.link.close_copy()
+        if self.spares:
+            self.spares.close_copies()
+
     # The reading role, as taken by the loop
 
     def acquire(self) -> bool:
         """Take the role if no thread reads; never waits."""
         if self._role._is_owned() or not self._role.acquire(False):
             return False
-        self._reading_thread = get_ident()
+        self.reading_thread = get_ident()
         return True
 
     def release(self) -> None:
@@ -421,7 +463,7 @@ class RpcConnection:
     def _release(self) -> None:
         if self._alone:  # for which alone it is asked
             self._read_at = time.monotonic()
-        self._reading_thread = 0
+        self.reading_thread = 0
         self._role.release()
         if self._settled:
             self._settle_all()
@@ -572,6 +614,8 @@ class RpcConnection:
             self._alone.pop(number, None)
             if self._watched:
                 self._watched.pop(number, None)
+        elif self._awaited:
+            self._awaited.pop(number, None)
         return self._pending.pop(number, None) is not None
 
     def _end(self, why: str) -> None:
@@ -580,6 +624,8 @@ class RpcConnection:
             self.closed = self.closed or why
             self.link.close()
             self.acks.close()
+            if self.spares:
+                self.spares.close(self.closed)
             self._fail(self.closed)
 
     def _lose(self, pending: PendingCall) -> None:
@@ -634,7 +680,7 @@ class RpcConnection:
             pending.locks = (*pending.locks, lock)
         self._sleepers[lock] = pending
         try:
-            if pending.answered or pending.arrived or not (self._armed or self._reading_thread):
+            if pending.answered or pending.arrived or not (self._armed or self.reading_thread):
                 return True  # it changed while this thread prepared to sleep
             left_s = _LOOK_UP_S if due is None else min(due - time.monotonic(), _LOOK_UP_S)
             if left_s > 0:
@@ -650,7 +696,7 @@ class RpcConnection:
 
     def _pass_on(self) -> None:
         """Wake a sleeping thread if no thread reads: it takes the role, or finds its answer and calls this in turn."""
-        if self._sleepers and not self._armed and not self._reading_thread:
+        if self._sleepers and not self._armed and not self.reading_thread:
             for lock in list(self._sleepers):
                 if _release(lock):
                     return
@@ -701,7 +747,7 @@ class RpcConnection:
             if not self._alone or self._looking:
                 return
             self._looking = True  # a call was added at this moment
-        elif not self._armed and not self._reading_thread and now - self._read_at > _ALONE_S:
+        elif not self._armed and not self.reading_thread and now - self._read_at > _ALONE_S:
             self._arm()
         self._look_later()
 
