@@ -165,7 +165,7 @@ class TaskTimeout(RopewalkError, multiprocessing.TimeoutError):
 
 
 class TaskCancelled(RopewalkError):
-    """The pool was terminated, or the iterator dropped, before the task finished."""
+    """The pool was terminated, the iterator dropped, or the awaiting coroutine cancelled before the task finished."""
 
 
 class RemoteError(RopewalkError):

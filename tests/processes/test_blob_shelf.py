@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
 
+from ropewalk.processes import blob_shelf
 from ropewalk.processes.blob_shelf import SPARE_S, BlobShelf
-from ropewalk.processes.messages import BlobHere, Make, PutBlob
+from ropewalk.processes.fan_out import FetchProblem
+from ropewalk.processes.messages import BlobAbsent, BlobHere, BlobNotFetched, Make, PutBlob
 from ropewalk.transport.blobs import BlobRef, pack
 from ropewalk.transport.descriptors import Descriptors
 from ropewalk.transport.link import Link, Received
@@ -109,12 +112,58 @@ def test_it_waits_for_the_next_user_before_it_is_freed(shelf: Shelf) -> None:
 
 def test_a_call_is_made_when_the_blob_is_here() -> None:
     shelf, owner, heard = BlobShelf(lambda _delay_s, _call: None), cast(Link, Process()), list[bytes]()
-    shelf.when_here(REF.id, heard.append)
+
+    def hear(data: bytes, problem: str) -> None:
+        assert not problem
+        heard.append(data)
+
+    shelf.when_here(REF.id, hear)
     assert not heard and shelf.file_of(REF.id) is None
     shelf.keep(owner, REF, fd := pack([b"abc"]))
-    shelf.when_here(REF.id, heard.append)
+    shelf.when_here(REF.id, hear)
     assert heard == [b"abc", b"abc"] and shelf.file_of(REF.id) == (fd, 64)
     assert shelf.hold(owner, REF.id) and not shelf.hold(owner, "other")
+    shelf.drop(owner, REF.id)
+
+
+def test_who_waits_for_a_blob_that_the_host_cannot_hold_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The error was in the agent's log alone: the tasks that needed the value waited for ever.
+    shelf, owner, waiting, later = BlobShelf(lambda _delay_s, _call: None), Process(), Process(), Process()
+    heard: list[tuple[bytes, str]] = []
+    shelf.get(cast(Link, waiting), REF.id)
+    shelf.when_here(REF.id, lambda data, problem: heard.append((data, problem)))
+
+    def refuse(*_: Any) -> int:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    sent = Received(PutBlob(REF), [b"abc"])
+    with monkeypatch.context() as patch:
+        patch.setattr(blob_shelf, "pack", refuse)
+        shelf.put(cast(Link, owner), sent)
+    shelf.get(cast(Link, later), REF.id)
+    (said,) = waiting.told
+    assert isinstance(said, BlobAbsent) and said.problem.endswith("Cannot allocate memory")
+    assert later.told == [said] and heard == [(b"", said.problem)]
+    assert owner.told == [BlobNotFetched(REF.id, 0, FetchProblem.NO_MEMORY)]
+    shelf.put(cast(Link, owner), sent)  # it is sent again to the next one that needs it
+    shelf.get(cast(Link, later), REF.id)
+    assert later.told[1:] == [BlobHere(REF)] and len(waiting.told) == 1
+    shelf.drop(cast(Link, owner), REF.id)
+
+
+def test_who_cannot_be_given_a_blob_for_lack_of_descriptors_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf, owner, process = BlobShelf(lambda _delay_s, _call: None), cast(Link, Process()), Process()
+    shelf.keep(owner, REF, pack([b"abc"]))
+
+    def send(message: Any, parts: Sequence[Any] = (), fds: Sequence[int] = ()) -> None:
+        if fds:
+            raise OSError(errno.EMFILE, "Too many open files")
+        process.told.append(message)
+
+    monkeypatch.setattr(process, "send_if_open", send)
+    shelf.get(cast(Link, process), REF.id)
+    (said,) = process.told
+    assert isinstance(said, BlobAbsent) and said.problem.endswith("Too many open files")
     shelf.drop(owner, REF.id)
 
 

@@ -162,3 +162,15 @@ def test_where_no_thread_can_unpack_them_those_who_wait_are_told(
     turns.take_one()
     shelf.when_there("ours", problems.append)
     assert problems[1:] == [""]
+
+
+def test_files_that_did_not_come_are_told_to_those_who_wait(shelf: CodeShelf, turns: Turns, data: bytes) -> None:
+    problems: list[str] = []
+    shelf.expect("ours")
+    shelf.when_there("ours", problems.append)
+    shelf.put("ours", b"", "n1 cannot hold it: no memory is left")
+    assert len(problems) == 1 and problems[0].endswith("n1 cannot hold it: no memory is left")
+    shelf.put("ours", data)
+    turns.take_one()
+    shelf.when_there("ours", problems.append)
+    assert problems[1:] == [""]

@@ -289,6 +289,15 @@ def test_a_blob_that_cannot_be_sent_now_is_sent_to_the_next_who_needs_it(monkeyp
     assert host.link.sent == [PutBlob(BlobRef("x", (3,)))]
 
 
+def test_a_blob_that_a_host_could_not_keep_is_sent_to_the_next_who_needs_it() -> None:
+    host, owner, ref = agent(), object(), BlobRef("x", (3,))
+    blobs = directory({"a": (host, owner), "b": (host, owner)})
+    blobs.provide("a", ref, 0)
+    blobs.heard(host, BlobNotFetched("x", 0, FetchProblem.NO_MEMORY))
+    blobs.provide("b", ref, 0)
+    assert host.link.sent == [PutBlob(ref)] * 2
+
+
 # --- retirements ------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.pool.pool import Pool
+from ropewalk.sharing.connections import Connection
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import Queue
 from ropewalk.sharing.synchronize import Barrier, BoundedSemaphore, Condition, Event, Lock, RLock, Semaphore
@@ -461,3 +463,79 @@ def test_waits_end_with_an_error_when_their_depot_is_gone(session: rw.Session) -
     with pytest.raises(rw.PeerLost):
         lock.acquire()
     assert repr(lock) == "<Lock(owner=unknown)>"
+
+
+# Tracebacks
+
+SLEEPING = {"sleep_at", "wait_at", "receive", "poll"}
+"""Functions of ours in which a thread waits."""
+
+
+def held(lock: Lock) -> Lock:
+    lock.acquire()
+    return lock
+
+
+def entering(lock: Lock | Condition) -> Callable[[], None]:
+    def enter() -> None:
+        with lock:
+            pass
+
+    return enter
+
+
+def waiting_at(condition: Condition, wait: Callable[[Condition], object]) -> Callable[[], None]:
+    def enter_and_wait() -> None:
+        with condition:
+            wait(condition)
+
+    return enter_and_wait
+
+
+def at_a_pipe(wait: Callable[[Connection], object]) -> Callable[[], None]:
+    ends = rw.Pipe()
+
+    def use() -> None:
+        with ends[0] as end, ends[1]:
+            wait(end)
+
+    return use
+
+
+def put_into(queue: Queue) -> Queue:
+    queue.put(1)
+    return queue
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda: held(Lock()).acquire,
+        lambda: functools.partial(held(Lock()).acquire, timeout=PATIENCE_S),
+        lambda: entering(held(Lock())),
+        lambda: entering(Condition(held(Lock()))),
+        lambda: Condition(held(Lock())).acquire,
+        lambda: Semaphore(0).acquire,
+        lambda: Event().wait,
+        lambda: functools.partial(Event().wait, PATIENCE_S),
+        lambda: waiting_at(Condition(), lambda condition: condition.wait()),
+        lambda: waiting_at(Condition(), lambda condition: condition.wait_for(bool)),
+        lambda: Barrier(2).wait,
+        lambda: Queue().get,
+        lambda: rw.SimpleQueue().get,
+        lambda: functools.partial(put_into(Queue(1)).put, [1]),
+        lambda: put_into(rw.JoinableQueue()).join,  # type: ignore[attr-defined]
+        lambda: at_a_pipe(lambda end: end.recv()),
+        lambda: at_a_pipe(lambda end: end.recv_bytes()),
+        lambda: at_a_pipe(lambda end: end.poll(PATIENCE_S)),
+    ],
+)
+@pytest.mark.usefixtures("shared_session")
+def test_ctrl_c_in_a_wait_is_told_without_our_frames(prepare: Callable[[], Callable[[], object]]) -> None:
+    """One to seven of them stood below the line of the user."""
+    wait, main = prepare(), threading.main_thread().ident or 0
+    thread = interrupt_when(lambda: sys._current_frames()[main].f_code.co_name in SLEEPING)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        wait()
+    thread.join()
+    assert {entry.frame.f_globals["__name__"] for entry in caught.traceback} == {__name__}

@@ -144,6 +144,18 @@ class Dispatcher:
             self._assign()
             self._changed.notify_all()
 
+    def withdraw(self, job: PoolJob, error: BaseException) -> None:
+        """Fail a job, and forget its tasks, if none of them was given to a worker yet; otherwise change nothing.
+
+        Args:
+            job: a job with one unit.
+            error: how it fails.
+        """
+        with interrupts_deferred, self._lock:
+            self.tasks.withdraw(job, error)
+            self.workers.stop_if_finished()
+            self._changed.notify_all()
+
     def sweep(self) -> None:
         """Forget the tasks of withdrawn jobs that no worker has been given."""
         with interrupts_deferred, self._lock:

@@ -71,7 +71,9 @@ class JobSubmitter:
         avoids: Collection[str],
     ) -> AsyncResult[T]:
         """Run one call; see `Pool.apply_async`."""
-        job: AsyncResult[T] = AsyncResult(callback, error_callback, self._call_back, self._loop)
+        job: AsyncResult[T] = AsyncResult(
+            callback, error_callback, self._call_back, self._loop, self._dispatcher.withdraw
+        )
         self.latest.job = weakref.ref(job)
         job.avoids = frozenset(avoids)
         arguments = tuple(args)
@@ -95,7 +97,9 @@ class JobSubmitter:
         if chunksize is None:
             chunksize = default_chunksize(len(items), self._dispatcher.most_workers)
         check_chunksize(chunksize)
-        job: MapResult[T] = MapResult(len(items), callback, error_callback, self._call_back)
+        job: MapResult[T] = MapResult(
+            len(items), callback, error_callback, self._call_back, None, self._dispatcher.cancel
+        )
         self.latest.job = weakref.ref(job)
         if items:
             cut: list[Sequence[Any]] = [items[at : at + chunksize] for at in range(0, len(items), chunksize)]

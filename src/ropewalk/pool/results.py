@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
-from ropewalk.errors import PoolClosed
+from ropewalk.errors import PoolClosed, TaskCancelled
 from ropewalk.html_table import html_box, html_failure, html_headline
 from ropewalk.pool.result_batch import RaisedEntry, ResultBatch
 from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred, may_serve
@@ -79,7 +79,12 @@ class PoolJob:
 
 
 class AsyncResult(PoolJob, Generic[T]):
-    """The result of `apply_async`; in asyncio it can be awaited as well."""
+    """The result of `apply_async`; in asyncio it can be awaited as well.
+
+    When a coroutine that awaits it is cancelled, a call that was not given to a worker yet is cancelled too, and one
+    that was goes on, as with a future of an executor and `asyncio.wrap_future`. Of a map no further task begins.
+    `await asyncio.shield(result)` cancels nothing. `get` raises `TaskCancelled` then.
+    """
 
     def __init__(
         self,
@@ -87,9 +92,11 @@ class AsyncResult(PoolJob, Generic[T]):
         error_callback: Callable[[BaseException], Any] | None,
         call_back: Callable[[Callable[[], None]], None],
         loop: LoopWithGuests | None = None,
+        withdraw: Callable[[PoolJob, BaseException], object] | None = None,
     ) -> None:
         super().__init__()
         self._loop = loop
+        self._withdraw = withdraw
         self._there = threading.Lock()
         self._there.acquire()
         self._arrived = False
@@ -201,7 +208,12 @@ class AsyncResult(PoolJob, Generic[T]):
         self._hooks.append(wake)
         if self._done:
             wake()
-        yield from future
+        try:
+            yield from future
+        except asyncio.CancelledError:
+            if self._withdraw and not self._arrived:
+                self._withdraw(self, TaskCancelled("the coroutine that awaited this result was cancelled"))
+            raise
         return self.get()
 
     def accept(self, first: int, count: int, batch: ResultBatch, offset: int) -> None:

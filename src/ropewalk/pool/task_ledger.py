@@ -79,6 +79,13 @@ class TaskLedger:
             job.abandon(error)
         return holders
 
+    def withdraw(self, job: PoolJob, error: BaseException) -> None:
+        """Fail a job of one unit if no worker was given that, and forget it."""
+        self._table.sweep(lambda of: of is job)
+        self.count_off_dropped()
+        if job not in self._jobs:
+            job.abandon(error)
+
     def sweep(self) -> None:
         """Forget the unstarted tasks of withdrawn jobs."""
         self._table.sweep(lambda job: job.withdrawn)

@@ -344,9 +344,9 @@ class HostAgent:
         message: PutCode = received.message
         if message.blob:
             self._code.expect(message.id)
-            self._blobs.when_here(message.blob, lambda data: self._code.put(message.id, data))
+            self._blobs.when_here(message.blob, lambda data, problem: self._code.put(message.id, data, problem))
         else:
-            self._code.put(message.id, bytes(received.parts[0]))
+            self._code.put(message.id, received.parts[0])
 
     def _drop_blob(self, link: Link, received: Received) -> None:
         if link is self._launcher:

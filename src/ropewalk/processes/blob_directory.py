@@ -152,6 +152,8 @@ class BlobDirectory:
             if journey is None or agent.id not in journey.fan_out.hosts:
                 if isinstance(news, ReadBlob):
                     _send(agent, BlobAbsent(news.id))
+                elif isinstance(news, BlobNotFetched):  # a small one, for which there was no memory
+                    agent.blobs.pop(news.id, None)
                 return
             if isinstance(news, ReadBlob):
                 if agent.link:

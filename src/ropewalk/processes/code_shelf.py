@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ropewalk.processes.messages import StartProcess
+from ropewalk.transport.frames import Part
 
 
 class CodeShelf:
@@ -37,17 +38,21 @@ class CodeShelf:
         """Note that a project's files are on their way: processes wait for them."""
         self._waiting.setdefault(id, [])
 
-    def put(self, id: str, data: bytes) -> None:
-        """Start unpacking a project's files."""
+    def put(self, id: str, data: Part, problem: str = "") -> None:
+        """Start unpacking a project's files; `problem` says why they did not come, if they did not."""
         if id in self._threads:
             return
-        from ropewalk.processes.code_bundle import unpack  # not in the thread: this one may fork meanwhile
-
         self.expect(id)
-        thread = threading.Thread(target=self._unpack, args=(unpack, id, data), name="rw-unpack", daemon=True)
+        if problem:
+            self._tell(id, "", self._problem(problem))
+            return
         try:
+            from ropewalk.processes.code_bundle import unpack  # not in the thread: this one may fork meanwhile
+
+            job = unpack, id, bytes(data)
+            thread = threading.Thread(target=self._unpack, args=job, name="rw-unpack", daemon=True)
             thread.start()
-        except RuntimeError as error:  # no more threads; those who wait for the files are told, or they would for ever
+        except Exception as error:  # no memory or threads: those who wait for the files would do so for ever
             self._tell(id, "", self._problem(error))
             return
         self._threads[id] = thread
@@ -88,7 +93,7 @@ class CodeShelf:
             problem = self._problem(error)
         self._call_soon(lambda: self._there(id, root, problem))
 
-    def _problem(self, error: Exception) -> str:
+    def _problem(self, error: Exception | str) -> str:
         why = str(error) or type(error).__name__
         return f"the project's files could not be unpacked in {self._folder} on {platform.node()}: {why}"
 

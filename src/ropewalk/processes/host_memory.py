@@ -1,6 +1,7 @@
 """Memory that the processes of a host share: blobs that were sent to it once, and blobs that they make together, once.
 
     launcher ─ PutBlob ─▶ agent      each process ─ GetBlob ─▶ agent ─ BlobHere ─▶ maps the file
+                                                                     ─ BlobAbsent ─▶ fails: the host cannot hold it
 
     first process ─ GetMade ─▶ agent ─ Make ────▶ fills a memory file ─ PutBlob ─▶ agent
     the others    ─ GetMade ─▶ agent ─ … waits until it is there, or its maker dead … ─ BlobHere ─▶ map the same file
@@ -21,7 +22,7 @@ from typing import NoReturn
 from ropewalk.errors import LinkClosed
 from ropewalk.processes import bootstrap
 from ropewalk.processes.bootstrap import ProcessContext
-from ropewalk.processes.messages import CONTROL, BlobHere, GetBlob, GetMade, Make, PutBlob
+from ropewalk.processes.messages import CONTROL, BlobAbsent, BlobHere, GetBlob, GetMade, Make, PutBlob
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.blobs import BlobRef, open_parts, write_in_place
 from ropewalk.transport.client import PATIENCE_S, dial
@@ -87,6 +88,9 @@ def fetch_blob(link: Link, id: str, process: str, *, writable: bool) -> list[mem
         id: id of the blob.
         process: the name of this process.
         writable: whether this process may write to the memory, without others seeing it.
+
+    Raises:
+        RuntimeError: the host cannot hold it; says why.
     """
     received: Received | None = None
     with contextlib.suppress(LinkClosed):
@@ -94,6 +98,8 @@ def fetch_blob(link: Link, id: str, process: str, *, writable: bool) -> list[mem
         received = link.receive()
     if received is None:
         end_with_agent(process)
+    if isinstance(received.message, BlobAbsent):
+        raise RuntimeError(f"{process} needs a value that was sent to its host, and {received.message.problem}")
     if not isinstance(received.message, BlobHere):
         raise RuntimeError(f"the agent did not hand over the blob {id[:12]}")
     return open_parts(received.fds.take(), received.message.ref.lengths, writable=writable)

@@ -8,7 +8,7 @@ agent ──▶ session    AgentUp Started NotStarted Exited TaskReport Output R
                      BlobNotFetched
 agent ──▶ agent      ReadBlob BlobPiece BlobAbsent
 process ──▶ agent    GetBlob GetMade PutBlob NeedWay NeedService NeedToken
-agent ──▶ process    BlobHere Make NoWay ServiceAt TokenIs
+agent ──▶ process    BlobHere BlobAbsent Make NoWay ServiceAt TokenIs
 """
 
 from __future__ import annotations
@@ -175,6 +175,8 @@ class BlobAbsent(msgspec.Struct, tag=45, array_like=True, frozen=True):
     """The blob is not here, or not any more."""
 
     id: str
+    problem: str = ""
+    """Why it cannot be here; empty if it is not known."""
 
 
 class BlobProgress(msgspec.Struct, tag=46, array_like=True, frozen=True):
@@ -201,7 +203,7 @@ class BlobNotFetched(msgspec.Struct, tag=48, array_like=True, frozen=True):
 
 
 class GetBlob(msgspec.Struct, tag=7, array_like=True, frozen=True):
-    """Send a blob; answered by `BlobHere` as soon as it is there."""
+    """Send a blob; answered by `BlobHere` as soon as it is there, or by `BlobAbsent`."""
 
     id: str
 

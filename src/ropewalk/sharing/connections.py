@@ -33,6 +33,7 @@ from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create
 from ropewalk.transport.frames import Part
 from ropewalk.transport.packets import LOOK_UP_S, PACKET_BYTES, PackedMessage, Packets
 from ropewalk.transport.serialization import dumps, loads
+from ropewalk.user_frames import shortened
 
 _cloudpickle: Any = cloudpickle  # untyped
 
@@ -205,8 +206,12 @@ class Connection(SharedObject):
             OSError: this handle is closed, or only sends.
             PeerLost: the depot of the pipe is gone, with its messages.
         """
-        parts = self._receive()
-        return loads(parts[0], parts[1:])
+        try:
+            parts = self._receive()
+            return loads(parts[0], parts[1:])
+        except KeyboardInterrupt as error:
+            shortened(error)
+            raise
 
     def recv_bytes(self, maxlength: int | None = None) -> bytes:
         """Receive bytes, waiting for them.
@@ -225,7 +230,11 @@ class Connection(SharedObject):
         self._check_readable()
         if maxlength is not None and maxlength < 0:
             raise ValueError("negative maxlength")
-        data = bytes(_bytes_of(self._receive()))
+        try:
+            data = bytes(_bytes_of(self._receive()))
+        except KeyboardInterrupt as error:
+            shortened(error)
+            raise
         if maxlength is not None and len(data) > maxlength:
             if self._writable:
                 self._readable = False
@@ -269,20 +278,24 @@ class Connection(SharedObject):
         """
         self._check_closed()
         self._check_readable()
-        packets = self._packets or self._open()
-        if packets is None:
-            return self._ask("poll", timeout=timeout)
-        due = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left_s = LOOK_UP_S if due is None else due - time.monotonic()
-            events = self._poll_for(packets, min(left_s, LOOK_UP_S))
-            if events & select.POLLHUP and packets.is_at_end():
-                self._last_holders()  # raises if the depot is gone
-            if events:
-                return True
-            if left_s <= LOOK_UP_S and due is not None:
-                return False
-            self._check_closed()
+        try:
+            packets = self._packets or self._open()
+            if packets is None:
+                return self._ask("poll", timeout=timeout)
+            due = None if timeout is None else time.monotonic() + timeout
+            while True:
+                left_s = LOOK_UP_S if due is None else due - time.monotonic()
+                events = self._poll_for(packets, min(left_s, LOOK_UP_S))
+                if events & select.POLLHUP and packets.is_at_end():
+                    self._last_holders()  # raises if the depot is gone
+                if events:
+                    return True
+                if left_s <= LOOK_UP_S and due is not None:
+                    return False
+                self._check_closed()
+        except KeyboardInterrupt as error:
+            shortened(error)
+            raise
 
     def __enter__(self) -> Connection:
         return self

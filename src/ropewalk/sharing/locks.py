@@ -26,7 +26,7 @@ from ropewalk.sharing.host_calls import BerthsTaken, HostCalls, calls_to
 from ropewalk.sharing.membership import member_of_run
 from ropewalk.sharing.resting_calls import acquire_lock, add, release_lock
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create, limited
-from ropewalk.user_frames import user_frames_only
+from ropewalk.user_frames import shortened, user_frames_only
 
 logger = logging.getLogger(__name__)
 
@@ -99,18 +99,22 @@ class _Acquirable(Synchronizer):
         Raises:
             PeerLost: its depot is gone.
         """
-        calls = self._calls
-        if calls is None or calls.connection.closed:
-            calls = self._calls_here()
-        limit_s = limited(timeout) if block else 0.0
-        if calls is not None:
-            if self._acquire_free(calls):
-                return True
-            try:
-                return owned(self, self._wait_here(calls, limit_s))
-            except BerthsTaken:
-                pass
-        return owned(self, self._ask("acquire", timeout=limit_s))
+        try:
+            calls = self._calls
+            if calls is None or calls.connection.closed:
+                calls = self._calls_here()
+            limit_s = limited(timeout) if block else 0.0
+            if calls is not None:
+                if self._acquire_free(calls):
+                    return True
+                try:
+                    return owned(self, self._wait_here(calls, limit_s))
+                except BerthsTaken:
+                    pass
+            return owned(self, self._ask("acquire", timeout=limit_s))
+        except KeyboardInterrupt as error:
+            shortened(error)
+            raise
 
     def release(self) -> None:
         """Release it, for the next in the queue.
@@ -146,7 +150,11 @@ class _Acquirable(Synchronizer):
         calls = self._calls
         if calls is not None and not calls.connection.closed and self._acquire_free(calls):
             return True
-        return self.acquire()
+        try:
+            return self.acquire()
+        except KeyboardInterrupt as error:
+            shortened(error)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -36,7 +36,7 @@ from ropewalk.sharing.queue_ring import Hand
 from ropewalk.sharing.ringed_queue import QueueInRing
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create, is_small, limited
 from ropewalk.transport.pickle_rollback import PickleAttempt
-from ropewalk.user_frames import shortened
+from ropewalk.user_frames import shortened, user_frames_only
 
 if TYPE_CHECKING:
     from ropewalk.transport.frames import Part
@@ -106,20 +106,24 @@ class Queue(SharedObject):
         """
         if self._closed:
             self._check_open()
-        calls = self._present_calls()
-        due = None if timeout is None and block else _due(timeout, block)
-        content = atom(obj)
-        if content is not None:
-            if not (calls and self._put_here(calls, content, 1, due)):
-                self._put_at_depot(PackedValue((content,)), left_s(due))
-            return
-        with PickleAttempt():  # handles in an item that is not accepted are not under way
-            packed = pack_item(calls.link if calls else self._connection().link, obj)
-            try:
-                if packed.fds or not (calls and self._put_here(calls, *sealed(packed.parts), due)):
-                    self._put_at_depot(packed, left_s(due))
-            finally:
-                packed.close()
+        try:
+            calls = self._present_calls()
+            due = None if timeout is None and block else _due(timeout, block)
+            content = atom(obj)
+            if content is not None:
+                if not (calls and self._put_here(calls, content, 1, due)):
+                    self._put_at_depot(PackedValue((content,)), left_s(due))
+                return
+            with PickleAttempt():  # handles in an item that is not accepted are not under way
+                packed = pack_item(calls.link if calls else self._connection().link, obj)
+                try:
+                    if packed.fds or not (calls and self._put_here(calls, *sealed(packed.parts), due)):
+                        self._put_at_depot(packed, left_s(due))
+                finally:
+                    packed.close()
+        except KeyboardInterrupt as error:
+            shortened(error)
+            raise
 
     def _put_here(self, calls: HostQueue, content: Part, num_parts: int, due: float | None) -> bool:
         try:
@@ -206,26 +210,29 @@ class Queue(SharedObject):
             part = ahead.take(self._settle)
             if part is not None:
                 return ahead.value(part)
-        due = None if timeout is None and block else _due(timeout, block)
-        while True:
-            calls = self._present_calls()
-            if calls is None:
-                return self._get("get", left_s(due))
-            hand: Hand = [None]
-            try:
-                if calls.take(hand, due, self._gone):
-                    return calls.value(hand)
-            except BerthsTaken:
-                return self._get("get", left_s(due))
-            except Exception:
-                raise
-            except BaseException as error:  # Ctrl-C
-                calls.keep(hand)
-                shortened(error)
-                raise
-            with contextlib.suppress(QueueInRing):
-                # (What the ring has and cannot do, the depot has to: not the same again.)
-                return self._get("get_or_leave" if calls.is_in_depot else "get", left_s(due))
+        try:
+            due = None if timeout is None and block else _due(timeout, block)
+            while True:
+                calls = self._present_calls()
+                if calls is None:
+                    return self._get("get", left_s(due))
+                hand: Hand = [None]
+                try:
+                    if calls.take(hand, due, self._gone):
+                        return calls.value(hand)
+                except BerthsTaken:
+                    return self._get("get", left_s(due))
+                except Exception:
+                    raise
+                except BaseException:  # Ctrl-C
+                    calls.keep(hand)
+                    raise
+                with contextlib.suppress(QueueInRing):
+                    # (What the ring has and cannot do, the depot has to: not the same again.)
+                    return self._get("get_or_leave" if calls.is_in_depot else "get", left_s(due))
+        except KeyboardInterrupt as error:
+            shortened(error)
+            raise
 
     def _get(self, method: str, timeout: float | None) -> Any:
         """Ask the depot for an item; for several, if no other thread does."""
@@ -339,6 +346,7 @@ class JoinableQueue(Queue):
         if not (calls and calls.finish()):
             self._ask("task_done")
 
+    @user_frames_only
     def join(self) -> None:
         """Wait until `task_done` was called for each item that was put."""
         calls = self._present_calls()
@@ -356,11 +364,19 @@ class SimpleQueue(Queue):
 
     def put(self, obj: Any) -> None:  # type: ignore[override]
         """Put an item at the end; see `Queue.put`."""
-        Queue.put(self, obj)
+        try:
+            Queue.put(self, obj)
+        except KeyboardInterrupt as error:
+            shortened(error)
+            raise
 
     def get(self) -> Any:  # type: ignore[override]
         """Take the first item, waiting for one; see `Queue.get`."""
-        return Queue.get(self)
+        try:
+            return Queue.get(self)
+        except KeyboardInterrupt as error:
+            shortened(error)
+            raise
 
     def empty(self) -> bool:
         """Whether it holds no items at this moment."""

@@ -19,7 +19,7 @@ from ropewalk.sharing.host_calls import BerthsTaken
 from ropewalk.sharing.locks import BoundedSemaphore, Lock, RLock, Semaphore, Synchronizer, limited, owned
 from ropewalk.sharing.resting_calls import is_set, put
 from ropewalk.sharing.shared_object import SharedObject, create
-from ropewalk.user_frames import user_frames_only
+from ropewalk.user_frames import shortened, user_frames_only
 
 _ALL = 1 << 30
 """More threads than can wait."""
@@ -58,14 +58,22 @@ class Condition(Synchronizer):
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
         """Acquire its lock; see `Lock.acquire`."""
-        return self._lock.acquire(block, timeout)
+        try:
+            return self._lock.acquire(block, timeout)
+        except KeyboardInterrupt as error:
+            shortened(error)
+            raise
 
     def release(self) -> None:
         """Release its lock; see `Lock.release`."""
         self._lock.release()
 
     def __enter__(self) -> bool:
-        return self._lock.__enter__()
+        try:
+            return self._lock.__enter__()
+        except KeyboardInterrupt as error:
+            shortened(error)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -89,8 +97,9 @@ class Condition(Synchronizer):
             return owned(self._lock, self._wait(limited(timeout)))
         except (AssertionError, PeerLost):
             raise
-        except BaseException:  # Ctrl-C: a thread must own the lock to leave the caller's `with` block
+        except BaseException as error:  # Ctrl-C: a thread must own the lock to leave the caller's `with` block
             self._ask("resume")
+            shortened(error)
             raise
 
     def _wait(self, limit_s: float | None) -> bool | str:
@@ -102,6 +111,7 @@ class Condition(Synchronizer):
                 pass
         return self._ask("wait", timeout=limit_s)
 
+    @user_frames_only
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
         """Wait until a predicate, which is evaluated after each notification, is true.
 
@@ -195,11 +205,15 @@ class Event(Synchronizer):
         """
         if self._known():
             return True
-        calls = self._calls_here()
-        if calls is not None:
-            with contextlib.suppress(BerthsTaken):
-                return calls.wait_for_event(limited(timeout), self._gone)
-        return self._ask("wait", timeout=timeout)
+        try:
+            calls = self._calls_here()
+            if calls is not None:
+                with contextlib.suppress(BerthsTaken):
+                    return calls.wait_for_event(limited(timeout), self._gone)
+            return self._ask("wait", timeout=timeout)
+        except KeyboardInterrupt as error:
+            shortened(error)
+            raise
 
     def __repr__(self) -> str:
         try:
@@ -243,6 +257,7 @@ class Barrier(Synchronizer):
     def _facts(self) -> dict[str, Any]:
         return {"_parties": self._parties, "_action": self._action, "_timeout": self._timeout}
 
+    @user_frames_only
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the other parties.
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from ropewalk.errors import ExchangeStalled, ProgramStopped, ServiceLost
+from ropewalk.errors import ExchangeStalled, MemberLost, ProgramStopped, ServiceLost
 from ropewalk.exchange.elastic.coordinator import Coordinator, ExchangeTimeouts
 from ropewalk.exchange.elastic.membership import Expel, Finish, MembershipView
 from ropewalk.program import node_context
@@ -120,3 +120,13 @@ def test_a_worker_that_was_taken_for_dead_is_told_so_and_fails_alone() -> None:
     coordinator.run()
     assert [type(message) for name, message in workers.heard if name == "workers.1#0"] == [MembershipView, Expel]
     assert [span.end for span in coordinator.history()] == [0, 1]
+
+
+@pytest.mark.usefixtures("in_a_node")
+def test_workers_that_die_before_their_first_call_and_are_not_restarted_end_the_training() -> None:
+    """The coordinator heard of nobody, and waited for ever."""
+    workers = Workers()
+    for replica in range(2):
+        workers.ends[f"workers.{replica}#0"].set_exception(ServiceLost("was lost", cause=f"exit code {replica}"))
+    with pytest.raises(MemberLost, match=r"workers\.0#0 died: exit code 0; workers\.1#0 died: exit code 1"):
+        Coordinator(cast(Any, workers), 2, PATIENCE, restarts=False).run()

@@ -302,9 +302,9 @@ def test_nobody_waits_for_a_founder_that_died_and_is_not_restarted() -> None:
 def test_training_fails_when_all_founders_died_before_it_began() -> None:
     """The coordinator, and the program, waited for ever for a worker to join."""
     membership = Membership(2, restarts=False)
-    membership.died("a")
+    membership.died("a", "is out of memory")
     assert membership.died("b", "was killed") == [
-        Finish("no worker has done a step, and none is left: b was killed", failed=True)
+        Finish("no worker has done a step, and none is left: a is out of memory; b was killed", failed=True)
     ]
     membership = Membership(2, restarts=False)
     membership.finished("a")

@@ -290,6 +290,25 @@ def test_the_state_has_all_that_was_inserted() -> None:
     )
 
 
+def test_keys_of_items_that_were_lost_are_not_those_of_later_ones() -> None:
+    """Priorities that came late, for items that a restored server had lost, were written to others."""
+    server = ReplayServer([fifo(8, "queue")])
+    server.insert(insertion(0, items=2))
+    payload = dumps(server.state_dict().value)
+    kept = server._tables.keys("queue")
+    given = set[int]()
+    for _ in range(4):
+        server.insert(insertion(1, items=2))
+        later = server._tables.keys("queue")[2:]
+        assert len(later) == 2 and not given & set(later.tolist())
+        given |= set(later.tolist())
+        server = ReplayServer([fifo(8, "queue")])
+        server.load_state_dict(loads(payload.pickle, payload.buffers))
+        assert server.update_priorities("queue", kept, np.ones(2)) == 2, "those that came back have their keys"
+        assert server.update_priorities("queue", later, np.ones(2)) == 0
+        payload = dumps(server.state_dict().value)
+
+
 # --- programs: deaths ---
 
 

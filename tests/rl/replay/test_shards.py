@@ -191,5 +191,5 @@ def test_without_any_shard_left_the_error_says_what_became_of_them() -> None:
         replay.give_up(shard, ServiceLost(f"shard {shard} was killed"))
     with pytest.raises(ServiceLost, match="all 2 shards of replay are lost: shard 0 was killed; shard 1 was killed"):
         replay.info()
-    with pytest.raises(ValueError, match="at least one shard"):
+    with pytest.raises(ValueError, match="needs 1 to 64 shards, not 0"):
         ShardedReplay([])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from ropewalk.errors import StoreError, StoreTooNew
-from ropewalk.tracking.records import StateIs
+from ropewalk.tracking.records import OwnerIs, StateIs
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.schema import VERSION_TABLE
 from ropewalk.tracking.store.store import RunStore
@@ -82,6 +83,20 @@ def test_a_server_that_is_not_there_is_named_without_the_password(postgresql: Po
     with pytest.raises(StoreError, match=r"postgresql://u:\*\*\*@.* cannot be used: .* check the server") as caught:
         open_store(f"postgresql://u:secret@/x?host={postgresql.folder}/none")
     assert "secret" not in str(caught.value)
+
+
+def test_the_clock_of_the_server_says_when_a_run_was_heard(url: str, store: RunStore) -> None:
+    # A run of a host whose clock was a minute behind that of the reader looked lost, and went on twice.
+    with store._engine.begin() as connection:
+        late = "SELECT pg_catalog.clock_timestamp() - interval '600 s'"
+        connection.exec_driver_sql(
+            f"CREATE FUNCTION clock_timestamp() RETURNS timestamptz AS $$ {late} $$ LANGUAGE sql"
+        )
+    with open_store(f"{url}%2Cpg_catalog") as of_late_server:
+        elsewhere = OwnerIs("elsewhere", 7, 5, "x")
+        begin(of_late_server, "r1", elsewhere, StateIs("running", NOW))
+        run = of_late_server.run("r1")
+        assert run.state == "running" and run.heard < time.time() - 500
 
 
 def test_a_writer_waits_for_another_one_and_takes_turns(store: RunStore, again: Callable[[], RunStore]) -> None:

@@ -9,6 +9,7 @@ One thread decides everything, in the order of the queue, so all members are tol
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import threading
 import time
@@ -30,10 +31,12 @@ from ropewalk.exchange.elastic.membership import (
     StepSpan,
 )
 from ropewalk.exchange.elastic.silence import Silence
-from ropewalk.exchange.groups.watched_worker import WatchTimeouts, ping, watch_end
+from ropewalk.exchange.groups.watched_worker import WatchTimeouts, ping, process_name, watch_end
 from ropewalk.program import node_context
 from ropewalk.transport.failures import Failure, rebuild_error
 
+WORKERS = "workers"
+"""Name of the node of the workers."""
 _LOOK_S = 0.1
 _LAST_WORDS_S = 1.0
 """Timeout in seconds for telling the workers that the training is over."""
@@ -59,6 +62,7 @@ class Coordinator:
     def __init__(self, workers: Client, founders: int, timeouts: ExchangeTimeouts, *, restarts: bool = True) -> None:
         self._workers = workers
         self._timeouts = timeouts
+        self._founders, self._restarts = founders, restarts
         self._membership = Membership(founders, restarts=restarts)
         self._silence = Silence(timeouts.quiet_s, timeouts.silent_s)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -142,6 +146,9 @@ class Coordinator:
         """
         node_context.on_stop(lambda: self._events.put(lambda: [Finish("the program is stopping")]))
         began = time.monotonic()
+        # One that dies before its first call, and is not restarted, would be waited for without an end.
+        for replica in range(0 if self._restarts else self._founders):
+            self._events.put(functools.partial(self._watch, process_name(WORKERS, replica, 0), replica))
         while self._finish is None:
             said: list[Instruction] = []
             with contextlib.suppress(queue.Empty):
@@ -204,6 +211,8 @@ class Coordinator:
                 self._do(instruction)
 
     def _watch(self, name: str, replica: int) -> list[Instruction]:
+        if name in self._clients:
+            return []
         try:
             client = self._workers[replica]
         except IndexError:  # the program was scaled down before this worker's call was handled

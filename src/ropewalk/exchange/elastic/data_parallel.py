@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 from ropewalk.argument_kinds import check_number
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import ExchangeInvalid
-from ropewalk.exchange.elastic.coordinator import Coordinator, ExchangeTimeouts
+from ropewalk.exchange.elastic.coordinator import WORKERS, Coordinator, ExchangeTimeouts
 from ropewalk.exchange.elastic.elastic_member import ElasticConfig, ElasticMember
 from ropewalk.exchange.exchange_maker import check_setting
 from ropewalk.exchange.groups.link_emulation import LinkEmulation
@@ -106,14 +106,14 @@ def data_parallel(
             Service(ParameterShard), name="servers", replicas=servers, restart="on_failure", preload=PRELOADED
         )
     training = ElasticConfig(train_fn, exchange, shards, tuple(args), dict(kwargs or {}), redo, seed, timeouts, shaping)
-    peers = program.declare("workers")
+    peers = program.declare(WORKERS)
     restarts = rule.policy != "never"
     coordinator = program.add(
         Service(Coordinator, peers, workers, timeouts, restarts=restarts), name="coordinator", preload=PRELOADED
     )
     program.add(
         Service(ElasticMember, training, coordinator, peers),
-        name="workers",
+        name=WORKERS,
         replicas=workers,
         preload=PRELOADED,
         resources=resources,

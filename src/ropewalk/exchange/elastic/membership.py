@@ -169,6 +169,8 @@ class Membership:
         self.step = 0
         self.history: list[StepSpan] = []
         self._founders = founders
+        self._lost_founders: list[str] = []
+        """How those ended that died before the training began, and are not restarted."""
         self._restarts = restarts
         self._joining: dict[str, None] = {}
         self._leaving: set[str] = set()
@@ -346,10 +348,13 @@ class Membership:
         """Begin without a founder that will never come; `failed` says how it ended, if not well."""
         if self.phase is EpochPhase.GATHERING:
             self._founders -= 1
+            if failed:
+                self._lost_founders.append(failed)
             if self._founders:
                 self._gather()
             elif failed:
-                self._finish(f"no worker has done a step, and none is left: {failed}", failed=True)
+                why = "; ".join(self._lost_founders)
+                self._finish(f"no worker has done a step, and none is left: {why}", failed=True)
             else:
                 self._finish("no worker has done a step")
 

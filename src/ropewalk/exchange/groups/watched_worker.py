@@ -42,6 +42,11 @@ class WatchTimeouts:
             check_number(field.name, getattr(self, field.name), Real, "a number", least=0, required=True)
 
 
+def process_name(node: str, replica: int, generation: int) -> str:
+    """Return the name of one process of a watched worker."""
+    return f"{node}.{replica}#{generation}"
+
+
 class WatchedWorker:
     """Base class of services that are watched.
 
@@ -51,7 +56,7 @@ class WatchedWorker:
 
     def __init__(self) -> None:
         node = current_node()
-        self.name: str = f"{node.name}.{node.replica}#{node.generation}"
+        self.name: str = process_name(node.name, node.replica, node.generation)
         self._has_ended = threading.Event()
 
     @concurrent(4)

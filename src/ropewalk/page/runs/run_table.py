@@ -84,7 +84,6 @@ class RunTable:
         self._lock = threading.Lock()
         self._rows: dict[str, Row] = {}
         self._pulse: tuple[float, ...] = ()
-        self._read_at = 0.0
         self._selected: tuple[tuple[TableQuery, int], list[Row]] | None = None
         self.columns: tuple[RunColumn, ...] = (*FIRST_COLUMNS, *LAST_COLUMNS)
         self.version: int = 0
@@ -100,7 +99,7 @@ class RunTable:
             changed = self._read_some(store, now) if same_runs else self._read_all(store, now)
             if len(self._rows) != pulse[0]:  # one came while another one went
                 changed = self._read_all(store, now) or changed
-            self._pulse, self._read_at = pulse, now
+            self._pulse = pulse
             self.version += changed
             return self.version
 
@@ -111,7 +110,8 @@ class RunTable:
         return self._take(store, found, now) or len(self._rows) != len(before)
 
     def _read_some(self, store: RunStore, now: float) -> bool:
-        found = store.runs(archived=None, heard_since=self._read_at - _HEARD_EVERY_S)
+        heard = self._pulse[-1]  # the latest time at which one was heard: the clock of the store may be another one
+        found = store.runs(archived=None, heard_since=heard - _HEARD_EVERY_S)
         asked = {run.id for run in found}
         found += [run for run in store.runs(archived=None, states=(*_MOVING, LOST)) if run.id not in asked]
         return self._take(store, found, now)

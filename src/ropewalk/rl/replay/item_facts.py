@@ -1,7 +1,9 @@
 """`ItemFacts`: facts of a table's items in one array each, at positions that are used again.
 
 The key of an item names its position, so that items are found without a search: the position in the lowest bits, and
-the number of the item's insertion above them, by which a key of an item that left is recognised.
+the number of the item's insertion above them, by which a key of an item that left is recognised. A table that comes
+back from an older state counts insertions again that it has had before. So each of its lives begins at another number,
+or priorities that are written late would be those of other items.
 """
 
 from __future__ import annotations
@@ -17,7 +19,12 @@ from ropewalk.rl.replay.selectors.selector import Floats, Keys
 
 POSITION_BITS = 28
 _POSITION = (1 << POSITION_BITS) - 1
-_NUMBER = (1 << (63 - POSITION_BITS)) - 1
+NUMBER_BITS = 29
+"""The rest of the 63 bits is for the number of a shard, see `shards.py`."""
+_NUMBER = (1 << NUMBER_BITS) - 1
+_LIFE = 331_804_471
+"""Distance between the numbers at which two lives begin: by the golden ratio of all, so that those of some lives are
+far from each other, whatever their number."""
 
 
 class ItemFacts:
@@ -29,9 +36,11 @@ class ItemFacts:
         times_sampled: how many times each was sampled.
         versions: versions of the weights that chose the actions.
         inserted: numbers of their insertion in the table.
+        life: number of this life of the table; keys of two lives differ.
     """
 
     def __init__(self) -> None:
+        self.life = 0
         self.keys = np.empty(0, np.int64)
         self.priorities = np.empty(0, np.float64)
         self.times_sampled = np.empty(0, np.int64)
@@ -93,7 +102,7 @@ class ItemFacts:
         )
         self._num_touched += num - again
         numbers = np.arange(first, first + num)
-        self.keys[positions] = (numbers & _NUMBER) << POSITION_BITS | positions
+        self.keys[positions] = self._keys(numbers, positions)
         self.priorities[positions] = priorities
         self.times_sampled[positions] = 0
         self.versions[positions] = version
@@ -144,6 +153,7 @@ class ItemFacts:
         positions = self.in_order()
         return {
             "positions": positions,
+            "keys": self.keys[positions],
             "priorities": self.priorities[positions],
             "times_sampled": self.times_sampled[positions],
             "versions": self.versions[positions],
@@ -160,7 +170,8 @@ class ItemFacts:
         self._num_touched = len(positions) + self._num_free
         self.reserve(self._num_free)
         self._free[: self._num_free] = state["free"]
-        self.keys[positions] = (inserted & _NUMBER) << POSITION_BITS | positions
+        # States of older versions have no keys.
+        self.keys[positions] = state["keys"] if "keys" in state else self._keys(inserted, positions)
         self.priorities[positions] = state["priorities"]
         self.times_sampled[positions] = state["times_sampled"]
         self.versions[positions] = state["versions"]
@@ -169,6 +180,9 @@ class ItemFacts:
         self._run_ids = [str(run_id) for run_id in state["run_ids"]]
         self._run_numbers = {run_id: number for number, run_id in enumerate(self._run_ids)}
         return positions
+
+    def _keys(self, numbers: Keys, positions: Keys) -> Keys:
+        return (numbers + self.life * _LIFE & _NUMBER) << POSITION_BITS | positions
 
     def _run_number(self, run_id: str) -> int:
         number = self._run_numbers.get(run_id)
@@ -187,4 +201,4 @@ class ItemFacts:
         self._run_numbers = {run_id: number for number, run_id in enumerate(self._run_ids)}
 
 
-__all__ = ["POSITION_BITS", "ItemFacts"]
+__all__ = ["NUMBER_BITS", "POSITION_BITS", "ItemFacts"]

@@ -120,6 +120,10 @@ class ItemTable:
             self._store.columns[column.stored].dtype.names is None for column in self._columns.values()
         )
 
+    def begin_life(self, life: int) -> None:
+        """See `ReplayTables.begin_life`."""
+        self._facts.life = life
+
     def check_columns(self, items: NewItems) -> None:
         """Check that new items have the columns of those before them.
 

@@ -78,6 +78,8 @@ class ReplayServer:
         """By group, the run id of its present life."""
         self._changed = dict.fromkeys(self._names, time.monotonic())
         self._stream_ended_at = time.monotonic()
+        self._generation = self._life_number = _generation()
+        self._tables.begin_life(self._life_number)
         self._life = ReplayLife(_server_name(), uuid.uuid4().hex, False, dict.fromkeys(self._names, 0))
 
     def __repr__(self) -> str:
@@ -352,7 +354,8 @@ class ReplayServer:
             if self._snapshot:  # its checkpoint was given up, or has been written
                 self._snapshot.close()
             self._snapshot = self._tables.snapshot()
-            return rw.Frozen({"tables": _TablesState(self._snapshot, self._lock), "lives": dict(self._lives)})
+            tables = _TablesState(self._snapshot, self._lock)
+            return rw.Frozen({"tables": tables, "lives": dict(self._lives), "life": self._life_number})
 
     @rw.concurrent(1)
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -363,6 +366,8 @@ class ReplayServer:
             for difference in self._tables.load_state_dict(saved):
                 logger.warning("%s: %s", self._life.server, difference)
             self._lives = dict(state["lives"])
+            self._life_number = state.get("life", 0) + 1 + self._generation
+            self._tables.begin_life(self._life_number)
             sizes = {name: info.size for name, info in self._tables.info().items()}
             self._life = dataclasses.replace(self._life, restored=True, sizes=sizes)
 
@@ -504,6 +509,13 @@ def _server_name() -> str:
         return rw.current_node().label
     except RuntimeError:  # it is not part of a program, and has one life
         return f"replay {uuid.uuid4().hex[:8]}"
+
+
+def _generation() -> int:
+    try:
+        return rw.current_node().generation
+    except RuntimeError:
+        return 0
 
 
 class Replay(rw.Service[ReplayServer]):

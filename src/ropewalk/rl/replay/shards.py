@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ropewalk.errors import ServiceLost
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.insertion import Insertion
+from ropewalk.rl.replay.item_facts import NUMBER_BITS, POSITION_BITS
 from ropewalk.rl.replay.limiters.limiter import Limiter
 from ropewalk.rl.replay.sample_calls import Answer, Drawn, SampleCalls
 from ropewalk.rl.replay.table import ReplayTable
@@ -32,6 +33,8 @@ Result = TypeVar("Result")
 _LEAST = 1e-300
 """Weight of an item of a shard in which all priorities are 0; far below that of any priority above 0."""
 
+_MOST_SHARDS = 1 << (63 - NUMBER_BITS - POSITION_BITS)
+"""A key of more shards would need more than 63 bits."""
 _PATIENCE_S = 0.5
 """Seconds for which a shard that was drawn may take to answer before another one, which has, is taken in its place."""
 
@@ -44,13 +47,13 @@ class ShardedReplay:
         seed: seed of the choice of shards.
 
     Raises:
-        ValueError: there is no shard.
+        ValueError: there is no shard, or there are more than 64.
     """
 
     def __init__(self, shards: Iterable[Any], seed: int = 0) -> None:
         self.shards: tuple[Any, ...] = tuple(shards)
-        if not self.shards:
-            raise ValueError("ShardedReplay needs at least one shard")
+        if not 1 <= len(self.shards) <= _MOST_SHARDS:
+            raise ValueError(f"ShardedReplay needs 1 to {_MOST_SHARDS} shards, not {len(self.shards)}")
         self._seed = seed
         self.lost: dict[int, str] = {}
         """Shards that are gone and will not come back, with what became of them."""

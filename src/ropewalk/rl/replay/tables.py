@@ -43,6 +43,7 @@ class ReplayTables:
         self._store = RowStore()
         self._streams = Streams()
         self._tables = {table.name: ItemTable(table, self._store) for table in tables}
+        self._life = 0
 
     def __repr__(self) -> str:
         return f"<ReplayTables {', '.join(self._tables)}>"
@@ -180,6 +181,16 @@ class ReplayTables:
         of.settings.check_limiter(limiter)
         of.limiter, of.formula = limiter, limiter.formula()
 
+    def begin_life(self, life: int) -> None:
+        """Give new items from now on keys that items of other lives, which may be lost, have never had.
+
+        Args:
+            life: number of this life of the tables, whatever state it begins with.
+        """
+        self._life = life
+        for table in self._tables.values():
+            table.begin_life(life)
+
     def info(self) -> dict[str, TableInfo]:
         """Return facts about each table."""
         return {name: _info(table) for name, table in self._tables.items()}
@@ -205,6 +216,7 @@ class ReplayTables:
         for name, table in self._tables.items():
             loaded.set_limiter(name, table.limiter)
         said = loaded._load_items(state)
+        loaded.begin_life(self._life)
         self._store, self._streams, self._tables = loaded._store, loaded._streams, loaded._tables
         return tuple(said)
 

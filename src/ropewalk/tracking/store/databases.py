@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sqlite3
 import time
@@ -29,6 +30,7 @@ BUSY_TIMEOUT_S = 30.0
 """How long a writer waits for another one, which holds the file for milliseconds."""
 _PAUSE_S = 0.005
 """Seconds between two tries to change what SQLite does not wait for."""
+_ASK_CLOCK_S = 300.0
 _READS = "ropewalk_reads"
 _SHARED = frozenset(
     ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "cifs", "smb3", "9p", "fuse.sshfs")
@@ -118,6 +120,32 @@ def server_engine(url: URL) -> Engine:
         pool_pre_ping=True,
         connect_args={"connect_timeout": 10},
     )
+
+
+class ServerClock:
+    """The clock of a database's server: hosts whose own clocks differ agree by it on what was heard when.
+
+    It is asked every few minutes, and in between counted on by a clock that nobody sets.
+
+    Args:
+        engine: engine of the database.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._offset_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        self._asked = -math.inf
+        self._pid = os.getpid()
+
+    def __call__(self) -> float:
+        """Return the seconds since the epoch."""
+        here = time.clock_gettime(time.CLOCK_BOOTTIME)
+        if here - self._asked > _ASK_CLOCK_S and self._pid == os.getpid():  # a forked child has no connection yet
+            self._asked = here
+            with contextlib.suppress(SQLAlchemyError), self._engine.connect() as connection:
+                there = connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())").scalar_one()
+                self._offset_s = float(there) - time.clock_gettime(time.CLOCK_BOOTTIME)
+        return here + self._offset_s
 
 
 def _read_only(path: str) -> str:

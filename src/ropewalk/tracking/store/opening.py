@@ -21,7 +21,7 @@ from ropewalk.atomic_files import open_new_file
 from ropewalk.errors import FileNotTrusted, StoreCorrupt, StoreError, StoreMissing
 from ropewalk.setting_values import data_folder
 from ropewalk.tracking.journal import recover
-from ropewalk.tracking.store.databases import file_engine, server_engine
+from ropewalk.tracking.store.databases import ServerClock, file_engine, server_engine
 from ropewalk.tracking.store.migrating import migrate
 from ropewalk.tracking.store.store import RunStore
 from ropewalk.trusted_files import check_unopened, check_unshared, make_private_folder
@@ -132,4 +132,4 @@ def _open_server(url: URL) -> RunStore:
     except BaseException:
         engine.dispose()
         raise
-    return RunStore(engine, where, folder=data_folder(os.environ) / "runs")
+    return RunStore(engine, where, folder=data_folder(os.environ) / "runs", clock=ServerClock(engine))
