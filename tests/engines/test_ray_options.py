@@ -9,6 +9,7 @@ import re
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,9 @@ def test_the_driver_is_told_how_to_prove_itself_and_to_report_nothing(
         def _popen(self, argv: Sequence[str], **popen_arguments: Any) -> subprocess.Popen[bytes]:
             seen.update(popen_arguments["env"], argv=argv)
             answers = ["2.60.0", [["run", "id"]], 0]
-            code = f"import json\nfor answer in {answers}: print(json.dumps({{'answer': answer}}))"
+            code = (
+                f"import json\nfor n, one in enumerate({answers}, 1): print(json.dumps({{'answer': one, 'number': n}}))"
+            )
             return super()._popen([sys.executable, "-c", code], **popen_arguments)
 
     engine = Watched(options)
@@ -126,7 +129,7 @@ class Answering(RayEngine):
         super().__init__({"auth": "disabled"})
 
     def _popen(self, argv: Sequence[str], **popen_arguments: Any) -> subprocess.Popen[bytes]:
-        code = 'import time; input(); print(\'{"answer": "2.60.0"}\', flush=True); time.sleep(600)'
+        code = 'import time; input(); print(\'{"answer": "2.60.0", "number": 1}\', flush=True); time.sleep(600)'
         return super()._popen([sys.executable, "-c", code], **popen_arguments)
 
 
@@ -136,6 +139,63 @@ def test_a_driver_that_is_stopped_is_given_up_also_before_it_has_read_its_order(
     with pytest.raises(EngineError, match=re.escape("Ray did not answer within 0.5 s")):
         driver.ask({"do": "submit", "stdin": "x" * (1 << 20)}, 0.5)
     assert not driver.is_alive
+
+
+class Echoing(RayEngine):
+    """Has a driver that answers with the request, after `pause_s` seconds."""
+
+    def __init__(self) -> None:
+        super().__init__({"auth": "disabled"})
+
+    def _popen(self, argv: Sequence[str], **popen_arguments: Any) -> subprocess.Popen[bytes]:
+        code = (
+            "import json, sys, time\n"
+            "for line in sys.stdin:\n"
+            "    asked = json.loads(line)\n"
+            "    time.sleep(asked.get('pause_s', 0))\n"
+            "    print(json.dumps({'answer': asked.get('do'), 'number': asked['number']}), flush=True)\n"
+        )
+        return super()._popen([sys.executable, "-c", code], **popen_arguments)
+
+
+@pytest.mark.parametrize("size", [10, 1 << 20])
+def test_an_answer_is_not_taken_for_that_of_another_request(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After Ctrl-C in a wait for an answer, or within a long request, each request got the answer of the one before."""
+    driver = Echoing()._start_driver()
+    with monkeypatch.context() as patch:
+        waits = driver._wait_for
+        visits: list[int] = []
+
+        def interrupted(fd: int, event: int, deadline: float, patience_s: float) -> None:
+            visits.append(event)
+            if len(visits) == 2:  # after the first write
+                raise KeyboardInterrupt
+            waits(fd, event, deadline, patience_s)
+
+        patch.setattr(driver, "_wait_for", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            driver.ask({"do": "poll", "ids": "x" * size})
+    assert driver.ask({"do": "find"}) == "find"
+    driver.end()
+
+
+def test_threads_that_ask_at_the_same_time_get_their_own_answers() -> None:
+    """The end of a session cancels while another thread polls."""
+    driver = Echoing()._start_driver()
+    found: dict[str, object] = {}
+
+    def ask(do: str) -> None:
+        found[do] = driver.ask({"do": do, "pause_s": 0.05})
+
+    threads = [threading.Thread(target=ask, args=[do]) for do in ("poll", "cancel", "find", "log")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    driver.end()
+    assert found == {do: do for do in ("poll", "cancel", "find", "log")}
+    with pytest.raises(EngineError, match="has ended"):
+        driver.ask({"do": "find"})
 
 
 def test_a_launcher_with_many_open_files_can_use_ray() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import stat
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from ropewalk.engines.engine import JobSpec, JobState, JobStatus
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.slurm import SlurmEngine
 from ropewalk.errors import EngineError
+from tests.engines.test_slurm_steps import launcher_environment
 from tests.lab.slurm import CPUS_PER_NODE, KILL_WAIT_S, SlurmCluster, new_cluster
 from tests.patience import PATIENCE_S, wait_until
 
@@ -274,6 +277,63 @@ def test_jobs_outlive_a_restart_of_the_controller(own: Callable[[int], SlurmClus
     assert engine.poll([id])[id].state is JobState.RUNNING, "a question is asked again while the controller starts"
     assert end_of(engine, id).exit_code == 3
     _end(engine, run)
+
+
+_OUTAGE = """
+import os, sys
+import ropewalk as rw
+
+if __name__ == "__main__":
+    with rw.Pool(1) as pool:
+        print("first", pool.apply(os.getpid), flush=True)
+        sys.stdin.readline()
+        print("second", pool.apply(os.getpid), flush=True)
+"""
+
+
+@pytest.mark.lab  # a cluster of its own
+def test_a_run_whose_agents_are_gone_outlives_an_outage_of_the_controller(
+    own: Callable[[int], SlurmCluster],
+) -> None:
+    # It ended after 20 s: "no agent could be submitted: sbatch failed with exit code 1: Unable to contact ...".
+    cluster = own(1)
+    script, output = cluster.folder / "outage.py", cluster.folder / "outage.out"
+    script.write_text(_OUTAGE)
+    options = json.dumps({**cluster.options, "timeout_s": 2.0})
+    environment = {**launcher_environment(cluster), "ROPEWALK_ENGINE": "slurm", "ROPEWALK_ENGINE_OPTIONS": options}
+    with open(output, "w") as out:
+        streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": out, "stderr": subprocess.STDOUT, "text": True}
+        launcher = cluster.controller.popen([sys.executable, str(script)], env=environment, **streams)
+        with launcher:
+            try:
+                wait_until(lambda: "first" in output.read_text())
+                cluster.run("scancel", "--name", cluster.run("squeue", "--noheader", "--format=%j").strip())
+                cluster.stop_controller()
+                wait_until(lambda: "no agents can be had until the engine answers again" in output.read_text())
+                cluster.start_controller()
+                assert launcher.stdin
+                launcher.stdin.write("\n")
+                launcher.stdin.close()
+                assert launcher.wait(PATIENCE_S) == 0, output.read_text()
+            finally:
+                launcher.kill()
+    said = output.read_text()
+    assert "the engine answers again, after" in said and "second" in said
+
+
+def test_a_job_that_will_never_start_is_not_waited_for(slurm: SlurmCluster, run: str) -> None:
+    engine = SlurmEngine({**slurm.options, "partition": "short", "extra": ["--begin=now+1hour"]})
+    [id] = engine.submit(python("pass", time_limit_s=300), 1, run, "a")
+    wait_until(lambda: "BeginTime" in engine.poll([id])[id].reason)
+    assert not engine.poll([id])[id].hopeless
+    slurm.run("scontrol", "update", "PartitionName=short", "MaxTime=1")
+    try:
+        slurm.run("scontrol", "update", f"JobId={id}", "StartTime=now")
+        wait_until(lambda: engine.poll([id])[id].hopeless)
+        assert engine.poll([id])[id].reason.startswith("PartitionTimeLimit: its time limit is longer")
+    finally:
+        slurm.run("scontrol", "update", "PartitionName=short", "MaxTime=10")
+        _end(engine, run)
 
 
 def test_a_job_that_was_taken_although_sbatch_failed_is_not_submitted_twice(

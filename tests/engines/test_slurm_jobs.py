@@ -10,7 +10,15 @@ import pytest
 
 from ropewalk.engines.engine import JobState
 from ropewalk.engines.slurm import SlurmEngine
-from ropewalk.engines.slurm_jobs import SlurmJob, expand_tasks, read_sacct, read_scontrol, read_squeue, status_of
+from ropewalk.engines.slurm_jobs import (
+    SlurmJob,
+    expand_tasks,
+    read_queue,
+    read_sacct,
+    read_scontrol,
+    read_squeue,
+    status_of,
+)
 
 
 def number(value: int | None) -> dict[str, Any]:
@@ -115,12 +123,14 @@ def test_flags_beside_a_state_are_understood() -> None:
     ("reason", "words"),
     [
         ("Priority", "higher priority wait before it"),
-        ("PartitionNodeLimit", "never start"),
+        ("PartitionNodeLimit", "number of nodes"),
         ("ReqNodeNotAvail, UnavailableNodes:n[1-3]", "down, drained or reserved"),
         ("QOSMaxJobsPerUserLimit", "quality of service"),
         ("AssocGrpCpuLimit", "account"),
         ("JobHeldUser", "scontrol release"),
-        ("DependencyNeverSatisfied", "never start"),
+        ("DependencyNeverSatisfied", "has failed"),
+        ("QOSMaxCpuPerJobLimit", "more than the quality of service allows a job"),
+        ("AssocMaxWallDurationPerJobLimit", "may have in a job"),
         ("None", "not looked at it yet"),
         ("SomethingNew", "SomethingNew"),
     ],
@@ -129,6 +139,39 @@ def test_reasons_of_waiting_are_said_in_words(reason: str, words: str) -> None:
     status = status_of(SlurmJob("1", "", "", "PENDING", reason))
     assert status.state is JobState.PENDING
     assert status.reason.startswith(reason) and words in status.reason
+
+
+NEVER = ["BadConstraints", "DependencyNeverSatisfied", "ReservationDeleted", "AssocMaxWallDurationPerJobLimit"]
+NEVER_HERE = ["PartitionTimeLimit", "AccountNotAllowed", "QOSNotAllowed", "QOSMinGRES", "QOSMaxCpuPerNode"]
+
+
+@pytest.mark.parametrize("reason", [*NEVER, *NEVER_HERE])
+def test_what_neither_time_nor_other_jobs_remove_is_not_waited_for(reason: str) -> None:
+    """It was told and waited for without end."""
+    here, later = (
+        status_of(job)
+        for job in read(
+            record_24(1, "PENDING", state_reason=reason),
+            # Slurm tells the reason of one of the partitions in which the job waits.
+            record_24(3, "PENDING", state_reason=reason, partition="short,long"),
+        )
+    )
+    [queued] = read_queue(f"1|PENDING|{reason}||main|ropewalk-f00d.0123456789ab\n", "ada")
+    assert here.hopeless and status_of(queued).hopeless and here.state is JobState.PENDING
+    assert later.hopeless == (reason in NEVER)
+    assert not status_of(SlurmJob("1", "", "", "RUNNING", reason, partitions="main")).hopeless
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *("None", "Resources", "Priority", "JobHeldAdmin", "JobHeldUser", "PartitionDown", "PartitionNodeLimit"),
+        *("ReqNodeNotAvail, UnavailableNodes:n1", "QOSMaxJobsPerUserLimit", "QOSMaxCpuPerUserLimit", "InvalidAccount"),
+        *("AssocGrpBillingMinutes", "AssocMaxJobsLimit", "AssocMaxCpuMinutesPerJobLimit", "SomethingNew"),
+    ],
+)
+def test_what_may_pass_is_waited_for(reason: str) -> None:
+    assert not status_of(read(record_24(1, "PENDING", state_reason=reason))[0]).hopeless
 
 
 def test_files_that_a_node_cannot_open_are_told_from_signals() -> None:
@@ -240,7 +283,11 @@ def test_an_older_squeue_tells_of_this_users_jobs_alone_and_scontrol_of_how_they
     foreign = f"JobId=8 JobName=x UserId=bob(1001) JobState=RUNNING ExitCode=0:0 NodeList=n2 Comment=y {trap}\n"
     (tmp_path / "all").write_text(own + foreign)
     (tmp_path / "one").write_text(own)
-    lines = [f"6_0|FAILED|NonZeroExitCode|n1|{name}", f"6_1|PENDING|Resources||{name}", "5|RUNNING|None|n1|odd | name"]
+    lines = [
+        f"6_0|FAILED|NonZeroExitCode|n1|main|{name}",
+        f"6_1|PENDING|Resources||main|{name}",
+        "5|RUNNING|None|n1|main|odd | name",
+    ]
     (tmp_path / "own").write_text("\n".join([*lines, "|"]) + "\n")
     no_json = 'case "$*" in *--json*) echo "unrecognized option" >&2; exit 1;; esac'
     _pretend_script(tmp_path, "squeue", f"{no_json}; cat {tmp_path}/own")

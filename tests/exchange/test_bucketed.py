@@ -411,6 +411,28 @@ def test_errors_of_one_member_are_taken_over_by_another() -> None:
         assert torch.equal(after["c"], before["c"])
 
 
+def test_errors_stay_readable_when_buckets_change_and_when_a_state_was_loaded() -> None:
+    # Between that and the next step there were none.
+    def body(exchange: BucketedExchange, group: ThreadGroup) -> Any:
+        exchanged(exchange, 0, group.rank)
+        exchanged(exchange, 1, group.rank)
+        own, saved = exchange.errors(), exchange.state_dict()
+        exchange.set_bucket_bytes(1 << 20, 1 << 20)
+        rebucketed = exchange.errors()
+        exchange.close()
+        other = AllGather(GD_SEC, mode="sparse", **SMALL)
+        other.bind(NAMED, group)
+        other.load_state_dict(saved)
+        loaded = other.errors()
+        other.close()
+        return own, rebucketed, loaded
+
+    for own, rebucketed, loaded in members(lambda: AllGather(GD_SEC, mode="sparse", **SMALL), body):
+        assert any(error.any() for error in own.values()) and own.keys() == rebucketed.keys() == loaded.keys()
+        for name, error in own.items():
+            assert torch.equal(rebucketed[name], error) and torch.equal(loaded[name], error)
+
+
 def test_a_gradient_that_is_not_finite_is_named_on_every_member() -> None:
     def body(exchange: BucketedExchange, group: ThreadGroup) -> Any:
         exchange.begin(StepRecord(0))

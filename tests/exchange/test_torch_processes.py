@@ -61,6 +61,26 @@ def test_a_group_is_made_when_all_have_connected(members: TorchMembers) -> None:
     assert members.run(_make_beside_a_slow_one) == [1, 1, 1]
 
 
+def _add_up_what_gloo_cannot(rank: int) -> list[str]:
+    group, said = TorchGroup(), []
+    for tensor in (torch.zeros(4, dtype=torch.uint16), torch.zeros(4, device="meta")):
+        with pytest.raises(ExchangeInvalid) as caught:
+            group.all_reduce(tensor, "bucket 0").wait()
+        said.append(str(caught.value))
+    total = torch.ones(2)
+    group.all_reduce(total, "bucket 1").wait()
+    group.close()
+    return [*said, str(total.tolist())]
+
+
+def test_an_argument_that_the_backend_refuses_is_no_death(members: TorchMembers) -> None:
+    # Every RuntimeError of torch was told as the loss of a member.
+    for dtype, device, total in members.run(_add_up_what_gloo_cannot):
+        assert "all_reduce('bucket 0') of epoch 0 cannot be done; torch says: Invalid scalar type" in dtype
+        assert "unsupported device type meta" in device
+        assert total == "[3.0, 3.0]", "the group is as good as before"
+
+
 def _model(seed: int) -> nn.Sequential:
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 30), nn.ReLU(), nn.Linear(30, 5))

@@ -45,6 +45,7 @@ def test_a_whole_generation_is_one_short_line() -> None:
 def test_a_log_in_a_file_begins_with_what_came_before_it_was_resumed(tmp_path: Path) -> None:
     log = Decisions(tmp_path / "log" / "decisions.jsonl")
     log.begin_with([Ask(2)])
+    log.open()
     log.add(Tell((Ticket(0, 0),)))
     log.add(Fail(Ticket(0, 1), "ValueError: no"))
     log.close()
@@ -74,7 +75,7 @@ def test_folders_of_a_log_are_closed_to_others_under_any_umask(tmp_path: Path) -
     before = os.umask(0)
     try:
         log = Decisions(tmp_path / "deep/er/decisions.jsonl")
-        log.add(Ask(1))
+        log.open()
         log.close()
     finally:
         os.umask(before)

@@ -50,6 +50,7 @@ from ropewalk.population import (
     adapt,
     evaluate,
     read_decisions,
+    saved_run,
 )
 from ropewalk.population.state_file import pack_state, read_state
 from tests import conftest
@@ -445,17 +446,52 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     assert_same(run, evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=5))
 
 
-def test_a_full_disk_does_not_end_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_does_not_end_a_run_and_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # It was told in each generation.
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     run = evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=2, checkpoint=tmp_path)
-    before = sorted(os.listdir(tmp_path))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    before, during = sorted(os.listdir(tmp_path)), list[list[str]]()
+
+    def fill(generation: int, **_row: float) -> None:
+        if generation == 6:
+            during.append(sorted(os.listdir(tmp_path)))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000 if generation < 6 else soft, hard))
+
     try:
-        run = evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=4, checkpoint=tmp_path)
+        run = evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=7, checkpoint=tmp_path, report=fill)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert len(run.checkpoint_failures) == 2 and "File too large" in run.checkpoint_failures[0]
-    assert sorted(os.listdir(tmp_path)) == before and "the run goes on" in caplog.text
+    assert len(run.checkpoint_failures) == 3 and "File too large" in run.checkpoint_failures[0]
+    assert during == [before] and len(os.listdir(tmp_path)) == 2
+    first, last = [record.getMessage() for record in caplog.records]
+    assert first.startswith("generation 3 could not be saved") and "the run goes on" in first
+    assert last == f"checkpoints are written again, in {tmp_path}; 3 could not be"
+
+
+def test_a_disk_that_stays_full_is_told_of_again_after_an_hour(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [1000.0]
+    monkeypatch.setattr(saved_run.time, "monotonic", lambda: now_s[0])
+    saved = saved_run.SavedRun(tmp_path, saved_run.RunKind("OpenAIES", 1, "Generational"), 0)
+    for at_s in (0, 3500, 3700, 7000, 7400):
+        now_s[0] = 1000.0 + at_s
+        saved._failed(f"at {at_s}")
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == ["at 0", "at 3700", "at 7400"]
+    assert len(saved.failures) == 5
+
+
+@pytest.mark.parametrize("way", ["checkpoint", "replay"])
+def test_a_log_is_written_also_where_nothing_is_left_to_decide(tmp_path: Path, way: str) -> None:
+    log = tmp_path / "log"
+    whole = evaluate(algorithm(), fitnesses.noisy_sphere, generations=2, checkpoint=tmp_path / "saved", log=log)
+    before, again = log.read_text(), tmp_path / "again"
+    if way == "replay":
+        run = evaluate(algorithm(), fitnesses.noisy_sphere, replay=log, log=again)
+    else:
+        run = evaluate(algorithm(), fitnesses.noisy_sphere, generations=2, checkpoint=tmp_path / "saved", log=again)
+    assert_same(run, whole)
+    assert again.read_text() == before and before.count("\n") > 2
 
 
 # --- what can be seen, and when it ends -------------------------------------------------------------------------------

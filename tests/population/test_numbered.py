@@ -55,6 +55,20 @@ def test_what_is_dropped_is_not_waited_for() -> None:
     assert not numbered.is_full  # nothing to learn from
 
 
+def test_candidates_that_are_dropped_when_a_run_ends_do_not_make_the_first_batch_of_the_next_smaller() -> None:
+    # In steady state candidates of older parameters are under way then; the next run learnt from 13 of 16.
+    numbered = NumberedCandidates(4, max_age=1)
+    numbered.ask(7)
+    tell(numbered, 0, 1, 2, 3)
+    numbered.take()
+    numbered.drop([4, 5, 6])
+    first, *others = numbered.ask(4)
+    tell(numbered, first)
+    assert not numbered.is_full
+    numbered.drop(others)
+    assert numbered.is_full, "these are of the newest parameters"
+
+
 def test_late_results_are_used_up_to_an_age_and_their_share_is_known() -> None:
     numbered = NumberedCandidates(2, max_age=1)
     numbered.ask(6)
@@ -105,7 +119,8 @@ def test_a_loaded_one_goes_on_as_the_saved_one() -> None:
     one.ask(7)
     tell(one, 0, 1, 2)
     one.take()
-    one.drop([3])
+    one.ask(2)
+    one.drop([8])
     one.tell([5], [Outcome(2.5, observations=(4, np.ones(2), np.full(2, 3.0)))])
     saved = one.state_dict()
     assert is_plain(saved)

@@ -252,6 +252,72 @@ def test_a_refusal_of_the_first_agent_ends_the_wait(scene: Scene) -> None:
     assert not scene.told.happened
 
 
+AWAY = EngineError("sbatch failed: Unable to contact slurm controller (connect failure)", is_passing=True)
+
+
+def test_an_outage_of_the_engines_server_is_waited_for_and_told_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A run that had no agents at the moment ended when slurmctld was away for more than 20 s.
+    now_s = [1000.0]
+    monkeypatch.setattr("ropewalk.processes.fleet.time.monotonic", lambda: now_s[0])
+    scene.fleet.want([Resources()])
+    scene.loop.run()
+    [agent] = scene.fleet.agents.values()
+    scene.engine.refusal = AWAY
+    scene.fleet.lost(agent, "its node has failed")
+    for _ in range(3):
+        now_s[0] += 100.0
+        scene.fleet.want([Resources()])
+        scene.loop.run()
+        assert not scene.fleet.agents and not scene.fleet._submitting
+        scene.fleet.want([Resources()])
+        assert scene.fleet._paused_until > now_s[0], "it is asked every few seconds"
+    scene.engine.refusal = None
+    now_s[0] += 100.0
+    scene.fleet.want([Resources()])
+    scene.loop.run()
+    assert len(scene.fleet.agents) == 1 and not scene.told.failures
+    assert scene.told.happened == [
+        f"no agents can be had until the engine answers again; it is asked every 5 s: {AWAY}",
+        "the engine answers again, after 5m00s",
+    ]
+
+
+def test_an_outage_is_waited_for_also_when_the_engine_is_asked_about_another_kind_of_processes(scene: Scene) -> None:
+    scene.fleet.prepare(Resources(), lambda _: None)
+    scene.loop.run()
+    scene.engine.puzzle = AWAY
+    scene.fleet.want([Resources(cpus=3)])
+    scene.loop.run()
+    assert not scene.told.failures and len(scene.told.happened) == 1
+    scene.engine.puzzle, scene.fleet._paused_until = None, 0.0
+    scene.fleet.want([Resources(cpus=3)])
+    scene.loop.run()
+    assert len(scene.fleet.agents) == 1 and scene.told.happened[1].startswith("the engine answers again, after ")
+
+
+def test_an_engine_that_has_never_answered_ends_the_wait(scene: Scene) -> None:
+    """Its options may be wrong."""
+    scene.engine.puzzle = AWAY
+    scene.fleet.want([Resources()])
+    scene.loop.run()
+    assert [str(failure) for failure in scene.told.failures] == [str(AWAY)] and not scene.told.happened
+
+
+def test_a_silent_engine_is_warned_of_once_until_it_has_answered(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene.submit(2)
+    for outages in (1, 2):
+        scene.engine.puzzle = AWAY
+        for _ in range(3):
+            scene.look(6.0)
+        assert [record.getMessage() for record in caplog.records] == [f"the engine does not answer: {AWAY}"] * outages
+        scene.engine.puzzle = None
+        scene.look(6.0)
+
+
 def test_a_mistake_in_an_engine_is_told_to_those_who_wait_for_it(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,6 +18,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -274,7 +275,10 @@ class _DriverProcess:
     def __init__(self, options: RayOptions, popen: Any) -> None:
         environment = {**os.environ, **import_environment(), **_environment(options)}
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the driver
-        self._heard = b""
+        self._heard, self._unsent = b"", bytearray()
+        self._asking = threading.Lock()
+        self._number = 0
+        """The number of the last request, which its answer repeats."""
         # A session of its own: Ctrl-C is for the launcher, which ends the driver at the right time.
         self._process: subprocess.Popen[bytes] = popen(
             module_command(sys.executable, "ropewalk.engines.ray_driver"),
@@ -308,27 +312,36 @@ class _DriverProcess:
         return self._process.poll() is None
 
     def ask(self, question: Mapping[str, object], patience_s: float = _ANSWER_S) -> Any:
-        """Send one request and wait for the answer.
+        """Send one request and wait for the answer; several threads may ask, one after the other.
+
+        An answer that nobody waits for any more, because Ctrl-C has ended that wait, is not taken for another one.
 
         Raises:
             EngineError: the request failed, the driver has ended, or it timed out and was ended.
         """
-        deadline = time.monotonic() + patience_s
-        with contextlib.suppress(BrokenPipeError):  # its last words are read then
-            self._write(json.dumps(question).encode() + b"\n", deadline, patience_s)
-        reply = json.loads(self._read_line(deadline, patience_s))
+        assert self._process.stdin
+        with self._asking:
+            if self._process.stdin.closed:
+                raise _DriverEnded("the driver of Ray has ended")
+            deadline = time.monotonic() + patience_s
+            self._number = number = self._number + 1
+            self._unsent += json.dumps({**question, "number": number}).encode() + b"\n"
+            with contextlib.suppress(BrokenPipeError):  # its last words are read then
+                self._write(deadline, patience_s)
+            while (reply := json.loads(self._read_line(deadline, patience_s)))["number"] != number:
+                pass
         if "refused" in reply:
             raise EngineError(reply["refused"])
         return reply["answer"]
 
-    def _write(self, data: bytes, deadline: float, patience_s: float) -> None:
+    def _write(self, deadline: float, patience_s: float) -> None:
+        """Send what is left of requests, also of one during which Ctrl-C came."""
         assert self._process.stdin
         orders = self._process.stdin.fileno()
-        left = memoryview(data)
-        while left:
+        while self._unsent:
             self._wait_for(orders, select.POLLOUT, deadline, patience_s)
             with contextlib.suppress(BlockingIOError):
-                left = left[os.write(orders, left) :]
+                del self._unsent[: os.write(orders, self._unsent)]
 
     def _wait_for(self, fd: int, event: int, deadline: float, patience_s: float) -> None:
         poller = select.poll()  # `select.select` takes no descriptor above 1023

@@ -77,13 +77,14 @@ class Driver:
 
         def answer(line: bytes) -> None:
             question = json.loads(line)
+            number = question.pop("number")
             try:
                 reply = {"answer": doing[question.pop("do")](**question)}
             except RayRefused as error:
                 reply = {"refused": str(error)}
             except Exception as error:  # Ray raises many types; the engine reports the error to the user
                 reply = {"refused": f"Ray could not do that: {error}", "trace": traceback.format_exc()}
-            answers.write(json.dumps(reply).encode() + b"\n")
+            answers.write(json.dumps({**reply, "number": number}).encode() + b"\n")
             answers.flush()
 
         def read() -> None:
@@ -392,7 +393,7 @@ def main() -> None:
     facts = json.loads(questions.readline())
 
     def say(**words: object) -> None:
-        answers.write(json.dumps(words).encode() + b"\n")
+        answers.write(json.dumps({**words, "number": facts["number"]}).encode() + b"\n")
         answers.flush()
 
     tls = os.environ.get("RAY_USE_TLS") == "1"

@@ -26,7 +26,7 @@ from ropewalk.engines.cluster_commands import records_of
 from ropewalk.engines.engine import JobState, JobStatus
 from ropewalk.engines.job_script import NO_CREDENTIALS, NOT_OURS, not_ours, not_shared
 
-QUEUE_FORMAT = "%i|%T|%r|%N|%j"
+QUEUE_FORMAT = "%i|%T|%r|%N|%P|%j"
 """`--format` of `squeue --array`, as `read_queue` expects it. The name comes last, as it may hold a vertical bar."""
 SACCT_FIELDS = "JobID,JobName,User,State,ExitCode,NodeList"
 """`--parsable2 --format` of sacct, as `read_sacct` expects it."""
@@ -67,20 +67,28 @@ _WORDS_OF_REASONS = {
     "NodeDown": "a node that it needs is down",
     "PartitionDown": "the partition is closed for now",
     "PartitionInactive": "the partition is switched off",
-    "PartitionNodeLimit": "it asks for more nodes than the partition allows, and will never start",
-    "PartitionTimeLimit": "its time limit is longer than the partition allows, and it will never start",
+    "PartitionConfig": "it asks for something that the partition does not allow",
+    "PartitionNodeLimit": "the partition does not allow its number of nodes, or nodes that it needs are down",
+    "PartitionTimeLimit": "its time limit is longer than the partition allows; ask for less time",
     "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved",
     "Reservation": "its reservation has not begun",
-    "BadConstraints": "no node can fulfil what it asks for, and it will never start",
+    "ReservationDeleted": "its reservation does not exist any more",
+    "BadConstraints": "no node can fulfil what it asks for",
     "AccountNotAllowed": "the account may not use this partition",
     "QOSNotAllowed": "the quality of service may not be used here",
     "InvalidAccount": "the account is not valid",
     "InvalidQOS": "the quality of service is not valid",
-    "DependencyNeverSatisfied": "the job that it waits for has failed, and it will never start",
+    "DependencyNeverSatisfied": "the job that it waits for has failed",
     "JobLaunchFailure": "it could not be launched on its node",
     "launch_failed_requeued_held": "it could not be launched and is held; release it with scontrol release",
 }
+_OF_ONE_JOB = "((?!Minutes).)*Per(Job|Node)(Limit)?$"
+"""Ends the names of limits that a job exceeds by itself. Those of minutes are left out: sites lower and raise them with
+what is left of a budget.
+"""
 _WORDS_OF_KINDS = (
+    (f"QOSMax{_OF_ONE_JOB}", "it asks for more than the quality of service allows a job; ask for less"),
+    (f"AssocMax{_OF_ONE_JOB}", "it asks for more than the account or the user may have in a job; ask for less"),
     ("QOSMax", "a limit of the quality of service is reached"),
     ("QOSGrp", "a limit of the quality of service is reached"),
     ("QOSMin", "it asks for less than the quality of service demands"),
@@ -88,6 +96,14 @@ _WORDS_OF_KINDS = (
     ("MaxCpuPer", "a limit of CPUs is reached"),
     ("ReqNodeNotAvail", "nodes that it needs are down, drained or reserved"),
 )
+_NEVER = re.compile(f"BadConstraints|DependencyNeverSatisfied|ReservationDeleted|AssocMax{_OF_ONE_JOB}")
+"""Reasons that neither time nor the end of other jobs removes (https://slurm.schedmd.com/job_reason_codes.html). All
+others may go: a hold is released, an account is known again when slurmdbd is back, a node or a budget comes back.
+"""
+_NEVER_HERE = re.compile(
+    f"PartitionTimeLimit|AccountNotAllowed|MaxMemPerLimit|QOSNotAllowed|QOSMin.*|QOSMax{_OF_ONE_JOB}"
+)
+"""The same of limits that a partition may have; a job that waits in several may start in another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +122,9 @@ class SlurmJob:
     nodes: str = ""
     has_no_files: bool = False
     """Whether Slurm could not open its files on the node."""
+    partitions: str = ""
+    """The partitions in which it waits, separated by commas, or the one in which it runs; empty if that is not known.
+    """
 
     @property
     def is_over(self) -> bool:
@@ -126,7 +145,7 @@ def status_of(job: SlurmJob, folder: str = "") -> JobStatus:
     where = f" on {job.nodes}" if job.nodes else ""
     words = _WORDS_OF_STATES.get(job.state, "")
     if job.is_pending:
-        return JobStatus(JobState.PENDING, reason=_pending(job))
+        return JobStatus(JobState.PENDING, reason=_pending(job), hopeless=_never_starts(job))
     if not job.is_over:
         return JobStatus(JobState.RUNNING, reason=f"{job.state}{where}: {words}" if words else "")
     if job.state == "COMPLETED":
@@ -158,11 +177,16 @@ def _node(job: SlurmJob) -> str:
 def _pending(job: SlurmJob) -> str:
     reason = job.reason.split("(")[0].strip(" ,") or "None"
     words = _WORDS_OF_REASONS.get(reason.split(",")[0]) or next(
-        (words for kind, words in _WORDS_OF_KINDS if reason.startswith(kind)), ""
+        (words for kind, words in _WORDS_OF_KINDS if re.match(kind, reason)), ""
     )
     if job.state == "CONFIGURING":
         return "CONFIGURING: its node is being prepared"
     return f"{job.reason or 'None'}: {words}" if words else job.reason
+
+
+def _never_starts(job: SlurmJob) -> bool:
+    is_in_one = bool(job.partitions) and "," not in job.partitions
+    return bool(_NEVER.fullmatch(job.reason) or (is_in_one and _NEVER_HERE.fullmatch(job.reason)))
 
 
 # --- squeue -----------------------------------------------------------------------------------------------------------
@@ -193,6 +217,7 @@ def _jobs_of_record(record: Mapping[str, Any]) -> Iterator[SlurmJob]:
             exit_code=code,
             nodes=str(record.get("nodes") or ""),
             has_no_files=has_no_files,
+            partitions=str(record.get("partition") or ""),
         )
 
 
@@ -267,10 +292,10 @@ def read_queue(text: str, user: str) -> list[SlurmJob]:
     """
     jobs: list[SlurmJob] = []
     for line in text.split("\n"):
-        id, *facts = line.split("|", 4)
-        if _JOB_ID.fullmatch(id) and len(facts) == 4:
-            state, reason, nodes, name = facts
-            jobs.append(SlurmJob(id, name, user, _state(state), reason, None, nodes))
+        id, *facts = line.split("|", 5)
+        if _JOB_ID.fullmatch(id) and len(facts) == 5:
+            state, reason, nodes, partitions, name = facts
+            jobs.append(SlurmJob(id, name, user, _state(state), reason, None, nodes, partitions=partitions))
     return jobs
 
 

@@ -217,6 +217,7 @@ class LanedExchange(BucketedExchange):
 
     def errors(self) -> dict[str, Tensor]:
         self._refuse_open_step("read the errors")
+        self._buckets.make()  # they have the state of those that `rebucket` has dropped
         return {
             name: part
             for lane in self._lanes.values()

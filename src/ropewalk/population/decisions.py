@@ -37,8 +37,8 @@ class Decisions:
     """The decisions of a run, in memory and optionally in a file.
 
     Args:
-        path: a file, which is overwritten, and to which each decision is appended as a line. None keeps the log in
-            memory.
+        path: a file, which `open` overwrites, and to which each decision is then appended as a line. None keeps the
+            log in memory.
         about: facts of the run, for the first line.
     """
 
@@ -67,13 +67,19 @@ class Decisions:
     def add(self, decision: Decision) -> None:
         """Append a decision that was carried out."""
         self._made.append(decision)
+        if self._file is not None:
+            self._file.write(line_of(decision) + "\n")
+
+    def open(self) -> None:
+        """Replace the file, if there is to be one, by what was decided so far; later decisions are appended.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         if self._path is not None:
-            if self._file is None:
-                make_folder(self._path.parent)
-                self._file = self._path.open("w")
-                self._file.writelines(line + "\n" for line in self.lines())
-            else:
-                self._file.write(line_of(decision) + "\n")
+            make_folder(self._path.parent)
+            self._file = self._path.open("w")
+            self._file.writelines(line + "\n" for line in self.lines())
 
     def packed(self) -> bytes:
         """Return all lines, compressed; the cost depends only on what was added since the last call."""
@@ -88,7 +94,7 @@ class Decisions:
             self._file.flush()
 
     def begin_with(self, decisions: Sequence[Decision]) -> None:
-        """Prepend the decisions of an earlier part of the run; call it before `add`."""
+        """Prepend the decisions of an earlier part of the run; call it before `open` and `add`."""
         self._made = list(decisions)
 
     def close(self) -> None:

@@ -134,7 +134,7 @@ def evaluate(
         checkpoint: a folder, or a `CheckpointConfig(folder, every, keep, resume)`: the run is saved there after each
             generation, and continues from the newest checkpoint there. Checkpoints may hold pickles, which run code:
             files that another user could have written are not used.
-        log: a file for the decisions, one JSON object per line.
+        log: a file for the decisions, one JSON object per line; one that is there is replaced.
         replay: the log of an earlier run of an algorithm with the same arguments, whose decisions are repeated.
         report: called as `report(generation, **row)` after each generation.
         progress: whether to show each row on standard error; None: in a terminal, and elsewhere one a minute.
@@ -186,6 +186,7 @@ def evaluate(
     try:
         with watched, display, running.shown(pool, track if isinstance(track, ObservedRun) else None):
             method.map = executor.map
+            history.decisions.open()
             if not is_over:
                 loop.run()
     finally:
@@ -297,11 +298,14 @@ def _settings_of(mode: Mode) -> dict[str, object]:
 def _decisions_of(
     method: Algorithm[Any], seed: int, begun_at: int, earlier: Decisions | None, log: str | Path | None
 ) -> Decisions:
-    """Return the decisions to replay, which must belong to this run, or an empty log."""
+    """Return a log with the decisions to replay, which must belong to this run, or an empty one."""
     about = {"algorithm": type(method).__name__, "population": method.population, "seed": seed, "after": begun_at}
     if earlier is not None and earlier.about and earlier.about != about:
         raise ValueError(f"the log to replay is of {earlier.about}, and this run is of {about}")
-    return earlier or Decisions(Path(log) if log is not None else None, about)
+    decisions = Decisions(Path(log) if log is not None else None, about)
+    if earlier is not None:
+        decisions.begin_with(list(earlier))
+    return decisions
 
 
 __all__ = ["evaluate"]

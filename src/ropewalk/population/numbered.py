@@ -88,8 +88,12 @@ class NumberedCandidates:
                 self._told.append((candidate, outcome.fitness, outcome.observations))
 
     def drop(self, candidates: Sequence[int]) -> None:
-        """Note that these candidates will never be told."""
-        self._dropped += len(candidates)
+        """Note that these candidates will never be told; the batch that those of the newest parameters make is smaller.
+
+        One that was asked for before the last step would have been in addition to the `population` of a batch, as the
+        candidates are that are under way when a run in steady state ends.
+        """
+        self._dropped += sum(candidate >= self._firsts[-1] for candidate in candidates)
 
     @property
     def is_full(self) -> bool:

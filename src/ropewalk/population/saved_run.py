@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,9 @@ from ropewalk.population.run import EvaluationLoop
 from ropewalk.trusted_files import make_private_folder
 
 logger = logging.getLogger(__name__)
+
+_AGAIN_S = 3600.0
+"""A disk that stays full is told of again after this long, in seconds."""
 
 
 class RunKind(NamedTuple):
@@ -39,6 +43,9 @@ class SavedRun:
     def __init__(self, checkpoint: CheckpointConfig | str | Path | None, kind: RunKind, generation: int) -> None:
         self._kind = kind
         self.failures: list[str] = []
+        self._num_unsaved = 0
+        """Number of checkpoints in a row that could not be written."""
+        self._told_at = 0.0
         self._checkpoints: Checkpoints | None = None
         self.path: Path | None = None
         self._state: dict[str, Any] | None = None
@@ -90,11 +97,19 @@ class SavedRun:
                 "run": loop.state_dict(),
             }
 
-        return self._checkpoints.save(generation, state)
+        path = self._checkpoints.save(generation, state)
+        if path is not None and self._num_unsaved:
+            logger.warning("checkpoints are written again, in %s; %d could not be", path.parent, self._num_unsaved)
+            self._num_unsaved = 0
+        return path
 
     def _failed(self, why: str) -> None:
-        logger.warning("%s; the run goes on", why)
         self.failures.append(why)
+        self._num_unsaved += 1
+        now = time.monotonic()
+        if self._num_unsaved == 1 or now - self._told_at > _AGAIN_S:
+            self._told_at = now
+            logger.warning("%s; the run goes on, and tries again when the next checkpoint is due", why)
 
 
 __all__ = ["RunKind", "SavedRun"]

@@ -61,6 +61,8 @@ class EngineClient:
         """What the engine is asked at the end, in words."""
         self._logged: set[str] = set()
         """Failures of the engine whose traceback was logged."""
+        self._is_silent = False
+        """Whether the last question about jobs had no answer."""
 
     def in_thread(self, call: Callable[[], None]) -> None:
         """Run a call that asks the engine, in a thread apart from the loop; from any thread."""
@@ -140,7 +142,11 @@ class EngineClient:
         try:
             yield
         except EngineError as error:
-            logger.warning("the engine does not answer: %s", error)
+            if not self._is_silent:  # it is asked again and again
+                logger.warning("the engine does not answer: %s", error)
+            self._is_silent = True
+        else:
+            self._is_silent = False
 
     def has_ended(self, job: str) -> bool:
         """Return whether the engine says that a job is over."""

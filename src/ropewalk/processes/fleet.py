@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+from ropewalk.engines.cluster_commands import is_passing
 from ropewalk.engines.engine import Engine, HostSlots, Reach
 from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.errors import EngineError, StartFailed
@@ -30,6 +31,7 @@ from ropewalk.processes.engine_client import EngineClient
 from ropewalk.processes.environment import variables_as_sent
 from ropewalk.processes.messages import AgentUp, Ping, Pong, ShutdownMessage
 from ropewalk.processes.sizing import Share, described, fits, shares, shares_of_places, suits, too_many
+from ropewalk.quantities import shown_duration
 from ropewalk.settings import Settings
 from ropewalk.supervision.liveness import Lease, Liveness
 from ropewalk.supervision.restart import GiveUp, RestartBudget, StartAgain
@@ -124,6 +126,8 @@ class Fleet:
         self._last_cause = ""
         self._is_refused = False
         """Whether the user was told that the engine refuses agents, and it has accepted none since."""
+        self._away_since: float | None = None
+        """Since when the server of the engine does not answer; None while it does."""
         self._last_news = time.monotonic()
         """When an agent was last submitted or came up."""
         self._here = engine.reach is Reach.HERE
@@ -246,10 +250,34 @@ class Fleet:
 
         With a fixed number of hosts and no waiting processes, the next tick submits agents.
         """
-        if waiting and problem is None:
-            self.want(waiting)
-        elif waiting and not self.agents:
+        if problem is None:
+            self._answers()
+            if waiting:
+                self.want(waiting)
+        elif not self._is_away(problem) and waiting and not self.agents:
             self._listener.on_no_agents(StartFailed(str(problem)))
+
+    def _is_away(self, error: Exception) -> bool:
+        """Return whether the engine, which has answered in this run, does not for now, and is asked until it does.
+
+        The outage of a cluster's server says nothing about the run. An engine that has never answered may be a mistake
+        in its options, which is told at once.
+        """
+        if not (isinstance(error, EngineError) and is_passing(error) and self._per_job):
+            return False
+        self._paused_until = time.monotonic() + _REFUSED_S
+        if self._away_since is None:
+            self._away_since = time.monotonic()
+            self._listener.on_happened(
+                f"no agents can be had until the engine answers again; it is asked every {_REFUSED_S:g} s: {error}"
+            )
+        return True
+
+    def _answers(self) -> None:
+        """Note that the engine has answered."""
+        since, self._away_since = self._away_since, None
+        if since is not None:
+            self._listener.on_happened(f"the engine answers again, after {shown_duration(time.monotonic() - since)}")
 
     def refusal(self, processes: Callable[[], Sequence[Resources]]) -> str:
         """Return why some processes can never run at the same time, whatever is submitted.
@@ -320,8 +348,9 @@ class Fleet:
         for share in left:
             self._submitting.remove(share)
         self._paused_until = time.monotonic() + _REFUSED_S
-        if self._closed:
+        if self._closed or self._is_away(error):
             return
+        self._answers()
         if not self.agents:
             self._listener.on_no_agents(StartFailed(f"no agent could be submitted: {error}"))
         elif not self._is_refused:  # it is asked again every few seconds
@@ -350,6 +379,7 @@ class Fleet:
     def _submitted(self, agent: AgentRecord) -> None:
         self._is_refused = False
         self._last_news = time.monotonic()
+        self._answers()
         if agent.share in self._submitting:
             self._submitting.remove(agent.share)
         if agent.dialled and agent.id in self.agents:

@@ -150,6 +150,33 @@ def test_who_joins_after_a_batch_was_left_out_draws_the_batches_of_the_others() 
     assert of_last == {step: of_first[step] for step in of_last}
 
 
+def test_who_joins_after_a_part_ended_early_draws_nothing_more_of_it() -> None:
+    """It drew the rest of that part, did its steps with other batches than the others, and then went on alone."""
+    drawn: dict[str, list[tuple[int, int, list[int]]]] = {}
+
+    def train(society: Society, worker: ElasticWorker) -> None:
+        model = make_model()
+        trainer = worker.trainer(model, make_optimizer(model))
+        for part in range(2):
+            for number, batch in enumerate(worker.batches(SAMPLES, BATCH, seed=part)):
+                if worker.name == "workers.0#0" and (part, number) == (1, 1):
+                    society.start(2)
+                    while not society.coordinator._membership.joining:  # pyright: ignore[reportPrivateUsage]
+                        time.sleep(0.01)
+                step = trainer.num_steps
+                trainer.step(batch, lambda indices: society.data.loss(model, indices))
+                drawn.setdefault(worker.name, []).append((part, step, batch.tolist()))
+                if step == 1:
+                    break
+
+    Society(2, exchange=AllReduce, train=train).wait()
+    of_first = drawn["workers.0#0"]
+    assert [(part, step) for part, step, _ in of_first] == [(0, 0), (0, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
+    assert drawn["workers.1#0"] == of_first
+    joined = drawn["workers.2#0"]
+    assert joined == of_first[-len(joined) :]
+
+
 class _LeavingOut:
     """Trains; the gradient of rank 0 is NaN in the first batch. Notes with which batches steps were done."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ropewalk.population.pacing.generational import Generational
 from ropewalk.population.pacing.pacing import Ask, CancelEvaluations, Tell, Ticket
 from ropewalk.population.pacing.stragglers import StragglerPolicy
@@ -37,6 +39,19 @@ def test_the_last_ones_are_dropped_when_their_grace_is_over() -> None:
     assert pacing.next(9.0, 4) == Tell((tickets[0], tickets[1], tickets[3]))
     pacing.ended(tickets[2], 9.5)
     assert pacing.next(9.5, 4) == Ask(4)
+
+
+@pytest.mark.parametrize(
+    ("after", "num", "least"), [(0.07, 100, 7), (0.55, 100, 55), (5 / 9, 9, 5), (0.9, 11, 10), (1e-9, 3, 1)]
+)
+def test_a_share_is_the_fraction_that_was_written(after: float, num: int, least: int) -> None:
+    # 0.07 of 100 were 8, as the float is a little more than 0.07.
+    pacing, tickets = asked(StragglerPolicy.drop(after=after, grace=0.0), num)
+    for ticket in tickets[: least - 1]:
+        pacing.ended(ticket, 1.0)
+    assert pacing.due is None
+    pacing.ended(tickets[-1], 2.0)
+    assert pacing.due == 2.0
 
 
 def test_nobody_is_dropped_when_all_are_there_in_time() -> None:

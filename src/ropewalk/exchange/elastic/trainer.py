@@ -43,7 +43,8 @@ class ElasticTrainer:
         epoch: counts changes of the members, and batches that they left out.
         members: names by rank.
         num_steps: number of steps done.
-        num_left_out: number of batches that were drawn, and with which no step was done; the same on every member.
+        num_left_out: number of batches with which no step was done, those after the end of a loop that ended early
+            included; the same on every member.
         left: whether this worker has left, on its own request or because it was asked to.
         lost: names of members that died while this one took part; the residuals of their exchanges are lost.
     """

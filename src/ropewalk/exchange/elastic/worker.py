@@ -100,7 +100,7 @@ class ElasticWorker:
 
         A worker that joins later begins with the batch of the next step, also where the others have left batches out,
         and a worker that has left gets no more. For training in several parts call this once for each part, in the same
-        order on every worker.
+        order on every worker; a part that the loop leaves early, after the same step on every worker, is over.
 
         Args:
             num_samples: number of samples in the whole data set.
@@ -117,16 +117,22 @@ class ElasticWorker:
         length = num_batches(num_samples, batch_size, epochs=epochs, drop_last=drop_last)
         behind = min(max(trainer.num_steps + trainer.num_left_out - self._num_drawn, 0), length)
         made = batches(num_samples, batch_size, epochs=epochs, seed=seed, shuffle=shuffle, drop_last=drop_last)
-        for position, batch in enumerate(made):
-            if trainer.left:
-                return
-            self._num_drawn += 1
-            if position >= behind:
-                before = trainer.num_steps
-                try:
-                    yield batch
-                finally:
-                    trainer.num_left_out += trainer.num_steps == before
+        num_left = length
+        try:
+            for position, batch in enumerate(made):
+                if trainer.left:
+                    return
+                self._num_drawn += 1
+                num_left -= 1
+                if position >= behind:
+                    before = trainer.num_steps
+                    try:
+                        yield batch
+                    finally:
+                        trainer.num_left_out += trainer.num_steps == before
+        finally:  # the rest of a part that its caller ends early is left out, for a worker that joins in a later part
+            self._num_drawn += num_left
+            trainer.num_left_out += num_left
 
     def leave(self) -> None:
         """Take part in the current or the next step, and then leave; `trainer.left` says when this has happened."""

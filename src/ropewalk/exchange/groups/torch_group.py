@@ -12,6 +12,7 @@ others.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -29,6 +30,9 @@ from ropewalk.exchange.traffic import MemberTraffic, ring_bytes
 
 # Torch's own types tell little here.
 _dist: Any = dist
+
+_CONNECTION = re.compile(r"\[(?!enforce fail)[^\]]*gloo/transport/|connection", re.IGNORECASE)
+"""What gloo's errors about a connection contain, and those about an argument do not: both are plain RuntimeErrors."""
 
 _made: Counter[tuple[int, ...]] = Counter()
 """Number of groups made in this process, by ranks: it is the same on every member, and so names the next group."""
@@ -183,6 +187,11 @@ class TorchGroup(Group):
             return ExchangeStalled(
                 f"a member did not come to {call} within {self._timeout_s:g} s; look there, or raise timeout_s",
                 waited_s=self._timeout_s,
+            )
+        if not isinstance(error, _dist.DistError) and not _CONNECTION.search(str(error)):
+            return ExchangeInvalid(
+                f"{call} of epoch {self.epoch} cannot be done; torch says: {error}. It is about the tensor or an "
+                f"argument, such as a dtype or device that the backend does not add up; no member is lost"
             )
         # gloo reports the address of the lost member, not its rank.
         ranks = (1 - self.rank,) if self.size == 2 else ()

@@ -5,11 +5,16 @@ Ask ▕ ■ ■ ■ ■ ■ ■ ■ ■ ■ □ ▏ share has ended ── grace
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 from ropewalk.population.pacing.pacing import Ask, CancelEvaluations, Instruction, Tell, Ticket, UnderWay, rows
 from ropewalk.population.pacing.stragglers import StragglerPolicy
+
+_LARGEST_DENOMINATOR = 1_000_000
+"""A share is taken for the fraction that was meant: 0.07 of 100 is 7, and as a float it is a little more."""
 
 
 class Generational(UnderWay):
@@ -65,7 +70,8 @@ class Generational(UnderWay):
         super().asked(tickets, now)
         self._newest = tickets[0].ask if tickets else -1
         self._num_of_newest = 0
-        self._wait_for = -(-len(tickets) * self._stragglers.after // 1)  # rounded up
+        share = Fraction(float(self._stragglers.after)).limit_denominator(_LARGEST_DENOMINATOR)
+        self._wait_for = math.ceil(len(tickets) * share)
 
     def ended(self, ticket: Ticket, now: float) -> None:
         if ticket in self._running:
@@ -77,7 +83,7 @@ class Generational(UnderWay):
                 self._enough_at = now
 
     def state_dict(self) -> dict[str, Any]:
-        asked = [self._newest, int(self._wait_for)] if self._asked else None
+        asked = [self._newest, self._wait_for] if self._asked else None
         return {"under_way": rows(self.under_way), "asked": asked}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
