@@ -19,7 +19,8 @@ class TrialResult:
         hyperparameters: values by dotted name.
         step: the last step that it reported; 0: none.
         values: the metrics of the last report, as they were logged; empty if there is none.
-        best: the best value of the first metric at any step; None if there is none.
+        best: the best value of the first metric at any step; of a member of a population the last value, as its earlier
+            states are gone; None if there is none.
         attempts: number of processes that worked on it, one after the other.
         bracket: the bracket of the scheduler's rungs.
         scores: the first metric by step, to be maximised.
