@@ -170,6 +170,16 @@ def adds_up(run: Any, x: float) -> None:
         run.checkpoint(lambda: {"total": total, "step": step})  # noqa: B023  # called at once, or never
 
 
+def rises_and_falls(run: Any, x: float) -> None:
+    """The sum of x over two steps; the next two lead down again."""
+    restored = run.restore()
+    score = 0.0 if restored is None else restored.state["score"]
+    for step in run.steps(4):
+        score += x if step <= 2 else -2 * x
+        run.log(score=score)
+        run.checkpoint({"score": score})
+
+
 def adds_up_after_others(run: Any, x: float, folder: str) -> None:
     """As `adds_up`; whoever has 0.1 waits until another one has ended."""
     while x == 0.1 and not (Path(folder) / "ended").exists():

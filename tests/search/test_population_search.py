@@ -96,6 +96,20 @@ def test_a_minimum_is_found_and_a_function_may_return_the_metric(made: Callable[
     assert min(trial.best or 0 for trial in results) == 0.0
 
 
+def test_the_best_member_is_the_one_that_ends_best(made: Callable[..., Search], tmp_path: Path) -> None:
+    # All copies of a member had its best value of before, of which no state is kept, and the first was the best.
+    results = made(functions.rises_and_falls, seed=1, name="peak").run()
+    assert len({max(trial.scores.values()) for trial in results}) < len(results)
+    assert [trial.best for trial in results] == [trial.values["score"] for trial in results]
+    restored = CheckpointFolder(results.best.folder / "checkpoints").restore()
+    assert restored is not None and restored.state["score"] == results.best.best == max(t.best or 0 for t in results)
+    loaded = load_results("peak", tmp_path / "runs.db")
+    assert (loaded.best.number, loaded.best.best) == (results.best.number, results.best.best)
+    with open_store(tmp_path / "runs.db") as store:  # what `ropewalk runs list` shows of it
+        last = store.last_values([results.run])[results.run]
+    assert (last["best score"], last["best trial"]) == (results.best.best, results.best.number)
+
+
 def test_an_interval_that_fails_is_trained_again(made: Callable[..., Search], tmp_path: Path) -> None:
     scheduler = PopulationTraining(steps=4, population=1)  # alone, so that it cannot copy another in place of that
     results = made(functions.adds_up_after_a_failure, scheduler=scheduler).run()

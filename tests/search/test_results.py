@@ -13,6 +13,7 @@ from ropewalk.errors import SearchFailed
 from ropewalk.search.importance import importances
 from ropewalk.search.results import SearchResults
 from ropewalk.search.trial_result import TrialResult
+from ropewalk.tracking.checkpoints import CheckpointFolder
 
 
 def trial(number: int, best: float | None, **facts: Any) -> TrialResult:
@@ -132,6 +133,38 @@ def test_a_search_is_drawn_with_all_kinds_of_hyperparameters(tmp_path: Path) -> 
     ]  # fmt: skip
     with pytest.raises(ValueError, match="there is nothing to draw: none of 1 trials has reported 'score'"):
         results(trial(0, None)).plot()
+
+
+def test_the_table_has_the_last_value_of_each_further_objective() -> None:
+    found = results(trial(0, 0.5, values={"score": 0.4, "cost": 7.25}), trial(1, None), metrics=("score", "cost"))
+    assert [line.split() for line in str(found).splitlines()] == [
+        ["trial", "state", "step", "attempts", "best", "score", "last", "cost", "x"],
+        ["0", "done", "3", "1", "0.5", "7.25", "0"],
+        ["1", "done", "3", "1", "1"],
+    ]
+    assert ">last cost<" in found._repr_html_()
+
+
+def test_the_best_checkpoint_of_a_trial_is_that_of_its_best_step(tmp_path: Path) -> None:
+    scores = {1.0: -0.5, 2.0: -0.1, 3.0: math.nan, 4.0: -0.3}
+    one, folder = trial(0, 0.1, scores=scores, folder=tmp_path), CheckpointFolder(tmp_path / "checkpoints")
+    with pytest.raises(LookupError, match=r"trial 0 has no checkpoint in .*checkpoints"):
+        one.restore()
+    for step in (4, 2, 3):
+        folder.write(step, {"weight": step})
+    assert (one.restore().step, one.restore().state) == (2, {"weight": 2})
+    assert one.restore(4).state == {"weight": 4}
+    with pytest.raises(LookupError, match="no checkpoint of step 1; there are 2, 3, 4"):
+        one.restore(1)
+
+
+def test_a_number_that_is_absent_leaves_its_axis_to_numbers(tmp_path: Path) -> None:
+    # The values that are there were texts on the axis, and not in their order.
+    trials = [trial(n, float(n), hyperparameters={"x": n, **({"m": n / 10} if n % 2 else {})}) for n in range(6)]
+    axes = results(*trials).plot().axes[3]
+    assert {text.get_text() for text in axes.texts} >= {"0.1", "0.5"}
+    (lines,) = axes.collections[:1]
+    assert sorted({len(line) for line in lines.get_segments()}) == [2, 3]
 
 
 def test_a_notebook_shows_the_best_trials_first_and_counts_the_others() -> None:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.tracking import checkpoints
-from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy, SavedCheckpoint
+from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy, SavedCheckpoint, read_checkpoint
 
 
 def saved(step: float, score: float | None = None) -> SavedCheckpoint:
@@ -186,3 +186,14 @@ def test_after_a_return_to_an_earlier_step_later_ones_go(tmp_path: Path, caplog:
     folder.write(11, {})
     assert folder.prune(CheckpointPolicy(keep=1), 11) == [10, 20]
     assert os.listdir(tmp_path) == ["step-11"]
+
+
+def test_what_is_no_checkpoint_is_not_called_damaged(tmp_path: Path) -> None:
+    saved = CheckpointFolder(tmp_path / "run" / "checkpoints").write(3, {"x": 1})
+    for path in (tmp_path / "run", tmp_path / "run" / "checkpoints"):
+        with pytest.raises(
+            FileNotFoundError, match=f"{path} is not the folder of a checkpoint; there are {saved.path}"
+        ):
+            read_checkpoint(path)
+    with pytest.raises(FileNotFoundError, match=r"step-4 is not the folder of a checkpoint$"):
+        read_checkpoint(saved.path.with_name("step-4"))

@@ -36,12 +36,16 @@ def search_parts(results: SearchResults) -> list[Part]:
     best = [trial for trial in results.ranked() if trial.best is not None][:_BEST]
     if best:
         names = list(dict.fromkeys(name for trial in best for name in trial.hyperparameters))
-        head = ("trial", f"best {results.metrics[0]}", "step", "state", "id", *names)
+        others = results.metrics[1:]
+        metrics = (f"best {results.metrics[0]}", *(f"last {name}" for name in others))
+        head = ("trial", *metrics, "step", "state", "id", *names)
         rows = [tuple(map(escaped, head))]
         for trial in best:
             values = [_shown(trial.hyperparameters.get(name, "")) for name in names]
-            rows.append((str(trial.number), number(trial.best), f"{trial.step:g}", trial.state, trial.run, *values))
-        parts.append(("best trials", (rows, {0, 1, 2})))
+            last = [number(trial.values.get(name)) for name in others]
+            own = str(trial.number), number(trial.best), *last, f"{trial.step:g}", trial.state, trial.run
+            rows.append((*own, *values))
+        parts.append(("best trials", (rows, {*range(len(metrics) + 2)})))
     if shares := results.importance():
         rows = [("hyperparameter", "share"), *((escaped(name), f"{share:.0%}") for name, share in shares.items())]
         parts.append(("importance of hyperparameters (PED-ANOVA)", (rows, {1})))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -75,7 +74,7 @@ def _members(store: RunStore, row: RunRow) -> SearchResults:
             hyperparameters=member.config,
             step=points.steps[-1].item() if logged else 0.0,
             values={metric: points.values[-1].item()} if logged else {},
-            best=sign * max(scores.values(), key=lambda score: (not math.isnan(score), score)) if logged else None,
+            best=points.values[-1].item() if logged else None,
             attempts=len(store.attempts(member.id)),
             bracket=0,
             scores=scores,

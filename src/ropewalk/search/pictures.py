@@ -132,7 +132,10 @@ def _draw_configurations(
     values = [_best(trial) for trial in trials]
     low, high = shown_range(values, results.modes[0])
     own = _scaled([min(max(value, low), high) for value in values])
-    lines = [list(enumerate([*row, own[index]])) for index, row in enumerate(heights)]
+    lines = [
+        [(at, height) for at, height in enumerate([*row, own[index]]) if not math.isnan(height)]
+        for index, row in enumerate(heights)
+    ]
     colours = LineCollection(lines, array=_colours(trials), cmap=_COLOURS, linewidth=1, alpha=0.7)
     axes.add_collection(colours)
     for at in range(len(names) + 1):
@@ -145,14 +148,17 @@ def _draw_configurations(
 
 
 def _heights(axes: Any, at: int, name: str, trials: Sequence[TrialResult]) -> np.ndarray[Any, Any]:
-    """Return where a hyperparameter's values are on its axis from 0 to 1, and label the ends of the axis."""
+    """Return where a hyperparameter's values are on its axis from 0 to 1, and label the ends of the axis.
+
+    NaN is for a number that is absent, as its condition does not hold.
+    """
     values = [trial.hyperparameters.get(name) for trial in trials]
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if len(numbers) == len(values):
+    if numbers and len(numbers) == len(values) - values.count(None):
         least, most = min(numbers), max(numbers)
         _label(axes, at, f"{least:.3g}", f"{most:.3g}")
         is_log = is_logarithmic(numbers)
-        return _scaled([math.log(value) if is_log else float(value) for value in numbers])
+        return _scaled([math.nan if v is None else math.log(v) if is_log else float(v) for v in values])
     kinds = sorted({str(value) for value in values})
     _label(axes, at, kinds[0], kinds[-1])
     return _scaled([float(kinds.index(str(value))) for value in values])
@@ -171,8 +177,8 @@ def _label(axes: Any, at: int, low: str, high: str) -> None:
 
 def _scaled(values: Sequence[float]) -> np.ndarray[Any, Any]:
     array = np.asarray(values, dtype=float)
-    span = float(np.ptp(array))
-    return (array - array.min()) / span if span else np.full(array.shape, 0.5)
+    least, span = np.nanmin(array), float(np.nanmax(array) - np.nanmin(array))
+    return (array - least) / span if span else np.where(np.isnan(array), np.nan, 0.5)
 
 
 def _colours(trials: Sequence[TrialResult]) -> np.ndarray[Any, Any]:

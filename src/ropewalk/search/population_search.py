@@ -163,6 +163,9 @@ class PopulationSearch:
 
     def _row(self, generation: int, **row: float) -> None:
         self._tell_copies()
+        best = next((each for each in self.results().ranked() if each.best is not None), None)
+        if best is not None and best.best is not None:
+            self._keeper.best(self._train.metric, best.best, best.number, generation)
 
     def _evaluate(self, pool: Pool, whole: ObservedRun, is_over: Callable[[Row], bool]) -> RunResult[PBT]:
         return evaluate(
@@ -223,7 +226,7 @@ class PopulationSearch:
             dict(stretches[-1].hyperparameters if stretches else pbt.hyperparameters[number]),
             float(step),
             {self._train.metric: sign * stretches[-1].score} if stretches else {},
-            sign * max(scores.values()) if scores else None,
+            sign * stretches[-1].score if stretches else None,  # earlier states are gone
             pbt.intervals[number],
             0,
             scores,

@@ -118,6 +118,10 @@ def line_of(trial: TrialFacts, book: SearchBook) -> str:
     parts = [f"trial {trial.number} {trial.state.value} at step {trial.step:g}"]
     if trial.best is not None:
         parts.append(f"best {book.metrics[0]} {trial.best:.5g}")
+    if trial.values is not None:
+        parts += [
+            f"{escaped(name)} {value:.5g}" for name, value in zip(book.metrics[1:], trial.values[1:], strict=True)
+        ]
     parts += [f"{escaped(name)}={shown(value)}" for name, value in trial.hyperparameters.items()]
     if trial.why:
         parts.append(f"({escaped(trial.why)})")

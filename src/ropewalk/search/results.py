@@ -87,11 +87,11 @@ class SearchResults(Sequence[TrialResult]):
         headline = html_headline(self.name, "", [*facts, *best])
         more = len(ranked) - _SHOWN_TRIALS
         rest = [f"<div>and {counted(more, 'other')}</div>"] if more > 0 else []
-        return html_box(headline, html_table(head, cells, right={0, 2, 3, 4}), *rest)
+        return html_box(headline, html_table(head, cells, right=self._right()), *rest)
 
     def __str__(self) -> str:
         ranked = self.ranked()
-        lines = list(text_table(self._rows(ranked[:_SHOWN_TRIALS]), right={0, 2, 3, 4}))
+        lines = list(text_table(self._rows(ranked[:_SHOWN_TRIALS]), right=self._right()))
         if len(ranked) > _SHOWN_TRIALS:
             lines.append(f"and {counted(len(ranked) - _SHOWN_TRIALS, 'other')}")
         return "\n".join(lines)
@@ -185,13 +185,20 @@ class SearchResults(Sequence[TrialResult]):
         signed = (value if mode == "max" else -value for value, mode in zip(values, self.modes, strict=True))
         return tuple(-math.inf if math.isnan(value) else value for value in signed)
 
+    def _right(self) -> set[int]:
+        """Return the columns of `_rows` that are numbers."""
+        return {0, 2, *range(3, 4 + len(self.metrics))}
+
     def _rows(self, trials: Sequence[TrialResult]) -> list[tuple[str, ...]]:
         names = list(dict.fromkeys(name for trial in trials for name in trial.hyperparameters))
-        rows: list[tuple[str, ...]] = [("trial", "state", "step", "attempts", f"best {self.metrics[0]}", *names)]
+        others = self.metrics[1:]
+        heads = [f"best {self.metrics[0]}", *(f"last {name}" for name in others)]
+        rows: list[tuple[str, ...]] = [("trial", "state", "step", "attempts", *heads, *names)]
         for trial in trials:
             values = [shown(trial.hyperparameters.get(name, "")) for name in names]
             best = "" if trial.best is None else f"{trial.best:.5g}"
-            rows.append((str(trial.number), trial.state, f"{trial.step:g}", str(trial.attempts), best, *values))
+            last = [f"{trial.values[name]:.5g}" if name in trial.values else "" for name in others]
+            rows.append((str(trial.number), trial.state, f"{trial.step:g}", str(trial.attempts), best, *last, *values))
         return rows
 
 

@@ -25,6 +25,7 @@ import msgspec
 
 from ropewalk.atomic_files import StagedFolder, open_new_file, remove_folder, remove_left, write_new_file
 from ropewalk.errors import CheckpointCorrupt
+from ropewalk.quantities import listed
 from ropewalk.sealed_json import BrokenSeal, sealed, unsealed
 from ropewalk.state_container import damaged
 from ropewalk.tensor_header import ITEM_BYTES, lay_out
@@ -258,7 +259,7 @@ class CheckpointFolder:
         first: CheckpointCorrupt | None = None
         for _, path in reversed(paths):
             try:
-                return read_checkpoint(path)
+                return _read(path)
             except CheckpointCorrupt as error:
                 first = first or error
                 _log.warning("%s; it is skipped", error)
@@ -289,9 +290,19 @@ def read_checkpoint(path: Path | str) -> Restored:
 
     Raises:
         CheckpointCorrupt: it is damaged.
+        FileNotFoundError: there is no checkpoint; names those that are in that folder.
         OSError: it cannot be read.
     """
     path = Path(path)
+    if not path.exists() or not ((path / _MANIFEST).exists() or _FOLDER.fullmatch(path.name)):
+        folders = (CheckpointFolder(path), CheckpointFolder(path / "checkpoints"))
+        there = [str(saved.path) for folder in folders for saved in folder.saved()]
+        hint = f"; there are {listed(there, 3)}" if there else ""
+        raise FileNotFoundError(f"{path} is not the folder of a checkpoint{hint}")
+    return _read(path)
+
+
+def _read(path: Path) -> Restored:
     manifest = _read_manifest(path)
     try:
         tensors = _read_tensors(path / _TENSORS, manifest)

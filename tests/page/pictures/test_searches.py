@@ -10,7 +10,7 @@ import pytest
 
 from ropewalk.page.pictures.history import history
 from ropewalk.page.pictures.importance import importance
-from ropewalk.page.pictures.parallel import parallel
+from ropewalk.page.pictures.parallel import ABSENT, parallel
 from ropewalk.page.pictures.pareto import pareto
 from ropewalk.page.pictures.rungs import rungs
 from ropewalk.page.style import Style
@@ -49,6 +49,13 @@ def test_axes_are_categories_numbers_or_logarithmic() -> None:
     assert rate["min"] <= 1e-4 and rate["max"] >= 1e-1
     assert option["visualMap"]["dimension"] == 3 and len(option["series"][0]["data"]) == 4
     assert option["visualMap"]["text"] == ["0.4", "0.1"]  # what the ends of the colours mean
+
+
+def test_a_number_that_is_absent_leaves_its_axis_to_numbers() -> None:
+    rows = [["sgd", 0.9, 1.0], ["adam", ABSENT, 2.0], ["sgd", 0.05, 3.0]]
+    option = parallel({"metric": "acc", "names": ["kind", "momentum"], "rows": rows}, STYLE)
+    assert [axis["type"] for axis in option["parallelAxis"]] == ["category", "value", "value"]
+    assert [row[1] for row in option["series"][0]["data"]] == [0.9, ABSENT, 0.05]
 
 
 def test_trials_without_a_value_have_no_line() -> None:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from ropewalk.page.pictures.parallel import ABSENT
 from ropewalk.page.runs.trial_ranges import (
     Axis,
     address_of,
@@ -35,6 +36,13 @@ def test_rows_in_all_ranges_are_selected():
     assert numbers({"lr": [None, 0.01], "optimizer": ["adam"]}) == [2]
     assert numbers({"loss": [None, 2.0]}) == [1], "what is no number is in no range"
     assert numbers({"gone": [1, 2]}) == [0, 1, 2], "an axis that is not shown"
+
+
+def test_a_number_that_is_absent_is_in_no_range():
+    rows = [[0.9, 1.0], [ABSENT, 2.0], [0.1, 3.0]]
+    axes = axes_of({"metric": "loss", "names": ["momentum"], "rows": rows})
+    assert axes[0] == Axis("momentum", None, 0.1, 0.9)
+    assert [is_selected(row, axes, {"momentum": [None, 1.0]}) for row in rows] == [True, False, True]
 
 
 def test_what_fields_select_is_brushed_and_what_is_brushed_is_in_the_fields():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import sqlite3
 import stat
@@ -14,9 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import ropewalk as rw
 from ropewalk.errors import FileNotTrusted, StoreCorrupt, StoreError, StoreMissing, StoreTooNew
+from ropewalk.tracking.checkpoints import read_checkpoint
 from ropewalk.tracking.records import NoteAdded, StateIs
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.schema import REVISIONS, VERSION_TABLE
@@ -337,3 +341,28 @@ def test_opening_a_store_again_in_one_process_does_not_unlock_it(tmp_path: Path)
         open_store(store.where).close()
         subprocess.run([sys.executable, "-c", code, store.where], check=True)
         assert Path(f"{store.where}-wal").exists()
+
+
+def test_the_copy_of_a_store_has_the_files_that_were_copied_with_it(tmp_path: Path) -> None:
+    # It named those of the original, and to delete a run of the copy deleted the folder of the original.
+    with rw.track("digits", store=tmp_path / "here" / "runs.db", system=False) as run:
+        for step in run.steps(2):
+            run.checkpoint({"step": step})
+        run.image("square", np.ones((2, 2)))
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    with open_store(tmp_path / "there" / "runs.db") as copy:
+        (checkpoint,), (row,), within = copy.checkpoints(run.id), copy.runs(), tmp_path / "there" / "runs" / run.id
+        images = [one.path for one in copy.artifacts(run.id) if one.kind == "image"]
+        assert (row.folder, copy.run(run.id).folder) == (str(within), str(within))
+        assert images == [str(within / "images" / "square-2.png")]
+        assert checkpoint.path == str(within / "checkpoints" / "step-2")
+        assert read_checkpoint(checkpoint.path).state == {"step": 2}
+        copy.delete(run.id)
+    assert run.folder.is_dir() and not within.exists()
+
+
+def test_a_folder_that_a_run_was_given_elsewhere_stays_its_own(tmp_path: Path) -> None:
+    with rw.track("digits", store=tmp_path / "runs.db", folder=tmp_path / "elsewhere", system=False) as run:
+        pass
+    with open_store(tmp_path / "runs.db") as store:
+        assert store.run(run.id).folder == str(tmp_path / "elsewhere" / run.id)

@@ -1,7 +1,7 @@
 """The picture of configurations: parallel coordinates, in which parts of axes can be brushed.
 
 Data: `{"metric": name, "names": [hyperparameter, ...], "rows": [[value, ..., metric], ...]}`; each row has a value
-for each name, and the metric last.
+for each name, `ABSENT` if it has none, and the metric last. A line skips the axes of numbers on which it has none.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from ropewalk.escaping import escaped
 from ropewalk.page.style import Option, Style
 from ropewalk.search.value_scales import is_logarithmic
 
+ABSENT = "-"
+"""In place of a value: a hyperparameter whose condition does not hold. ECharts draws none there."""
 _MOST_CATEGORIES = 40
 
 
@@ -60,7 +62,7 @@ def _axis(at: int, name: str, column: Sequence[Any], style: Style, *, may_be_log
     }
     kinds = kinds_of(column)
     if kinds is None:
-        numbers = [float(value) for value in column if math.isfinite(value)]
+        numbers = finite_in(column)
         if may_be_log and is_logarithmic(numbers):
             ends = {"min": _rounded(min(numbers), math.floor), "max": _rounded(max(numbers), math.ceil)}
             return {**words, "type": "log", **ends, "axisLabel": {**labels, "hideOverlap": True}}
@@ -75,9 +77,15 @@ def _veil(style: Style) -> str:
 
 def kinds_of(column: Sequence[Any]) -> list[str] | None:
     """Return the texts on an axis with these values; None if it is an axis of numbers."""
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in column):
+    there = [value for value in column if value != ABSENT]
+    if there and all(isinstance(value, int | float) and not isinstance(value, bool) for value in there):
         return None
     return sorted({kind_of(value) for value in column})[:_MOST_CATEGORIES]
+
+
+def finite_in(column: Sequence[Any]) -> list[float]:
+    """Return the numbers on an axis of numbers."""
+    return [float(value) for value in column if value != ABSENT and math.isfinite(value)]
 
 
 def kind_of(value: Any) -> str:
@@ -94,6 +102,8 @@ def _rounded(value: float, towards: Callable[[float], int]) -> float:
 def _cell(axis: Option, value: Any) -> float | str | None:
     if axis["type"] == "category":
         return kind_of(value)
+    if value == ABSENT:
+        return ABSENT
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
@@ -102,4 +112,4 @@ def _short(text: str) -> str:
     return shown if len(shown) <= 24 else f"{shown[:23]}…"
 
 
-__all__ = ["kind_of", "kinds_of", "parallel"]
+__all__ = ["ABSENT", "finite_in", "kind_of", "kinds_of", "parallel"]

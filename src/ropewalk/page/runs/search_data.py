@@ -9,6 +9,7 @@ from typing import Any
 
 from ropewalk.escaping import escaped
 from ropewalk.last_line import last_line
+from ropewalk.page.pictures.parallel import ABSENT
 from ropewalk.page.runs.row_selection import is_number
 from ropewalk.search.book import Line
 from ropewalk.search.results import SearchResults
@@ -53,7 +54,7 @@ def parallel_data(results: SearchResults, shares: Mapping[str, float]) -> tuple[
     names = [name for name in dict.fromkeys(name for trial in trials for name in trial.hyperparameters)
              if len({str(trial.hyperparameters.get(name)) for trial in trials}) > 1]  # fmt: skip
     names = sorted(names, key=lambda name: -shares.get(name, 0.0))[:_MOST_AXES]
-    rows = [[*(trial.hyperparameters.get(name, "-") for name in names), trial.best] for trial in trials]
+    rows = [[*(trial.hyperparameters.get(name, ABSENT) for name in names), trial.best] for trial in trials]
     return {"metric": results.metrics[0], "names": names, "rows": rows}, [trial.number for trial in trials]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ropewalk.page.pictures.parallel import kind_of, kinds_of
+from ropewalk.page.pictures.parallel import ABSENT, finite_in, kind_of, kinds_of
 
 Ranges = dict[str, list[Any]]
 """By the name of an axis: least and most, None for no limit; or, of an axis with kinds, those that are selected."""
@@ -46,7 +46,7 @@ def axes_of(data: Mapping[str, Any]) -> list[Axis]:
 def _axis(name: str, column: Sequence[Any]) -> Axis:
     if (kinds := kinds_of(column)) is not None:
         return Axis(name, tuple(kinds))
-    numbers = [float(value) for value in column if math.isfinite(value)]
+    numbers = finite_in(column)
     return Axis(name, None, min(numbers, default=0.0), max(numbers, default=0.0))
 
 
@@ -60,7 +60,7 @@ def _is_in(value: Any, axis: Axis, chosen: Sequence[Any]) -> bool:
     if axis.kinds is not None:
         return kind_of(value) in chosen
     least, most = chosen
-    return (least is None or value >= least) and (most is None or value <= most)
+    return value != ABSENT and (least is None or value >= least) and (most is None or value <= most)
 
 
 def intervals_of(axes: Sequence[Axis], ranges: Ranges) -> list[list[list[float]]]:

@@ -27,6 +27,21 @@ _MADE_ID = re.compile(r"[0-9a-f]{10,}([.-][0-9a-z]+)*")
 """An id of random hexadecimal digits; those of trials have a number after it."""
 
 
+def folder_now(recorded: str, run: str, beside: Path | None) -> str:
+    """Return where the folder of a run is: a store that was copied, or is mounted elsewhere, has it beside it.
+
+    Otherwise a copy would show files that are not there, and to delete one of its runs would delete the original's.
+
+    Args:
+        recorded: where it was when the run began; empty if it has none.
+        run: id of the run.
+        beside: the folder of runs beside the store; None if the store is no file.
+    """
+    if beside is None or not recorded or os.path.dirname(recorded) == str(beside) or not _MADE_ID.fullmatch(run):
+        return recorded
+    return str(beside / run) if _is_real_folder(beside / run) else recorded
+
+
 class RemovedFolder:
     """What the deletion of a run removes of its folder.
 

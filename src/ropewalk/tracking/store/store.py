@@ -62,8 +62,7 @@ class RunStore(StoredRuns):
         backup: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(engine, where, clock=clock)
-        self.folder = folder
+        super().__init__(engine, where, folder=folder, clock=clock)
         self.backup = backup
         self._writer = RecordWriter(clock)
         self._applying = threading.Lock()

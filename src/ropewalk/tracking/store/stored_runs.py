@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
 
 from sqlalchemy import Engine, Executable, Select, bindparam, case, func, select, text
 
@@ -30,6 +32,7 @@ from ropewalk.tracking.store.rows import (
     SeriesRow,
     html_of_runs,
 )
+from ropewalk.tracking.store.run_folders import folder_now
 from ropewalk.tracking.store.schema import (
     ARTIFACTS,
     ATTEMPTS,
@@ -43,6 +46,7 @@ from ropewalk.tracking.store.schema import (
     SERIES,
 )
 
+_FileRow = TypeVar("_FileRow", ArtifactRow, CheckpointRow)
 _SHOWN_RUNS = 20
 """The latest runs, which a notebook shows of a store."""
 _FEW = 500
@@ -61,11 +65,13 @@ class StoredRuns:
     Args:
         engine: the database, whose tables are up to date.
         where: the store, as messages name it: a path, or a URL without its password.
+        folder: folder in which runs get their folders, unless they name another.
         clock: returns the seconds since the epoch.
     """
 
-    def __init__(self, engine: Engine, where: str, *, clock: Callable[[], float] = time.time) -> None:
-        self.where = where
+    def __init__(self, engine: Engine, where: str, *, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self.where, self.folder = where, folder
+        self._moved_to = folder if engine.dialect.name == "sqlite" else None  # a database stays where it is
         self._database = engine
         self._clock = clock
         self._pid = os.getpid()
@@ -133,7 +139,7 @@ class StoredRuns:
             rows = connection.execute(query).all()
             few = [row.id for row in rows] if len(rows) < _FEW else None
             labels = queries.labels_of(connection, few) if rows else {}
-        return [queries.to_run(row, labels, processes, now) for row in rows]
+        return [self._placed(queries.to_run(row, labels, processes, now)) for row in rows]
 
     def run(self, ref: str) -> RunRow:
         """Find one run.
@@ -148,7 +154,11 @@ class StoredRuns:
         with reading(self._engine, self.where) as connection:
             row = queries.find_run(connection, ref)
             labels = queries.labels_of(connection, [row.id])
-        return queries.to_run(row, labels, LocalProcesses(), self._clock())
+        return self._placed(queries.to_run(row, labels, LocalProcesses(), self._clock()))
+
+    def _placed(self, run: RunRow) -> RunRow:
+        folder = folder_now(run.folder, run.id, self._moved_to)
+        return run if folder == run.folder else replace(run, folder=folder)
 
     def children(self, run: str) -> list[RunRow]:
         """Return the runs that belong to a run, or were forked from it, archived ones included, oldest first."""
@@ -226,12 +236,23 @@ class StoredRuns:
     def artifacts(self, run: str) -> list[ArtifactRow]:
         """Return the artifacts of a run, in the order in which they were kept."""
         query = select(ARTIFACTS).where(ARTIFACTS.c.run == run).order_by(ARTIFACTS.c.id)
-        return [ArtifactRow(*row[2:]) for row in self._rows(query)]
+        return self._with_paths(run, [ArtifactRow(*row[2:]) for row in self._rows(query)])
 
     def checkpoints(self, run: str) -> list[CheckpointRow]:
         """Return the checkpoints of a run, by step."""
         query = select(CHECKPOINTS).where(CHECKPOINTS.c.run == run).order_by(CHECKPOINTS.c.step)
-        return [CheckpointRow(*row[1:]) for row in self._rows(query)]
+        return self._with_paths(run, [CheckpointRow(*row[1:]) for row in self._rows(query)])
+
+    def _with_paths(self, run: str, found: list[_FileRow]) -> list[_FileRow]:
+        """Return records of files of a run with the paths that the files have now."""
+        before = next((row.folder for row in self._rows(select(RUNS.c.folder).where(RUNS.c.id == run))), "")
+        now = folder_now(before, run, self._moved_to)
+        if not found or now == before:
+            return found
+        return [
+            replace(one, path=now + one.path.removeprefix(before)) if one.path.startswith(f"{before}/") else one
+            for one in found
+        ]
 
     def requests(self, runs: Collection[str]) -> list[RequestRow]:
         """Return the open requests to runs, the oldest one first; their owner asks for them every half second."""
