@@ -20,6 +20,18 @@ def tools(tmp_path: Path) -> dict[str, str]:
     return {"PATH": str(tmp_path)}
 
 
+def test_a_text_of_a_subclass_is_sent_as_a_text() -> None:
+    # `python -m pdb script.py`: `__main__.__file__` was of a class of pdb's, and no pool could be made.
+    class Target(str):
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            return "in words"
+
+    sent = sendable(Target("/work/script.py"))
+    assert type(sent) is str and sent == "/work/script.py"
+
+
 def test_anywhere_else_it_is_this_machine(tools: dict[str, str]) -> None:
     assert engine_here(tools) == ("local", "default")
 

@@ -31,8 +31,11 @@ def version_told(said: str) -> str:
 
 
 def module_command(python: str, module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module of this package."""
-    return [python, "-P", "-m", module, *arguments]
+    """Return the command that runs a module of this package, with assertions and checks on or off as they are here."""
+    flags = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
+    if sys.flags.dev_mode:
+        flags += ["-X", "dev"]
+    return [python, "-P", *flags, "-m", module, *arguments]
 
 
 def import_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -67,7 +67,7 @@ def sendable(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         return "\0" + os.fsencode(text).decode("latin-1")
-    return text
+    return str.__str__(text)  # under pdb, `__file__` is of a subclass, which no message can carry
 
 
 def as_sent(text: str) -> str:

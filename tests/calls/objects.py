@@ -42,6 +42,9 @@ class Careless(Exception):
         super().__init__(first)
         self.second = second
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), self.args  # one argument, and `__init__` wants two
+
 
 class Locked(Exception):
     """Cannot be pickled."""

@@ -72,6 +72,9 @@ class LostError(Exception):
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"{code}: {reason}")
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), self.args  # one argument, and `__init__` wants two
+
 
 def raise_own_error(code: int) -> None:
     raise OwnError(code, reason="because")

@@ -142,6 +142,21 @@ def test_code_that_is_given_with_c_or_on_stdin(tmp_path: Path) -> None:
     assert run("-", folder=tmp_path, stdin=DEFINITIONS + USES) == EXPECTED
 
 
+def test_a_worker_has_the_switches_of_the_interpreter_and_a_debugger_may_run_the_script(tmp_path: Path) -> None:
+    # Assertions of imported modules ran in workers of `python -O`, and under pdb no pool could be made.
+    (tmp_path / "beside.py").write_text("def checks():\n    assert False\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, ropewalk, beside\n"
+        "def look():\n"
+        "    return sys.flags.optimize, sys.flags.dev_mode, beside.checks()\n"
+        "with ropewalk.Pool(1) as pool:\n"
+        "    print(pool.apply(look))\n"
+    )
+    given = ["-O", "-X", "dev", "-m", "pdb", "-c", "continue", "-c", "quit", str(script)]
+    assert run(*given, folder=tmp_path)[0] == "(1, True, None)"
+
+
 def test_what_a_script_does_at_its_top_level_is_done_once(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

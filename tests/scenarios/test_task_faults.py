@@ -133,7 +133,18 @@ def test_exceptions_that_are_hard_to_handle_arrive_all_the_same() -> None:
             with pytest.raises(kind) as info:
                 pool.apply_async(fail, (make,)).get(120)
             assert "in fail" in str(info.value.__cause__)
+            assert "ropewalk/pool/worker.py" not in str(info.value.__cause__)
         assert pool.status().num_deaths == 0
+
+
+def test_what_ends_a_worker_is_shown_without_our_own_frames() -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with ropewalk.Pool(1, max_deaths=1) as pool:
+        with pytest.raises(TaskPoisoned) as info:
+            pool.apply(interrupted)
+    assert "in interrupted" in info.value.last_output and "ropewalk/" not in info.value.last_output
 
 
 def test_of_several_exceptions_of_a_map_the_first_in_order_is_raised_after_all_have_ended(tmp_path: Path) -> None:

@@ -51,6 +51,9 @@ class Unrebuildable(Exception):
     def __init__(self, one: object, two: object) -> None:
         super().__init__(one)
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), self.args  # one argument, and `__init__` wants two
+
 
 class Tree:
     """Has branches that are trees of the same manager."""

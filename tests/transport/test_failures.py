@@ -24,10 +24,47 @@ from ropewalk.transport.failures import FAILURE_DECODER, Failure, failure_of, no
 
 
 class TwoArguments(Exception):
-    """Pickles, and cannot be rebuilt: its constructor wants more than `args` holds."""
+    """Its constructor wants more than `args` holds."""
 
-    def __init__(self, code: int, where: str) -> None:
+    def __init__(self, code: int, *, where: str) -> None:
         super().__init__(f"code {code} at {where}")
+        self.code = code
+
+
+class NotRebuildable(TwoArguments):
+    """Pickles, and cannot be rebuilt."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NotRebuildable, self.args
+
+
+class Wrapped(Exception):
+    """Puts words around its argument, which would stand there twice after a second `__init__`."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(f"no answer from {host}")
+
+
+class Slotted(Exception):
+    """Keeps an attribute where pickle does not look."""
+
+    __slots__ = ("host",)
+
+    def __init__(self, host: str) -> None:
+        super().__init__(host)
+        self.host = host
+
+
+class Stopped(StopIteration):
+    def __init__(self, code: int, where: str) -> None:
+        super().__init__(f"{code} at {where}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields(Exception):
+    """Lets nobody set an attribute, and has no `args` where it is made with keywords."""
+
+    code: int
 
 
 class HoldsALock(Exception):
@@ -163,11 +200,30 @@ def test_notes_are_kept_and_without_a_place_none_is_added() -> None:
     assert travel(error, "").__notes__ == ["the user's own"]
 
 
+def test_an_exception_arrives_as_it_was_whatever_its_class_does_in_init() -> None:
+    # Pickle called `__init__` again, with the message for an argument: the caller got a RemoteError, which no `except`
+    # of theirs named, or the words twice.
+    arrived = travel(TwoArguments(3, where="there"))
+    assert (type(arrived), str(arrived), arrived.code) == (TwoArguments, "code 3 at there", 3)
+    assert str(travel(Wrapped("n7"))) == "no answer from n7"
+    group = travel(ExceptionGroup("two", [Wrapped("n7"), TwoArguments(3, where="there")]))
+    assert [str(each) for each in group.exceptions] == ["no answer from n7", "code 3 at there"]
+    assert travel(Slotted("n7")).host == "n7"
+    assert travel(Stopped(3, "there")).value == "3 at there"
+    assert travel(Fields(code=3)).code == 3
+
+
 def test_what_cannot_be_rebuilt_arrives_in_words() -> None:
-    arrived = travel(TwoArguments(3, "there"))
-    assert type(arrived) is RemoteError and arrived.type_name == f"{__name__}.TwoArguments"
-    assert "TwoArguments: code 3 at there (this exception cannot be rebuilt here" in str(arrived)
+    arrived = travel(NotRebuildable(3, where="there"))
+    assert type(arrived) is RemoteError and arrived.type_name == f"{__name__}.NotRebuildable"
+    assert "NotRebuildable: code 3 at there (this exception cannot be rebuilt here" in str(arrived)
     assert "in _raise" in str(arrived.__cause__)
+
+
+def test_an_exception_of_a_module_that_is_not_here_says_so() -> None:
+    gone = pickle.dumps(ValueError("no")).replace(b"builtins", b"elsewher")
+    arrived = rebuild_error(Failure("elsewher.ValueError", "no", "the traceback", gone, []), "")
+    assert type(arrived) is RemoteError and str(arrived).endswith("; its module is missing in this process)")
 
 
 def test_what_becomes_something_else_on_its_way_arrives_in_words() -> None:

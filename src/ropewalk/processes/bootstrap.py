@@ -39,6 +39,7 @@ from ropewalk.transport.barriers import join_barriers
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.kernel import die_with_parent, is_running, name_thread
 from ropewalk.transport.passport import Passport
+from ropewalk.user_frames import shortened
 
 _JOIN_S = 60.0
 """Timeout within which the process must become the agent's child, in seconds; after that it never will."""
@@ -105,8 +106,8 @@ def run(request: ForkRequest, fds: list[int]) -> NoReturn:
         code = _call_entry(request, *fds[2:])
     except SystemExit as stop:
         code = _exit_code(stop)
-    except BaseException:  # the last place that can report it: the agent keeps this output
-        traceback.print_exc()
+    except BaseException as error:  # the last place that can report it: the agent keeps this output
+        traceback.print_exception(shortened(error))
     finally:
         leave(code)
 

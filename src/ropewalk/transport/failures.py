@@ -105,9 +105,11 @@ def rebuild_error(failure: Failure, where: str) -> BaseException:
         if not isinstance(error, BaseException):
             raise TypeError(f"unpickling gave a {type(error).__name__}")
     except Exception as problem:
+        advice = "give its class a __reduce__, or pass all arguments of __init__ on to super().__init__"
+        if isinstance(problem, ImportError):
+            advice = "its module is missing in this process"
         error = RemoteError(
-            f"{failure.type_name}: {failure.message} (this exception cannot be rebuilt here: {problem!r}; give its "
-            "class a __reduce__, or pass all arguments of __init__ on to super().__init__)",
+            f"{failure.type_name}: {failure.message} (this exception cannot be rebuilt here: {problem!r}; {advice})",
             type_name=failure.type_name,
         )
     if where:

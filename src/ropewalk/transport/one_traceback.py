@@ -20,7 +20,7 @@ import traceback
 from types import TracebackType
 from typing import cast
 
-from ropewalk.user_frames import frames_text, remote_text, shows_all, tells_all
+from ropewalk.user_frames import frames_text, remote_text, shortened, shows_all, tells_all
 
 _HEADER = "Traceback (most recent call last):\n"
 _NOTE = re.compile(r"It was raised in (.+?)(?:, and came by way of (.+))?; the remote traceback is above\.")
@@ -81,7 +81,7 @@ def with_known_code(text: str) -> str:
 
 def _text(error: BaseException, ours: tuple[str, ...], seen: set[int]) -> str:
     if isinstance(error, BaseExceptionGroup):  # its parts are printed as a tree
-        return "".join(traceback.format_exception(cast("BaseException", error)))
+        return "".join(traceback.format_exception(shortened(cast("BaseException", error))))
     seen.add(id(error))
     before, remote_frames = "", ""
     cause = error.__cause__

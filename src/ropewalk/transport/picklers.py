@@ -30,6 +30,7 @@ from typing import Any
 import cloudpickle.cloudpickle
 
 from ropewalk.transport.class_reduction import reduce_class
+from ropewalk.transport.exception_reduction import reduce_exception
 from ropewalk.transport.main_namespace import (
     IMPORTED,
     bind_definition,
@@ -94,6 +95,8 @@ class _NameCollector(pickle.Pickler):
             name_as_main(kind)
             module = kind.__module__
         if module == "__main__":
+            if isinstance(obj, BaseException) and (reduced := reduce_exception(obj)) is not NotImplemented:
+                return reduced
             return self._reduce_main_instance(obj, kind)
         if kind in NAMED:
             return self._reduce_named(obj, kind)
@@ -103,7 +106,7 @@ class _NameCollector(pickle.Pickler):
             return reduce_tensor(obj, self.storages)
         if module in STANDARD_MODULES:
             return reduce_standard_object(obj, kind)
-        return NotImplemented
+        return reduce_exception(obj) if isinstance(obj, BaseException) else NotImplemented
 
     def reduce_code(self, obj: Any) -> Any:
         """Reduce a function or class."""

@@ -46,6 +46,9 @@ class NotRebuildable(Exception):
     def __init__(self, first: str, second: str) -> None:
         super().__init__(f"{first} and {second}")
 
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), self.args  # one argument, and `__init__` wants two
+
 
 def raise_something() -> None:
     raise ZeroDivisionError("the ball left the table")
