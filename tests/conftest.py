@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -117,15 +118,21 @@ _MANY_OBJECTS = 50_000
 """A look through this number for garbage takes 5 ms of CPU time, which is what most tests take as a whole."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _what_stays_is_not_garbage() -> None:  # pyright: ignore[reportUnusedFunction]
+_last_path: Path | None = None
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures of the module
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """What the tests of earlier files have imported stays as well.
 
     In a worker that has run half of the tests a collection took 0.4 s, and hundreds of tests ask for one.
     """
-    if len(gc.get_objects()) > _MANY_OBJECTS:
-        gc.collect()
-        gc.freeze()
+    global _last_path
+    if item.path != _last_path:
+        _last_path = item.path
+        if len(gc.get_objects()) > _MANY_OBJECTS:
+            gc.collect()
+            gc.freeze()
 
 
 def _is_of_the_lab(item: pytest.Item) -> bool:
@@ -182,7 +189,8 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:  # pyrig
         pytest.fail(f"the test left behind:\n{left.describe()}", pytrace=False)
     if words := handler_left(signal.SIGINT, handler):
         pytest.fail(f"the test left behind: {words}", pytrace=False)
-    kept.wait_until_depot_is_empty()
+    if not SHARED.isdisjoint(request.node.fixturenames):
+        kept.wait_until_depot_is_empty()
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import os
 import re
@@ -42,7 +43,8 @@ class Snapshot:
     processes: set[tuple[int, int]]
     """Process ids, each with when it began."""
     threads: dict[threading.Thread, str]
-    descriptors: dict[tuple[int, str], str]
+    descriptors: dict[tuple[int, int, int], str]
+    """Descriptors, each with the device and the number of its file."""
     entries: dict[str, str]
 
     @classmethod
@@ -56,7 +58,7 @@ class Snapshot:
         return Snapshot(
             self.processes - before.processes,
             new(self.threads, before.threads),
-            new(self.descriptors, before.descriptors),
+            _named(new(self.descriptors, before.descriptors)),
             new(self.entries, before.entries),
         )
 
@@ -115,12 +117,16 @@ class Scan:
 
     To look for the mark is to read all of /proc, 8 ms where 170 processes run and more where more do; two looks a test
     were a tenth of the whole run. A process outside of our tree has an ancestor that was our child, and has ended. So
-    /proc is read again only when a child has ended since the last time, or where that cannot be known.
+    /proc is read again only when a child has ended since the last time, or where that cannot be known. And our tree is
+    gone through again, 0.3 ms for a session of five processes, only when a process or a thread has begun anywhere.
     """
 
     def __init__(self) -> None:
         self._ended: tuple[int, float] | None = None
         self._marked: list[int] = []
+        self._newest = ""
+        self._is_settled = False
+        self._descendants: list[int] = []
 
     def processes(self) -> set[tuple[int, int]]:
         """The pid of each process, and when it began."""
@@ -129,11 +135,37 @@ class Scan:
         if ended != self._ended or signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
             self._marked = list(_marked_pids())
             self._ended = ended
+        newest = _newest_pid()
+        if newest != self._newest or not self._is_settled:
+            self._descendants = _all_descendants()
+            # A process has its number a moment before it is among the children of another one.
+            self._is_settled = bool(newest) and newest == self._newest
+            self._newest = newest
         found: set[tuple[int, int]] = set()
-        for pid in {*_all_descendants(), *self._marked}:
+        for pid in {*self._descendants, *self._marked}:
             with contextlib.suppress(OSError):
                 found.add((pid, began_at(pid)))
         return found
+
+
+def _newest_pid() -> str:
+    """That which the kernel has given last; while it stays, nothing has begun. Empty where that cannot be known."""
+    return _last_pid() if _is_told_of_threads() else ""
+
+
+def _last_pid() -> str:
+    with open("/proc/loadavg") as loads:
+        return loads.read().split()[-1]
+
+
+@functools.cache
+def _is_told_of_threads() -> bool:
+    """Whether the file is the kernel's: those that containers may have instead are behind, or have no such number."""
+    before = _last_pid()
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()
+    return _last_pid() != before
 
 
 def began_at(pid: int) -> int:
@@ -240,13 +272,24 @@ def _target(thread: threading.Thread) -> str:
     return getattr(target, "__qualname__", repr(target))
 
 
-def _descriptors() -> dict[tuple[int, str], str]:
-    found: dict[tuple[int, str], str] = {}
+def _descriptors() -> dict[tuple[int, int, int], str]:
+    found: dict[tuple[int, int, int], str] = {}
     for name in _listed("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed again
-            target = os.readlink(f"/proc/self/fd/{name}")
-            if int(name) > 2 and not IGNORED_FILES.search(target):  # pytest replaces those, and puts them back
-                found[int(name), target] = f"{name} -> {target}"
+            if (fd := int(name)) > 2:  # pytest replaces those, and puts them back
+                file = os.fstat(fd)
+                found[fd, file.st_dev, file.st_ino] = ""
+    return found
+
+
+def _named(descriptors: dict[tuple[int, int, int], str]) -> dict[tuple[int, int, int], str]:
+    """With what each is open on; without those that stay. Names take three times as long as numbers do."""
+    found: dict[tuple[int, int, int], str] = {}
+    for key in descriptors:
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{key[0]}")
+            if not IGNORED_FILES.search(target):
+                found[key] = f"{key[0]} -> {target}"
     return found
 
 

@@ -111,7 +111,7 @@ def test_the_main_thread_of_tests_may_serve_the_loop_as_that_of_programs() -> No
     assert may_serve()
 
 
-@pytest.mark.with_handler
+@pytest.mark.usefixtures("alarm_handler")
 def test_with_a_handler_it_may_not() -> None:
     assert not may_serve()
 

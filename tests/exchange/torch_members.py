@@ -1,6 +1,6 @@
 """Processes of torch.distributed that stay for a whole test module, because importing torch takes seconds.
 
-with TorchMembers(3, tmp_path) as members:
+with TorchLeader("tests.module") as leader, TorchMembers(3, tmp_path, leader) as members:
     results = members.run(case, 1, 2)      case(rank, 1, 2) in each process; results by rank
 
 pytest ── starts ──▶ leader: imports torch once ── forks ──▶ rank 0, rank 1, ... of one world after the other
@@ -33,7 +33,7 @@ class TorchLeader:
         module: imported as well, before the first fork.
     """
 
-    def __init__(self, module: str = "torch.distributed") -> None:
+    def __init__(self, module: str) -> None:
         self._module = module
         self._process: subprocess.Popen[bytes] | None = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -96,12 +96,11 @@ class TorchMembers:
     Args:
         size: how many.
         folder: where they find each other.
-        leader: from which they are forked; None: one of their own, which ends with them.
+        leader: from which they are forked.
     """
 
-    def __init__(self, size: int, folder: Path, leader: TorchLeader | None = None) -> None:
-        self._owns_leader = leader is None
-        self._leader = leader or TorchLeader()
+    def __init__(self, size: int, folder: Path, leader: TorchLeader) -> None:
+        self._leader = leader
         pairs = [socket.socketpair() for _ in range(size)]
         self._pipes = [Connection(ours.detach()) for ours, _ in pairs]
         theirs = [theirs.detach() for _, theirs in pairs]
@@ -144,8 +143,6 @@ class TorchMembers:
         for pipe in self._pipes:
             pipe.close()  # which ends their loops
         self._leader.wait_until_over()
-        if self._owns_leader:
-            self._leader.close()
 
 
 def _lead(module: str, control: socket.socket) -> None:

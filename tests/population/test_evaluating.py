@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import ropewalk as rw
 from ropewalk.errors import EvaluationFailed, FileNotTrusted
@@ -97,7 +96,7 @@ def _nothing_is_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunctio
 
 @pytest.fixture(scope="module")
 def pool(_nothing_is_left: None) -> Iterator[rw.Pool]:
-    with rw.Pool(2, name="evaluating", preload=["torch"]) as pool:
+    with rw.Pool(2, name="evaluating", preload=[__name__]) as pool:  # each worker would take 0.5 s to import it
         yield pool
 
 
@@ -268,7 +267,6 @@ import os, signal, sys, threading, time
 import numpy as np
 import ropewalk as rw
 from ropewalk.population import NoiseTable, OpenAIES, evaluate
-from tests import conftest
 from tests.population import fitnesses
 
 folder, mode, kill_in = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -400,6 +398,8 @@ def test_a_function_that_changes_its_argument_changes_nothing_else(pool: rw.Pool
 
 def sum_of_squares_in_torch(x: Any, trial: Trial) -> float:
     """As people write it who have a policy in torch."""
+    import torch  # which the workers of the other tests do without
+
     policy = torch.nn.Linear(3, 1)
     torch.nn.utils.vector_to_parameters(torch.as_tensor(x, dtype=torch.float32), policy.parameters())
     with torch.no_grad():
@@ -408,6 +408,8 @@ def sum_of_squares_in_torch(x: Any, trial: Trial) -> float:
 
 @pytest.mark.parametrize("make", [OpenAIES, Genetic, NoveltyES, CMAES, SNES])
 def test_torch_takes_what_a_fitness_gets_and_what_a_run_gives(make: Any) -> None:
+    import torch
+
     # PyTorch warns of read-only arrays, which is an error here: of parents, elites and what is tested.
     fitness = with_behaviour if make is NoveltyES else sum_of_squares_in_torch
     run = evaluate(make(np.ones(4, np.float32), seed=1), fitness, None, generations=2, test=1)

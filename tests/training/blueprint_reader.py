@@ -1,12 +1,7 @@
-"""A process that was never told of the models: rebuilds graphs from blueprints and runs stages of them.
-
-Reads from its standard input a pickle of (pickle, buffers) pairs, each of a `Job`; writes the pickle of the results.
-"""
+"""What a process that was never told of the models does: rebuilds graphs from blueprints and runs stages of them."""
 
 from __future__ import annotations
 
-import pickle
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,10 +69,7 @@ def done(job: Job, graphs: Sequence[Any] | None = None) -> Done:
     )
 
 
-if __name__ == "__main__":
-    # Under its real name, so that what is pickled is found at home.
-    from tests.training import blueprint_reader
-
-    jobs = [loads(*pair) for pair in pickle.load(sys.stdin.buffer)]
-    payload = dumps([blueprint_reader.done(job) for job in jobs])
-    pickle.dump((payload.pickle, [bytes(buffer) for buffer in payload.buffers]), sys.stdout.buffer)
+def read(jobs: Sequence[tuple[bytes, list[bytes]]]) -> tuple[bytes, list[bytes]]:
+    """Do jobs, each a pickle with its buffers; returns the pickle of the results with theirs."""
+    payload = dumps([done(loads(*job)) for job in jobs])
+    return payload.pickle, [bytes(buffer) for buffer in payload.buffers]

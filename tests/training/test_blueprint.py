@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import pickle
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +14,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import ropewalk as rw
 from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing.graph_records import Operation
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.training import stage_fleet
 from ropewalk.training.blueprint import Blueprint
 from ropewalk.transport.serialization import dumps, loads
 from tests.pipeline import models
-from tests.training.blueprint_reader import Done, Job, done
+from tests.training.blueprint_reader import Done, Job, done, read
 
 
 @dataclass(frozen=True)
@@ -123,17 +122,16 @@ def _job(graph: ModelGraph, inputs: tuple[Tensor, ...], num_stages: int, *, eval
     )
 
 
-def _elsewhere(jobs: Sequence[Job]) -> list[Done]:
+def _elsewhere(jobs: Sequence[Job], session: rw.Session) -> list[Done]:
     payloads = [dumps(job) for job in jobs]
-    sent = pickle.dumps([(one.pickle, [bytes(buffer) for buffer in one.buffers]) for one in payloads])
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.training.blueprint_reader"], input=sent, stdout=subprocess.PIPE, check=True
-    )
-    return loads(*pickle.loads(ran.stdout))
+    sent = [(one.pickle, [bytes(buffer) for buffer in one.buffers]) for one in payloads]
+    with rw.Pool(1, session=session, preload=stage_fleet.PRELOADED) as pool:
+        pickled, buffers = pool.apply(read, (sent,))
+    return loads(pickled, buffers)
 
 
 @pytest.fixture(scope="module")
-def results(request: pytest.FixtureRequest) -> Mapping[tuple[str, bool], tuple[Done, Done]]:
+def results(request: pytest.FixtureRequest, trainings: rw.Session) -> Mapping[tuple[str, bool], tuple[Done, Done]]:
     """For each model that is tested, in training and in evaluation: from its graph here, from its blueprint there."""
     items: list[Any] = request.session.items
     chosen = {item.callspec.params["name"] for item in items if "results" in item.fixturenames}
@@ -147,7 +145,7 @@ def results(request: pytest.FixtureRequest) -> Mapping[tuple[str, bool], tuple[D
                 job = jobs[name, evaluates] = _job(graph, inputs, 2, evaluates=evaluates)
                 here.append(done(job, [graph] * 2))
     torch.set_num_threads(before)
-    there = _elsewhere(list(jobs.values()))
+    there = _elsewhere(list(jobs.values()), trainings)
     return {key: (one, other) for key, one, other in zip(jobs, here, there, strict=True)}
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch import Tensor
 from torch.nn import functional
 
 import ropewalk as rw
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.training import stage_fleet
 from ropewalk.training.trainer import Trainer
 from ropewalk.training.trainer_options import ProcessOptions
-from tests.exchange.torch_members import TorchMembers
 from tests.pipeline.played_plans import plan_of
 from tests.training.ddp_training import MICRO_BATCHES, SEED, STEPS, batches, network, sgd, trained
 from tests.training.executed import executed_matches
@@ -21,21 +24,25 @@ from tests.training.executed import executed_matches
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(scope="module")
-def members(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchMembers]:
-    with TorchMembers(4, tmp_path_factory.mktemp("members")) as members:
-        yield members
+def trained_by(rank: int, store: Path, replicas: int) -> tuple[int, dict[str, Tensor]]:
+    """What a rank of torch's own training comes to, and its pid."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=replicas)
+    return os.getpid(), trained(rank, replicas)
 
 
 @pytest.mark.parametrize("replicas", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_one_stage_with_replicas_equals_distributed_data_parallel(
-    replicas: int, members: TorchMembers, trainings: rw.Session
+    replicas: int, trainings: rw.Session, tmp_path: Path
 ) -> None:
     """With four replicas; `make soak` repeats it with two."""
     model = network()
     graph = trace(model, (torch.randn(4, 10),))
     stage = [one.id for one in graph.operators]
-    wanted = members.run(trained, replicas)[0]
+    with rw.Pool(replicas, session=trainings, preload=stage_fleet.PRELOADED) as pool:
+        ranks = pool.starmap(trained_by, [(rank, tmp_path / "store", replicas) for rank in range(replicas)], 1)
+    assert len({pid for pid, _ in ranks}) == replicas
+    wanted = ranks[0][1]
     plan = plan_of(graph, [stage], schedule="one_f_one_b", micro_batches=MICRO_BATCHES, replicas=replicas)
     with Trainer(
         graph,
