@@ -82,8 +82,8 @@ class Supervisor:
         self._said: list[Instruction] = []
         self._changed: dict[Replica, None] = {}
         """Replicas that may have another status since the last `take_changes`; a set that keeps its order."""
-        self._due: dict[Gang, None] = {}
-        """The gangs whose start is planned; likewise."""
+        self._due: dict[Gang, float] = {}
+        """The gangs whose start is planned, each with its time."""
         # Counted at each change: with a look at all replicas at each event, thousands of them took seconds to end.
         self._num_alive = self._num_awaited = self._num_unfinished = 0
         self._incomplete: Counter[str] = Counter()
@@ -245,7 +245,7 @@ class Supervisor:
     @property
     def next_due(self) -> float | None:
         """The time at which `tick` will have something to do; None if it depends on events only."""
-        return min((gang.due for gang in self._due if gang.due is not None and not gang.alive), default=None)
+        return min((due for gang, due in self._due.items() if not gang.alive), default=None)
 
     @property
     def done(self) -> bool:
@@ -412,8 +412,8 @@ class Supervisor:
                 self._said.append(Completed())
                 self._finish(ProgramOutcome.COMPLETED, "the program has completed")
             else:
-                for gang in list(self._due):
-                    if gang.due is not None and gang.due <= self._now and not gang.alive:
+                for gang, due in list(self._due.items()):
+                    if due <= self._now and not gang.alive:
                         self._start(gang)
         said, self._said = self._said, []
         return said
@@ -459,8 +459,7 @@ class Supervisor:
             self._changed[member] = None
 
     def _plan(self, gang: Gang, due: float) -> None:
-        gang.due = due
-        self._due[gang] = None
+        gang.due = self._due[gang] = due
 
     @contextlib.contextmanager
     def _counted_again(self, members: Sequence[Replica]) -> Generator[None]:
