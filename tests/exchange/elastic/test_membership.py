@@ -137,6 +137,15 @@ def test_who_leaves_while_another_one_hands_over_hands_over_too() -> None:
     assert (membership.wills, membership.history[-1].why) == (("b",), "b left, a left")
 
 
+def test_who_has_voted_cannot_leave_before_the_outcome_also_where_it_stayed_when_others_left() -> None:
+    membership = begun("a", "b", "c")
+    membership.leaves("a")
+    vote_of_all(membership)
+    membership.left("a")
+    membership.voted("b", 1, 1)
+    assert membership.left("b", has_will=True) == [] and membership.wills == ()
+
+
 def test_an_error_of_a_worker_counts_unless_it_was_taken_for_dead() -> None:
     membership = begun("a", "b", "c")
     membership.finished("c")
@@ -380,7 +389,7 @@ def test_a_vote_is_late_while_leavers_hand_over() -> None:
     vote_of_all(membership)
     assert membership.awaited == ("a", "b")
     assert membership.voted("c", 0, 1, 1.0, 1.0) == []
-    assert membership.left("d") == [], "it is no member"
+    assert membership.left("d", has_will=True) == [] and membership.wills == (), "it is no member"
     assert membership.left("b") == []
     assert membership.awaited == ("a",)
     assert membership.left("a") == [Form(MembershipView(1, 1, ("c",), loss=2.0))]
