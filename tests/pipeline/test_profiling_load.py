@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
 import time
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from ropewalk.errors import ProfileInvalid
+from ropewalk.errors import NotPicklable, ProfileInvalid
 from ropewalk.pipeline.profiling_load import computing_beside
+from ropewalk.sharing.connections import Connection
 from tests.patience import wait_until
 
 
@@ -33,6 +36,18 @@ def test_a_process_that_fails_in_its_first_computation_is_named(tmp_path: Path) 
         computing_beside(1, _fail),
     ):
         raise AssertionError("the block began")
+
+
+def test_a_process_that_cannot_be_started_leaves_no_pipe_open() -> None:
+    def open_pipes() -> list[str]:
+        gc.collect()
+        return [repr(one) for one in gc.get_objects() if type(one) is Connection and not one.closed]
+
+    before = open_pipes()
+    with pytest.raises(NotPicklable) as caught, computing_beside(1, partial(print, threading.Lock())):
+        raise AssertionError("the block began")
+    assert caught.tb, "the frames of the error hold what was made in them"
+    assert open_pipes() == before
 
 
 def test_a_process_that_dies_while_the_block_runs_spoils_the_measurement(tmp_path: Path) -> None:

@@ -640,6 +640,9 @@ def test_the_history_has_the_time_of_each_event() -> None:
 # --- any order of events ----------------------------------------------------------------------------------------------
 
 
+ENDED = (ReplicaState.COMPLETED, ReplicaState.FAILED, ReplicaState.STOPPED)
+
+
 def without_due(status: ReplicaStatus) -> ReplicaStatus:
     return dataclasses.replace(status, due=None)
 
@@ -691,6 +694,10 @@ class World:
         assert supervisor.take_changes() == []
         coming = (ReplicaState.WAITING, ReplicaState.STARTING, ReplicaState.ENDING)
         assert supervisor.is_ready == (not any(status.state in coming for status in told))
+        assert set(supervisor.awaited_nodes) == {status.name for status in supervisor.awaited}
+        if not self.over and supervisor.awaited_nodes == set():
+            still = [status for status in supervisor.replicas if status.state not in ENDED]
+            assert still or not supervisor.replicas, "it should have completed"
         if self.over:
             assert self.ending == set(self.alive), "something goes on after the end"
         gangs: dict[str, set[int]] = {}

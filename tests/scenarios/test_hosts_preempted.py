@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -20,21 +21,24 @@ from tests.scenarios.test_program_hosts import COUNTER, script_of
 GRACE_S = 0.5
 
 
-def preempt(cluster: Cluster, *, tells_all: bool = False, told: threading.Event | None = None) -> None:
+def preempt(cluster: Cluster, *, tells_all: Sequence[float] = (), told: threading.Event | None = None) -> None:
     """SIGTERM to all agents, and SIGKILL to what is left of all hosts half a second later; they take new jobs then.
 
     Args:
         cluster: whose hosts are taken away.
-        tells_all: whether SIGTERM goes to all processes, as of a job of PBS or LSF, and of Slurm with `scancel --full`.
+        tells_all: how many seconds later SIGTERM goes to all processes, as of a job of PBS or LSF, and of Slurm with
+            `scancel --full`; each time.
         told: set when all have had their SIGTERM.
     """
     before = {process for machine in cluster.hosts for process in processes_on(machine)}
     for _, _, agent in list(cluster.spool.started):
         if agent.poll() is None:
             os.kill(agent.pid, signal.SIGTERM)
-    for process in before if tells_all else ():
-        with contextlib.suppress(psutil.Error):
-            process.terminate()
+    for delay_s in tells_all:
+        time.sleep(delay_s)
+        for process in before:
+            with contextlib.suppress(psutil.Error):
+                process.terminate()
     if told:
         told.set()
     time.sleep(GRACE_S)
@@ -71,9 +75,12 @@ def test_tasks_that_are_preempted_again_and_again_are_never_blamed(lab: Lab, tmp
         assert code == 0, errors
 
 
-@pytest.mark.parametrize("tells_all", [False, True])
-def test_a_service_whose_hosts_are_all_preempted_keeps_its_state(lab: Lab, tmp_path: Path, tells_all: bool) -> None:
-    # A service died of the signal that was meant as a notice, with all that it had not saved.
+@pytest.mark.parametrize("tells_all", [(), (0.0,), (0.0, 0.0), (0.05,), (0.0, 0.05)])
+def test_a_service_whose_hosts_are_all_preempted_keeps_its_state(
+    lab: Lab, tmp_path: Path, tells_all: tuple[float, ...]
+) -> None:
+    # A service died of the signal that was meant as a notice, with all that it had not saved; and later of one that
+    # came twice, or after the launcher had asked for the state.
     with cluster_of(lab, tmp_path) as cluster:
         script = cluster.launch(
             script_of(

@@ -175,6 +175,33 @@ def test_sigterm_stops_a_run_and_the_handler_goes_with_it(store: RunStore) -> No
     assert signal.getsignal(signal.SIGTERM) == before == signal.SIG_DFL
 
 
+def test_a_handler_that_is_set_during_a_run_stays(store: RunStore) -> None:
+    before, run = signal.getsignal(signal.SIGTERM), begin(store)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        run.finish()
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_ends_a_process_whose_run_was_finished_by_another_thread(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A thread cannot remove the handler, which went on to take each SIGTERM for one that comes while the run ends.
+    before, run = signal.getsignal(signal.SIGTERM), begin(store)
+    thread = threading.Thread(target=run.finish)
+    thread.start()
+    thread.join()
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+    try:
+        signal.raise_signal(signal.SIGTERM)
+        assert sent == [(os.getpid(), signal.SIGTERM)] and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_a_run_without_with_ends_with_the_process(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[Any] = []
     monkeypatch.setattr(atexit, "register", registered.append)

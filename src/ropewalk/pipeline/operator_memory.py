@@ -52,8 +52,8 @@ def measure_bytes(runs: OperatorRuns) -> dict[str, Bytes]:
         kept: list[Tensor] = []
 
         def keep(tensor: Tensor, kept: list[Tensor] = kept) -> Tensor:
-            kept.append(tensor)
-            return tensor
+            kept.append(tensor.detach())  # the node of an output would hold itself by it, and never be freed
+            return kept[-1]
 
         with saved_tensors_hooks(keep, lambda tensor: tensor):
             _, value, _ = runs.forward(id, values)

@@ -33,10 +33,15 @@ def computing_beside(num: int, compute: Callable[[], object]) -> Generator[None]
         context = Context(session=stack.enter_context(Session(engine="local")))
         processes: list[Process] = []
         for number in range(num):  # one after the other, since starting is work of another kind
-            ready, process = _started(context, compute, f"beside-{number}")
-            processes.append(process)
-            stack.callback(_end, process)
+            ready, its_end = context.Pipe(duplex=False)
             with ready:
+                with its_end:
+                    process = context.Process(
+                        target=_compute_for_ever, args=(compute, its_end), name=f"beside-{number}", daemon=True
+                    )
+                    process.start()
+                processes.append(process)
+                stack.callback(_end, process)
                 try:
                     ready.recv_bytes()
                 except EOFError:
@@ -47,15 +52,6 @@ def computing_beside(num: int, compute: Callable[[], object]) -> Generator[None]
             _end(process)
             if process.exitcode != -signal.SIGTERM:
                 raise _ended(process)
-
-
-def _started(context: Context, compute: Callable[[], object], name: str) -> tuple[Connection, Process]:
-    """Start a process; return the end of a pipe at which it says that it has computed once, and the process."""
-    ready, its_end = context.Pipe(duplex=False)
-    with its_end:
-        process = context.Process(target=_compute_for_ever, args=(compute, its_end), name=name, daemon=True)
-        process.start()
-    return ready, process
 
 
 def _end(process: Process) -> None:

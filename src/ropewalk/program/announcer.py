@@ -43,7 +43,10 @@ class Announcer:
         self._came_up: dict[tuple[str, int], None] = {}
         """Units and indices of services that can be called since the last `publish`; a set that keeps its order."""
         self._told_end = ""
+        self._told_sizes: dict[str, int] = dict(units.sizes)
         self._gone: list[RetiredProcess] = []
+        self._live_services: dict[UnitName, None] = {}
+        """The units with services whose hosts are up; a set that keeps its order."""
         self._subscribers: dict[str, dict[str, UnitName | None]] = {}
         """Hosts that asked for a service, by service and host; None is the launcher itself."""
         self._meetings: dict[str, RendezvousAt] = {}
@@ -56,6 +59,8 @@ class Announcer:
         """The host of a unit has come up."""
         self._keys[unit.address] = self._hosting.key_of(unit.name)
         self._certificates[self._hosting.host_id(unit.name)] = self._hosting.fingerprint_of(unit.name)
+        if unit.name.unit in self._services:
+            self._live_services[unit.name] = None
         if unit.name.unit in self._meetings:
             self._gather(self._meetings[unit.name.unit])
 
@@ -69,6 +74,7 @@ class Announcer:
         if self._hosting.shares_host:
             return
         self._keys.pop(unit.address, None)
+        self._live_services.pop(unit.name, None)
         host = self._hosting.host_id(unit.name)
         for hosts in self._subscribers.values():
             hosts.pop(host, None)
@@ -79,9 +85,8 @@ class Announcer:
     def _tell_who_is_gone(self) -> None:
         """Make services refuse the hosts that are gone; hosts that go at the same time are reported together."""
         news, self._gone = Retired(self._gone), []
-        for unit in self._units:
-            if unit.address and unit.name.unit in self._services:
-                self._hosting.tell(unit.name, news)
+        for name in self._live_services:
+            self._hosting.tell(name, news)
 
     def node_ready(self, unit: UnitReplica, message: NodeReady) -> None:
         """A service can be called."""
@@ -102,7 +107,10 @@ class Announcer:
             for status in self._changed(supervisor)
             for spec in self._services.get(status.name, ())
         ]
-        sizes = {spec.name: self._units.sizes[unit] for unit, specs in self._units.nodes.items() for spec in specs}
+        sizes: dict[str, int] = {}
+        if self._told_sizes != self._units.sizes:
+            self._told_sizes = dict(self._units.sizes)
+            sizes = {spec.name: self._units.sizes[unit] for unit, specs in self._units.nodes.items() for spec in specs}
         for news in self._table.update(states, sizes, stopping=supervisor.why_it_ends):
             for host, name in list(self._subscribers.get(news.name, {}).items()):
                 self._inform(host, name, news)

@@ -293,7 +293,7 @@ class Conductor:
 
     def _services_awaited(self) -> list[str]:
         """The services whose own work the program still waits for, if it waits for nothing else."""
-        awaited = {status.name for status in self.supervisor.awaited}
+        awaited = self.supervisor.awaited_nodes
         if self.supervisor.outcome is not ProgramOutcome.RUNNING or any(self.units.is_worker(name) for name in awaited):
             return []
         return sorted(awaited)

@@ -33,6 +33,7 @@ from ropewalk.calls.server import CallServer
 from ropewalk.calls.threads import Threads
 from ropewalk.errors import CallCycle, ProgramStopped, StartFailed
 from ropewalk.processes.gpus import VISIBLE
+from ropewalk.processes.interrupts import SAME_REQUEST_S
 from ropewalk.processes.messages import Retired
 from ropewalk.processes.notifier import Notifier
 from ropewalk.program import node_context, stacks
@@ -87,6 +88,9 @@ _LOOK_S = 0.1
 _CALLS_PART, _CALLS_S = 0.5, 1.0
 """The part of its grace, and the maximum in seconds, for which a node that is asked to stop may go on calling others.
 """
+_NOTICE_PART = 0.5
+"""The part of its grace in which SIGTERM is taken for what an engine sends to all processes of a host that it takes
+away: the launcher, which asked the node to stop for that reason, sends its own at the end of the grace."""
 _DRAIN_S = 1.0
 """Maximum seconds for which waiting calls are still answered when a service is asked to stop."""
 _SEE_OFF_S = 0.2
@@ -441,6 +445,7 @@ class NodeHost:
     def _stop_unit(self, unit: RunningUnit, why: str, grace_s: float) -> None:
         """Ask the nodes of a unit to end; in a thread of its own."""
         unit.why_stopping = why
+        unit.noticed_until = time.monotonic() + min(grace_s * _NOTICE_PART, SAME_REQUEST_S)
         unit.stopping = True
         self._news.ring()  # for ranks that wait for the first one
         for running in unit.nodes:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ import msgspec
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.host_memory import parts_of_host
-from ropewalk.processes.interrupts import raising_handlers
+from ropewalk.processes.interrupts import EndSignals, raising_handlers
 from ropewalk.program.messages import PROGRAM, StartUnit, UnitEnded
 from ropewalk.program.node import Node
 from ropewalk.program.node_host import NodeHost
@@ -108,15 +109,19 @@ def _terminating(unit: RunningUnit, loop: Loop | None) -> Callable[[int, object]
 
     Args:
         unit: what runs in this process.
-        loop: the loop of this process, if SIGTERM may also be the notice of an engine; see `_NOTICE_S`.
+        loop: the loop of this process, if SIGTERM may also be the notice of an engine; see `_NOTICE_S`. It may come
+            twice, and later than the word of the launcher, which has heard of it from the agent.
     """
-    pid, is_noticed = os.getpid(), False
+    pid, is_noticed, signals = os.getpid(), False, EndSignals()
 
-    def terminate(_number: int, _frame: object) -> None:
+    def terminate(number: int, _frame: object) -> None:
         nonlocal is_noticed
+        is_here = os.getpid() == pid  # a forked child has the handler, and not the loop
+        if loop and is_here and (signals.is_copy(number) or (unit.stopping and time.monotonic() < unit.noticed_until)):
+            return
         if unit.stopping:
             sys.exit(128 + signal.SIGTERM)
-        if loop and not is_noticed and os.getpid() == pid:  # a forked child has the handler, and not the loop
+        if loop and is_here and not is_noticed:
             is_noticed = True
             loop.call_soon(partial(loop.call_later, _NOTICE_S, end))
             return

@@ -30,8 +30,10 @@ never go back:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Generator, Sequence
 from typing import NoReturn
 
 from ropewalk.argument_kinds import check_number
@@ -56,6 +58,8 @@ _MOST_TOLD = 10
 """Indices of running replicas that an error names."""
 _COMING = (ReplicaState.WAITING, ReplicaState.STARTING, ReplicaState.ENDING)
 """The states of a replica that is not ready yet, or not again."""
+_OVER = (ReplicaState.COMPLETED, ReplicaState.FAILED, ReplicaState.STOPPED)
+"""The states of a wanted replica that does not run again by itself."""
 
 
 class Supervisor:
@@ -78,6 +82,12 @@ class Supervisor:
         self._said: list[Instruction] = []
         self._changed: dict[Replica, None] = {}
         """Replicas that may have another status since the last `take_changes`; a set that keeps its order."""
+        self._due: dict[Gang, float] = {}
+        """The gangs whose start is planned, each with its time."""
+        # Counted at each change: with a look at all replicas at each event, thousands of them took seconds to end.
+        self._num_alive = self._num_awaited = self._num_unfinished = 0
+        self._incomplete: Counter[str] = Counter()
+        """By node, the replicas that are awaited and have not completed."""
         self._now = 0.0
         self._begun = False
         self.outcome = ProgramOutcome.RUNNING
@@ -102,7 +112,7 @@ class Supervisor:
         self._now, self._begun = now, True
         if self.outcome is ProgramOutcome.RUNNING:
             for gang in self._gangs.values():
-                gang.due = now
+                self._plan(gang, now)
         return self._settle()
 
     def ready(self, name: str, replica: int, generation: int, now: float) -> list[Instruction]:
@@ -120,7 +130,8 @@ class Supervisor:
         self._now = now
         member = self._find(name, replica, generation, "waits for the stop")
         if member is not None and member.alive:
-            member.waits_for_stop = True
+            with self._counted_again([member]):
+                member.waits_for_stop = True
         return self._settle()
 
     def ended(
@@ -178,7 +189,9 @@ class Supervisor:
         _check_replicas(replicas)
         if not self._begun or self.outcome is not ProgramOutcome.RUNNING:
             return []
-        before, node.wanted = node.wanted, replicas
+        before = node.wanted
+        with self._counted_again(node.replicas):
+            node.wanted = replicas
         self._grow(node)
         changed = node.replicas[min(before, replicas) : max(before, replicas)]
         for gang in dict.fromkeys(member.gang for member in changed):
@@ -232,12 +245,12 @@ class Supervisor:
     @property
     def next_due(self) -> float | None:
         """The time at which `tick` will have something to do; None if it depends on events only."""
-        return min((gang.due for gang in self._gangs.values() if gang.due is not None and not gang.alive), default=None)
+        return min((due for gang, due in self._due.items() if not gang.alive), default=None)
 
     @property
     def done(self) -> bool:
         """Whether the program has an outcome and none of its replicas lives."""
-        return self.outcome is not ProgramOutcome.RUNNING and not any(gang.alive for gang in self._gangs.values())
+        return self.outcome is not ProgramOutcome.RUNNING and not self._num_alive
 
     @property
     def replicas(self) -> list[ReplicaStatus]:
@@ -277,6 +290,11 @@ class Supervisor:
             for member in node.replicas[: node.wanted]
             if member.awaited and member.state is not ReplicaState.COMPLETED
         ]
+
+    @property
+    def awaited_nodes(self) -> Collection[str]:
+        """The nodes of these replicas."""
+        return self._incomplete.keys()
 
     def check_replica(self, name: str, replica: int) -> None:
         """Check that a node has a replica with this index, whether it runs now or not.
@@ -362,7 +380,8 @@ class Supervisor:
                 self._end(member, f"its gang has failed: {why}")
 
     def _restart(self, gang: Gang, due: float, why: str) -> None:
-        gang.due, gang.given_up = due, ""
+        self._plan(gang, due)
+        gang.given_up = ""
         for member in gang.members:
             if member.alive:
                 self._end(member, why)
@@ -371,8 +390,9 @@ class Supervisor:
 
     def _finish(self, outcome: ProgramOutcome, why: str) -> None:
         self.outcome, self.why_it_ends = outcome, why
-        for gang in self._gangs.values():
+        for gang in self._due:
             gang.due = None
+        self._due.clear()
         for node in self._nodes.values():
             for member in node.replicas:
                 if member.state is ReplicaState.WAITING:
@@ -392,30 +412,29 @@ class Supervisor:
                 self._said.append(Completed())
                 self._finish(ProgramOutcome.COMPLETED, "the program has completed")
             else:
-                for gang in self._gangs.values():
-                    if gang.due is not None and gang.due <= self._now and not gang.alive:
+                for gang, due in list(self._due.items()):
+                    if due <= self._now and not gang.alive:
                         self._start(gang)
         said, self._said = self._said, []
         return said
 
     def _start(self, gang: Gang) -> None:
         gang.due = None
+        del self._due[gang]
         members = gang.wanted
         gang.generation += bool(members)
         for member in members:
             member.generation = gang.generation
-            member.waits_for_stop = False
+            with self._counted_again([member]):
+                member.waits_for_stop = False
             self._enter(member, ReplicaState.STARTING, f"generation {gang.generation} is started")
             self._said.append(Start(member.node.rule.name, member.index, gang.generation))
 
     def _is_complete(self) -> bool:
-        members = [member for node in self._nodes.values() for member in node.replicas[: node.wanted]]
-        awaited = [member for member in members if member.awaited]
-        if awaited:
-            return all(member.state is ReplicaState.COMPLETED for member in awaited)
+        if self._num_awaited:
+            return not self._incomplete
         # Without an awaited replica the program runs until it is stopped, or until no (inessential) replica is left.
-        over = (ReplicaState.COMPLETED, ReplicaState.FAILED, ReplicaState.STOPPED)
-        return bool(members) and all(member.state in over for member in members)
+        return not self._num_unfinished and any(node.wanted for node in self._nodes.values())
 
     # Smaller steps
 
@@ -436,7 +455,31 @@ class Supervisor:
             member = Replica(node, index, gang)
             gang.members.append(member)
             node.replicas.append(member)
+            self._count(member, 1)
             self._changed[member] = None
+
+    def _plan(self, gang: Gang, due: float) -> None:
+        gang.due = self._due[gang] = due
+
+    @contextlib.contextmanager
+    def _counted_again(self, members: Sequence[Replica]) -> Generator[None]:
+        """Within the block, something changes on which the counts of these replicas depend."""
+        for member in members:
+            self._count(member, -1)
+        yield
+        for member in members:
+            self._count(member, 1)
+
+    def _count(self, member: Replica, by: int) -> None:
+        self._num_alive += by * member.alive
+        if member.wanted:
+            self._num_unfinished += by * (member.state not in _OVER)
+            if member.awaited:
+                self._num_awaited += by
+                if member.state is not ReplicaState.COMPLETED:
+                    self._incomplete[member.node.rule.name] += by
+                    if not self._incomplete[member.node.rule.name]:
+                        del self._incomplete[member.node.rule.name]
 
     def _tell_gang_is_ready(self, gang: Gang) -> None:
         if all(member.state in (ReplicaState.READY, ReplicaState.COMPLETED) for member in gang.wanted):
@@ -444,7 +487,8 @@ class Supervisor:
 
     def _enter(self, member: Replica, state: ReplicaState, why: str) -> None:
         member.history.append(f"{self._now:.3f} {member.state.value} -> {state.value}: {why}")
-        member.state = state
+        with self._counted_again([member]):
+            member.state = state
         self._changed[member] = None
 
     def _node(self, name: str) -> SupervisedNode:

@@ -25,8 +25,7 @@ from ropewalk.tracking.store.store import RunStore
 def running_search(store: RunStore, project: str, name: str, folder: Path | None = None) -> RunRow | None:
     """Return this user's newest search of this name that is running; None if there is none."""
     rows = store.runs(project=project, kind="search", states=(records.RUNNING,), order="-created")
-    named = (row for row in rows if row.name == name and row.state == records.RUNNING)
-    return next(own_runs(store, named, folder), None)
+    return next(own_runs(store, (row for row in rows if row.name == name), folder), None)
 
 
 def wait_for_lost_launcher(

@@ -95,6 +95,7 @@ class DetachedRun:
         self._request = ""
         self._is_ending = False
         """From then on no request is taken, and none interrupts the script; the store answers it."""
+        self._has_ended = False
         self._taking = threading.Lock()
         """Held while requests are taken."""
         self._interrupted: BaseException | None = None
@@ -233,9 +234,11 @@ class DetachedRun:
             self._handled.append((signal.SIGTERM, signal.signal(signal.SIGTERM, self._terminate)))
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:  # a forked child has inherited the handler, and not the run
+        # A forked child has inherited the handler, and not the run; and one stays that another thread could not remove.
+        if os.getpid() != self._pid or self._has_ended:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+            return
         if self._is_ending or self._signals.is_copy(number):  # an exception would leave it half ended
             return
         kind, why = (RunStopped, "stopped by request") if self._request == STOP else (RunTerminated, "ended by SIGTERM")
@@ -256,7 +259,8 @@ class DetachedRun:
         for number, before in handled:
             interrupts.raising_handlers.remove(self._terminate)
             with contextlib.suppress(ValueError):  # ended by another thread than the main one
-                signal.signal(number, before)
+                if signal.getsignal(number) == self._terminate:  # else the program has set another one meanwhile
+                    signal.signal(number, before)
         atexit.unregister(self._end_at_exit)
         if self._system is not None:
             self._system.close()
@@ -273,6 +277,7 @@ class DetachedRun:
             sink.close()
         if self._owns_store:
             self._store.close()
+        self._has_ended = True
         if state == PAUSED:
             _log.warning("%s: %s; it goes on with: ropewalk runs continue %s", run.name, why, run.id)
 

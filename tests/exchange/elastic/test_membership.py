@@ -126,6 +126,34 @@ def test_who_leaves_with_a_will_that_it_had_taken_over_leaves_both_once() -> Non
     assert membership.wills == ("a",)
 
 
+def test_who_leaves_while_another_one_hands_over_hands_over_too() -> None:
+    # It is asked to stop between two steps. Its residuals were dropped, and its end counted as a death.
+    membership = begun("a", "b", "c")
+    membership.leaves("a")
+    vote_of_all(membership)
+    assert membership.left("b", has_will=True) == []
+    assert membership.died("b", "its node has ended") == []
+    assert membership.left("a") == [Form(MembershipView(1, 1, ("c",), has_wills=True, loss=2.0))]
+    assert (membership.wills, membership.history[-1].why) == (("b",), "b left, a left")
+
+
+def test_who_has_voted_cannot_leave_before_the_outcome_also_where_it_stayed_when_others_left() -> None:
+    membership = begun("a", "b", "c")
+    membership.leaves("a")
+    vote_of_all(membership)
+    membership.left("a")
+    membership.voted("b", 1, 1)
+    assert membership.left("b", has_will=True) == [] and membership.wills == ()
+
+
+def test_an_error_of_a_worker_counts_unless_it_was_taken_for_dead() -> None:
+    membership = begun("a", "b", "c")
+    membership.finished("c")
+    assert membership.failed("a") == membership.failed("c") == []
+    membership.died("b")
+    assert membership.failed("b") == [Expel("b", "b was taken for dead, or had left")]
+
+
 def test_a_batch_is_refused_by_all_members_in_another_epoch() -> None:
     batch = RefusedBatch(1, "NaN on rank 1", (1,), ("weight",))
     membership = begun("a", "b", "c")
@@ -361,7 +389,7 @@ def test_a_vote_is_late_while_leavers_hand_over() -> None:
     vote_of_all(membership)
     assert membership.awaited == ("a", "b")
     assert membership.voted("c", 0, 1, 1.0, 1.0) == []
-    assert membership.left("c") == [], "it was not its turn"
+    assert membership.left("d", has_will=True) == [] and membership.wills == (), "it is no member"
     assert membership.left("b") == []
     assert membership.awaited == ("a",)
     assert membership.left("a") == [Form(MembershipView(1, 1, ("c",), loss=2.0))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -269,3 +271,17 @@ def test_second_derivatives_are_refused() -> None:
         value = linear(inputs).square().sum()
     with pytest.raises(RuntimeError, match="without create_graph=True"):
         torch.autograd.grad(value, inputs, create_graph=True)
+
+
+@pytest.mark.parametrize("make", [lambda: nn.Linear(3, 3), lambda: nn.Conv1d(3, 3, 1)])
+def test_what_is_kept_for_w_is_freed_if_w_is_never_done(make: Callable[[], nn.Module]) -> None:
+    # A step that failed, and each operator of a profile, left all tensors of two or more calls behind.
+    queue, x = WeightQueue(), torch.ones(3, 3, requires_grad=True)
+    with deferred_weights(queue):
+        y = nn.Sequential(make(), nn.Tanh(), make())(x)
+    queue.input_gradients([y], [x], [torch.ones_like(y)])
+    assert len(queue) == 2
+    freed = weakref.ref(queue)
+    del queue, y
+    gc.collect()
+    assert freed() is None

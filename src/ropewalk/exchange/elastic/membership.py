@@ -290,15 +290,16 @@ class Membership:
     def left(self, name: str, *, has_will: bool = False, includes: Sequence[str] = ()) -> list[Instruction]:
         """Record that a member has left; if it had residuals after its last committed step, they are here.
 
-        The member left after that step, when it was its turn, or in the middle of the next step, for which it has not
-        voted and which the others do without it.
+        The member left after that step, when it was its turn or while others hand over, or in the middle of the next
+        step, for which it has not voted and which the others do without it.
 
         Args:
             name: name of the member.
             has_will: whether it handed over residuals.
             includes: names of earlier leavers whose residuals it had taken over, so that its own include theirs.
         """
-        if name in self._parting or (self.phase is EpochPhase.STEPPING and name in self.awaited):
+        is_staying = self.phase is EpochPhase.PARTING and name in self._staying
+        if is_staying or name in self.awaited:
             self.wills = tuple(other for other in self.wills if other not in includes)
             if has_will:
                 self.wills += (name,)

@@ -228,7 +228,7 @@ class _Linear(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        inputs, weight = ctx.saved_tensors
+        inputs, weight = _cut_off(*ctx.saved_tensors)
         has_bias = ctx.parameters[1] is not None
 
         def compute() -> Parameters:
@@ -254,7 +254,7 @@ class _Convolution(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        inputs, weight = ctx.saved_tensors
+        inputs, weight = _cut_off(*ctx.saved_tensors)
         bias, shape = ctx.parameters[1], ctx.shape
         sizes = None if bias is None else list(bias.shape)
 
@@ -298,6 +298,14 @@ class _Embedding(Function):
 
         ctx.queue.add(DeferredCall(indices, gradient, ctx.parameters, compute))
         return (None,) * 7
+
+
+def _cut_off(inputs: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return what a call saved, with inputs that do not hold the graph of the calls before it.
+
+    The nodes of that graph hold the queue, which will hold the inputs: if W is never done, nothing would free them.
+    """
+    return inputs.detach(), weight
 
 
 def _like(input: Tensor, parameters: Parameters) -> Parameters:
