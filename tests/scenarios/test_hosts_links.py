@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import shlex
+import sys
 import time
 from pathlib import Path
 
@@ -150,6 +152,29 @@ def test_arrays_are_arguments_and_results_of_tasks_on_other_hosts(lab: Lab, tmp_
         assert [int(number) for number in script.line().split()] == [2 * number for number in range(20)]
         code, _, errors = script.end()
         assert code == 0 and not errors, errors
+
+
+def test_tasks_are_told_of_a_value_that_their_host_cannot_hold(lab: Lab, tmp_path: Path) -> None:
+    # The agent logged the error, and the tasks waited for the value for ever.
+    refuse = "import errno, runpy; from ropewalk.processes import blob_shelf as shelf\n"
+    refuse += "def pack(*_): raise OSError(errno.ENOMEM, 'Cannot allocate memory')\n"
+    refuse += "shelf.pack = pack; runpy.run_module('ropewalk.processes.agent_main', run_name='__main__')"
+    python = tmp_path / "python-without-memory"
+    python.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(refuse)}\n")
+    python.chmod(0o700)
+    with cluster_of(lab, tmp_path, 1) as cluster:
+        script = cluster.launch(
+            """
+            with session(hosts=1) as here, rw.Pool(1, session=here) as pool:
+                try:
+                    pool.apply(len, (pool.put(bytes(20_000)),))
+                except RuntimeError as error:
+                    say(str(error))
+            """,
+            python=str(python),
+        )
+        assert "n1 cannot hold it: [Errno 12] Cannot allocate memory" in script.line()
+        assert script.end()[0] == 0
 
 
 def test_a_large_blob_on_a_slow_wire_makes_nobody_lost(lab: Lab, tmp_path: Path) -> None:
