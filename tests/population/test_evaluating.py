@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import json
 import multiprocessing
+import multiprocessing.pool
 import os
 import pickle
 import random
@@ -55,6 +56,7 @@ from ropewalk.population.state_file import pack_state, read_state
 from tests import conftest
 from tests.left_behind import Snapshot
 from tests.other_users import MALLORY, as_user, needs_root
+from tests.patience import PATIENCE_S
 from tests.population import fitnesses
 from tests.population.local_loop import same_state
 
@@ -122,6 +124,30 @@ def test_a_run_is_the_same_in_this_process_and_on_any_pool(pool: rw.Pool) -> Non
         assert_same(run(other), here)
     with concurrent.futures.ThreadPoolExecutor(2) as executor:
         assert_same(run(executor), here)
+
+
+def test_a_run_that_has_ended_leaves_a_pool_of_multiprocessing_at_most_two_chunks_per_worker() -> None:
+    """The rest of the generation was evaluated before the pool could do anything else."""
+    begun: list[int] = []
+    go = threading.Event()
+
+    def fitness(x: Any) -> float:
+        begun.append(threading.get_ident())
+        if len(begun) == 1:
+            raise ValueError("the first one")
+        if begun[0] != threading.get_ident() or begun.count(begun[0]) > 8:  # the first chunk has eight candidates
+            go.wait(PATIENCE_S)
+        return 0.0
+
+    with multiprocessing.pool.ThreadPool(2) as threads:
+        try:
+            with pytest.raises(ValueError, match="the first one"):
+                evaluate(algorithm(population=64), fitness, threads, generations=1)
+        finally:
+            go.set()
+        threads.close()
+        threads.join()
+    assert 8 < len(begun) <= (4 + 1) * 8, "another chunk was handed over when the first had ended"
 
 
 def test_all_candidates_of_a_generation_have_one_seed_in_common_on_any_pool(pool: rw.Pool) -> None:

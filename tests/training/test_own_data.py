@@ -106,7 +106,22 @@ def test_data_that_draws_random_numbers_is_the_same_in_every_process_and_after_g
 
 
 def test_what_data_gives_wrongly_is_told_with_its_step() -> None:
-    with pytest.raises(ValueError, match="the data has ended before step 2"):
-        own(lambda: [pair(0), pair(1)]).pieces(2)
+    def two_batches() -> Any:
+        return [pair(0), pair(1)]
+
+    def nothing(first_step: int) -> Any:
+        print(first_step)
+
+    def at_once(first_step: int) -> Any:
+        raise StopIteration  # which reached the user without a word
+
+    with pytest.raises(ValueError, match=r"the data has ended: .*two_batches gave no mini-batch for step 2"):
+        own(two_batches).pieces(2)
+    with pytest.raises(ValueError, match=r"the data has ended: .*at_once gave no mini-batch for step 7"):
+        own(at_once).pieces(7)
+    with pytest.raises(
+        TypeError, match=r"data yields pairs .*, but .*nothing returned NoneType; write it with `yield`"
+    ):
+        own(functools.partial(nothing)).pieces(0)
     with pytest.raises(ValueError, match=r"pairs \(x, y\), but in step 0 it gave a tensor of shape \(12, 1\)"):
         own(lambda: [pair(0)[0]]).pieces(0)

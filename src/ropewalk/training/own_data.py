@@ -63,6 +63,8 @@ class OwnData:
         self._graph = graph
         self._shard = shard
         self._seed = seed
+        self._name = getattr(getattr(make, "func", make), "__qualname__", type(make).__name__)
+        """The name of the function that the user knows; `func` is that of a functools.partial."""
         parameters = inspect.signature(make).parameters
         self._takes_shard = "shard" in parameters
         # A functools.partial shows what it gives already, by keyword.
@@ -85,15 +87,19 @@ class OwnData:
 
         Raises:
             ValueError: the data has ended, or an item is not a pair.
+            TypeError: the function returned nothing to iterate over.
         """
-        if step != self._next_step:
-            self._begin(step)
-        self._next_step = step + 1
         try:
+            if step != self._next_step:
+                self._begin(step)
+            self._next_step = step + 1
             with self._randomness.drawing():
                 pair: Any = next(self._batches)
         except StopIteration:
-            raise ValueError(f"the data has ended before step {step}; make it endless, or take fewer steps") from None
+            raise ValueError(
+                f"the data has ended: {self._name} gave no mini-batch for step {step}. Make it endless (for several "
+                f"passes over a data set, begin again in it), or take fewer steps"
+            ) from None
         if not (isinstance(pair, tuple | list) and len(cast("list[Any]", pair)) == 2):
             raise ValueError(
                 f"data gives mini-batches that are pairs (x, y), but in step {step} it gave {kind_of(pair)}"
@@ -135,6 +141,11 @@ class OwnData:
         self._randomness = DataRandomness(micro_batch_seed(self._seed, first, 0, "data"))
         with self._randomness.drawing():
             made = self._make(step, **keywords) if self._takes_step else self._make(**keywords)
+            if not (hasattr(made, "__iter__") or hasattr(made, "__getitem__")):
+                raise TypeError(
+                    f"data yields pairs (x, y), but {self._name} returned {kind_of(made)}; write it with `yield`, or "
+                    f"return an iterable of pairs, such as a DataLoader"
+                )
             self._batches = islice(iter(made), skipped, None)
 
 

@@ -125,6 +125,23 @@ def test_an_owner_acts_and_a_reader_does_not(browser: Browser, served: ServedPag
         browser.wait_for("This run was deleted", "brisk")
 
 
+def test_a_dialog_that_was_used_is_gone_from_the_page(browser: Browser, served: ServedPage, tmp_path: Path) -> None:
+    """One more stayed with each use."""
+    with open_store(tmp_path / "runs.db") as store:
+        begin(store, "a", StateIs("failed", 2.0), name="brisk", facts={"argv": ["false"]})
+    count = "return Object.values(mounted_app.elements).filter(e => e.tag === 'nicegui-dialog').length"
+    browser.open(served.url)
+    browser.open(f"{served.base}/runs/a")
+    browser.wait_for("brisk", "Archive")
+    assert browser.script(count) == 0
+    for name, words in (("Rerun", "settings, one a line"), ("Fork", "from the checkpoint of"), ("Delete", "for good.")):
+        browser.click(name, ".q-btn .block")
+        browser.wait_for(words)
+        assert browser.script(count) == 1
+        browser.click("Cancel", ".q-dialog .q-btn .block")
+        browser.until(lambda: browser.script(count) == 0, "the end of the dialog")
+
+
 @pytest.fixture
 def search(tmp_path: Path) -> str:
     lines: list[Line] = [["start", number, {"lr": 10.0**-number, "opt": "ab"[number % 2]}, 1, 0] for number in range(4)]

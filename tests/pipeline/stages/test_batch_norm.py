@@ -30,9 +30,11 @@ def test_pooled_moments_are_those_of_all_values() -> None:
         assert torch.allclose(pooled.variance, values.var(0), rtol=1e-10)
 
 
-def test_a_micro_batch_of_one_sample_is_told_with_what_to_do() -> None:
+@pytest.mark.parametrize("tracks", [True, False])
+def test_a_micro_batch_of_one_sample_is_told_with_what_to_do(tracks: bool) -> None:
     # It was torch's "Expected more than 1 value per channel when training", for a mini-batch of three samples.
-    graph = trace(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)), torch.randn(4, 3))
+    norm = nn.BatchNorm1d(3, track_running_stats=tracks)
+    graph = trace(nn.Sequential(norm, nn.Linear(3, 2)), torch.randn(4, 3))
     plan = plan_of(graph, even_cut(graph, 1), micro_batches=2)
     executor = LocalExecutor(graph, functional.mse_loss, lambda p: torch.optim.SGD(p, 0.1), plan)
     executor.step(torch.randn(4, 3), torch.randn(4, 2))

@@ -133,18 +133,17 @@ def _buttons(run: RunRow, current: Callable[[], RunReport], act: Act) -> None:
         button("Delete", "delete", lambda: _ask(run, "delete", act), "for good")
 
 
-def _ask(run: RunRow, name: str, act: Act) -> None:
-    with ui.dialog(value=True) as dialog, ui.card():
+async def _ask(run: RunRow, name: str, act: Act) -> None:
+    with ui.dialog() as dialog, ui.card():
+        dialog.on("hide", dialog.delete)  # else each use would leave one in the page
         ui.label(f"{name.capitalize()} {escaped(run.name)}?").classes("text-bold")
         ui.label(_SURE[name])
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=dialog.close).props("flat dense no-caps")
-
-            async def do() -> None:
-                dialog.close()
-                await act(RunAction(name, run.id))
-
-            ui.button(name.capitalize(), on_click=do).props("dense no-caps color=negative")
+            button = ui.button(name.capitalize(), on_click=lambda: dialog.submit(True))
+            button.props("dense no-caps color=negative")
+    if await dialog:
+        await act(RunAction(name, run.id))
 
 
 def setting_lines(config: Mapping[str, Any]) -> str:
@@ -152,7 +151,7 @@ def setting_lines(config: Mapping[str, Any]) -> str:
     return "\n".join(f"{key}={json.dumps(value)}" for key, value in flattened(config).items())
 
 
-def ask_settings(report: RunReport, name: str, step: float | None, act: Act) -> None:
+async def ask_settings(report: RunReport, name: str, step: float | None, act: Act) -> None:
     """Ask for the settings of a fork or a rerun, and for the checkpoint of a fork; then carry it out.
 
     Args:
@@ -162,7 +161,8 @@ def ask_settings(report: RunReport, name: str, step: float | None, act: Act) -> 
         act: carries out the action.
     """
     run, before = report.run, flattened(report.run.config)
-    with ui.dialog(value=True) as dialog, ui.card().style("width: 560px; max-width: 95vw"):
+    with ui.dialog() as dialog, ui.card().style("width: 560px; max-width: 95vw"):
+        dialog.on("hide", dialog.delete)  # it is made for one use
         ui.label(f"{name.capitalize()} {escaped(run.name)}").classes("text-bold")
         steps = {one.step: f"step {shown_step(one.step)}" for one in reversed(report.checkpoints)}
         choice = None
@@ -176,19 +176,20 @@ def ask_settings(report: RunReport, name: str, step: float | None, act: Act) -> 
         box.classes("w-full mono")
         problem = ui.label().classes("text-negative")
 
-        async def do() -> None:
+        def submit() -> None:
             try:
                 given = settings_of(line for line in str(box.value or "").splitlines() if line.strip())
             except ValueError as error:
                 problem.set_text(str(error))
                 return
-            dialog.close()
             changed = {key: value for key, value in given.items() if key not in before or before[key] != value}
-            await act(RunAction(name, run.id, changed, None if choice is None else choice.value))
+            dialog.submit(RunAction(name, run.id, changed, None if choice is None else choice.value))
 
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=dialog.close).props("flat dense no-caps")
-            ui.button(name.capitalize(), on_click=do).props("dense no-caps")
+            ui.button(name.capitalize(), on_click=submit).props("dense no-caps")
+    if action := await dialog:
+        await act(action)
 
 
 __all__ = ["Act", "RunHeader", "ask_settings", "setting_lines"]

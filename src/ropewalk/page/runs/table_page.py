@@ -239,25 +239,23 @@ class _TableView:
         ids = await self._selected()
         if not ids:
             return
-        with ui.dialog(value=True) as dialog, ui.card():
+        with ui.dialog() as dialog, ui.card():
+            dialog.on("hide", dialog.delete)  # it is made for one use
             ui.label(f"Label {counted(len(ids), 'run')}").classes("text-bold")
             box = ui.input("label").props("dense outlined autofocus")
-
-            async def change(added: bool) -> None:
-                text = (box.value or "").strip()
-                dialog.close()
-                if text:
-                    given = LabelsAre([text]) if added else LabelsAre([], [text])
-
-                    def label(store: RunStore) -> str:
-                        store.apply([RunRecord(id, given) for id in ids])
-                        return f"{counted(len(ids), 'run')} {'labelled' if added else 'no longer labelled'} {text!r}"
-
-                    await self._change(f"label {counted(len(ids), 'run')} {text!r}", label)
-
             with ui.row():
-                ui.button("Add", on_click=lambda: change(True)).props("dense no-caps")
-                ui.button("Remove", on_click=lambda: change(False)).props("dense flat no-caps")
+                ui.button("Add", on_click=lambda: dialog.submit("labelled")).props("dense no-caps")
+                ui.button("Remove", on_click=lambda: dialog.submit("no longer labelled")).props("dense flat no-caps")
+        done: str | None = await dialog
+        if not done or not (text := (box.value or "").strip()):
+            return
+        given = LabelsAre([text]) if done == "labelled" else LabelsAre([], [text])
+
+        def label(store: RunStore) -> str:
+            store.apply([RunRecord(id, given) for id in ids])
+            return f"{counted(len(ids), 'run')} {done} {text!r}"
+
+        await self._change(f"label {counted(len(ids), 'run')} {text!r}", label)
 
     async def _change(self, what: str, change: Callable[[RunStore], str]) -> None:
         await carry_out(self._visit, self._reader, self._actions, what, change)

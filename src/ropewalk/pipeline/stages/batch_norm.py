@@ -76,13 +76,6 @@ class DeferredBatchNorm:
                 name, input, weight, bias, running_mean, running_var, num_batches_tracked, training, momentum, eps
             )
         count = input.numel() // input.shape[1]
-        if count < 2:
-            raise ValueError(
-                f"batch normalisation {name!r} gets one value of each channel, an input of shape {tuple(input.shape)}, "
-                f"as this micro-batch has one sample, and one value has no variance. Give mini-batches of at "
-                f"least two samples for each micro-batch (DataLoader(drop_last=True) leaves out a short last one), or "
-                f"make fewer micro-batches"
-            )
         # With momentum 1 the running statistics become those of this batch. They are not the module's buffers: those
         # change at the update, when micro-batches may be in flight whose backward needs the old values.
         mean, variance = torch.zeros_like(running_mean), torch.zeros_like(running_var)

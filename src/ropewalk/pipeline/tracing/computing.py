@@ -62,6 +62,8 @@ def plain_batch_norm(
     return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum or 0.0, eps)
 
 
+_TRAINING = 5
+"""The place of `training` among the arguments after the input."""
 _batch_norm: ContextVar[BatchNorm] = ContextVar("batch_norm", default=plain_batch_norm)
 
 
@@ -76,5 +78,16 @@ def replaced(*, batch_norm: BatchNorm) -> Generator[None]:
 
 
 def batch_norm(name: str, input: Tensor, *rest: Any) -> Tensor:
-    """Compute a batch normalisation; called by programs, with the arguments of `BatchNorm`."""
+    """Compute a batch normalisation; called by programs, with the arguments of `BatchNorm`.
+
+    Raises:
+        ValueError: in training, the input has one value of each channel.
+    """
+    if rest[_TRAINING] and input.numel() // input.shape[1] < 2:
+        raise ValueError(
+            f"batch normalisation {name!r} gets one value of each channel, an input of shape {tuple(input.shape)}, "
+            f"as this micro-batch has one sample, and one value has no variance. Give mini-batches of at "
+            f"least two samples for each micro-batch (DataLoader(drop_last=True) leaves out a short last one), or "
+            f"make fewer micro-batches"
+        )
     return _batch_norm.get()(name, input, *rest)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import queue
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -92,10 +94,38 @@ class _ChunkExecutor:
 
 
 class MultiprocessingExecutor(_ChunkExecutor):
-    """A pool with `apply_async` and callbacks."""
+    """A pool with `apply_async` and callbacks. It cancels nothing, so it only gets two chunks per worker at a time."""
+
+    def __init__(self, pool: Any, fitness: Fitness, seed: int) -> None:
+        super().__init__(pool, fitness, seed)
+        self._waiting: deque[tuple[Callable[[], _Result], Callable[[_Result | BaseException], None]]] = deque()
+        self._num_in_pool = 0
+        self._lock = threading.RLock()
 
     def _begin(self, call: Callable[[], _Result], then: Callable[[_Result | BaseException], None]) -> None:
-        self._pool.apply_async(call, callback=then, error_callback=then)
+        self._waiting.append((call, then))
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            while self._waiting and self._num_in_pool < 2 * self.num_workers:
+                call, then = self._waiting.popleft()
+                ended = partial(self._ended, then)
+                try:
+                    self._pool.apply_async(call, callback=ended, error_callback=ended)
+                    self._num_in_pool += 1
+                except Exception as error:  # the pool was closed meanwhile; its thread, which may be this one, goes on
+                    then(error)
+
+    def _ended(self, then: Callable[[_Result | BaseException], None], result: _Result | BaseException) -> None:
+        then(result)
+        with self._lock:
+            self._num_in_pool -= 1
+            self._hand_over()
+
+    def close(self) -> None:
+        with self._lock:
+            self._waiting.clear()
 
 
 class FuturesExecutor(_ChunkExecutor):
