@@ -241,8 +241,10 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="is not TOML") as caught:
         settings.load({}, {}, [file])
     assert str(file) in str(caught.value)
-    with pytest.raises(SettingsError, match="cannot be read"):
+    assert caught.value.__suppress_context__, "the lines of the reader, with frames of ours, stood above it"
+    with pytest.raises(SettingsError, match="cannot be read") as caught:
         settings.load({}, {}, [tmp_path])
+    assert caught.value.__suppress_context__
 
 
 def test_a_file_that_is_nested_without_end_is_no_toml(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import dataclasses
 import linecache
 import pickle
@@ -224,6 +225,11 @@ def test_an_exception_of_a_module_that_is_not_here_says_so() -> None:
     gone = pickle.dumps(ValueError("no")).replace(b"builtins", b"elsewher")
     arrived = rebuild_error(Failure("elsewher.ValueError", "no", "the traceback", gone, []), "")
     assert type(arrived) is RemoteError and str(arrived).endswith("; its module is missing in this process)")
+
+
+def test_a_debugger_that_has_no_terminal_says_where_it_can_stop() -> None:
+    (note,) = travel(bdb.BdbQuit(), "").__notes__
+    assert "No terminal is connected to this process" in note
 
 
 def test_what_becomes_something_else_on_its_way_arrives_in_words() -> None:
