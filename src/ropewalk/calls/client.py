@@ -71,6 +71,8 @@ class Client:
         return self._at("any")
 
     def __getitem__(self, replica: int) -> Client:
+        if not hasattr(replica, "__index__"):
+            raise TypeError(f"a replica of {self._name} is chosen by its number, not by {replica!r}")
         num = len(self)
         if not -num <= replica < num:
             raise IndexError(f"{self._name} has {counted(num, 'replica')}; there is no number {replica}")
