@@ -256,6 +256,14 @@ def test_a_file_that_is_nested_without_end_is_no_toml(tmp_path: Path) -> None:
 
 
 @needs_root
+def test_a_folder_that_this_user_may_not_enter_holds_no_settings(tmp_path: Path) -> None:
+    # `sudo -u ada` in a folder of root's: nothing could run, for a file that need not even exist.
+    file = write(tmp_path / "ropewalk.toml", 'engine = "slurm"\n')
+    tmp_path.chmod(0o700)
+    assert as_user(ADA, lambda: settings.load({}, {}, [file]).engine) == "local"
+
+
+@needs_root
 @pytest.mark.parametrize("plant", ["a file", "a link", "a pipe", "a folder", "no TOML", "not for us"])
 def test_a_file_that_another_user_planted_neither_chooses_the_engine_nor_stops_the_program(
     everybodys: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, plant: str
