@@ -452,6 +452,25 @@ class ImportableCounts:
         raise RuntimeError
 
 
+def test_what_cannot_be_sent_is_told_with_what_to_send_instead() -> None:
+    # "make it in the process that uses it" was the advice for the coroutine of a task that is an `async def`, too.
+    async def answer() -> int:
+        return 42
+
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    coroutine = answer()
+    for value, advice in (
+        (coroutine, r"cannot pickle 'coroutine' object; run it .*asyncio\.run"),
+        ((number for number in range(3)), "send a list of its items"),
+        (deep, "it is nested more deeply than pickle can follow; send it in a flat form"),
+    ):
+        with pytest.raises(NotPicklable, match=advice):
+            dumps_result([value])
+    coroutine.close()
+
+
 def test_results_refuse_code_that_has_no_name() -> None:
     class Local:
         pass
