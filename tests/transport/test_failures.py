@@ -56,6 +56,17 @@ class Slotted(Exception):
         self.host = host
 
 
+class Unreachable(OSError):
+    def __init__(self, host: str) -> None:
+        super().__init__(113, f"no route to {host}", "eth0")
+        self.host = host
+
+
+class Unavailable(ImportError):
+    def __init__(self, module: str, why: str) -> None:
+        super().__init__(why, name=module)
+
+
 class Stopped(StopIteration):
     def __init__(self, code: int, where: str) -> None:
         super().__init__(f"{code} at {where}")
@@ -212,6 +223,10 @@ def test_an_exception_arrives_as_it_was_whatever_its_class_does_in_init() -> Non
     assert travel(Slotted("n7")).host == "n7"
     assert travel(Stopped(3, "there")).value == "3 at there"
     assert travel(Fields(code=3)).code == 3
+    arrived = travel(Unreachable("n7"))
+    assert (str(arrived), arrived.errno, arrived.filename) == ("[Errno 113] no route to n7: 'eth0'", 113, "eth0")
+    assert arrived.host == "n7"
+    assert (travel(Unavailable("jax", "no jax")).name, str(travel(Unavailable("jax", "no jax")))) == ("jax", "no jax")
 
 
 def test_what_cannot_be_rebuilt_arrives_in_words() -> None:
