@@ -241,8 +241,10 @@ def test_a_file_that_is_no_toml_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="is not TOML") as caught:
         settings.load({}, {}, [file])
     assert str(file) in str(caught.value)
-    with pytest.raises(SettingsError, match="cannot be read"):
+    assert caught.value.__suppress_context__, "the lines of the reader, with frames of ours, stood above it"
+    with pytest.raises(SettingsError, match="cannot be read") as caught:
         settings.load({}, {}, [tmp_path])
+    assert caught.value.__suppress_context__
 
 
 def test_a_file_that_is_nested_without_end_is_no_toml(tmp_path: Path) -> None:
@@ -251,6 +253,14 @@ def test_a_file_that_is_nested_without_end_is_no_toml(tmp_path: Path) -> None:
         settings.load({}, {}, [file])
     with pytest.raises(SettingsError, match="must be a table of options by name"):
         settings.load({}, {"ROPEWALK_ENGINE_OPTIONS": '{"a":' * 100_000 + "1" + "}" * 100_000}, [])
+
+
+@needs_root
+def test_a_folder_that_this_user_may_not_enter_holds_no_settings(tmp_path: Path) -> None:
+    # `sudo -u ada` in a folder of root's: nothing could run, for a file that need not even exist.
+    file = write(tmp_path / "ropewalk.toml", 'engine = "slurm"\n')
+    tmp_path.chmod(0o700)
+    assert as_user(ADA, lambda: settings.load({}, {}, [file]).engine) == "local"
 
 
 @needs_root

@@ -133,16 +133,24 @@ OUR_FRAME = '  File "/elsewhere/site-packages/ropewalk/pool/worker.py", line 270
 def test_the_stacks_of_a_process_show_the_frames_of_the_user() -> None:
     kept = (
         "printed before\n"
-        "Thread 0x00007fd7a084bb70 (most recent call first):\n"
         "Current thread 0x00007fd7a084bb80 (most recent call first):\n"
         f'  File "{__file__}", line 6 in work\n'
         '  File "/home/me/ropewalk/pool.py", line 5 in work\n'
     )
     lines = kept.splitlines(keepends=True)
     start_of_thread = '  File "/usr/lib/python3.11/threading.py", line 1045 in _bootstrap_inner\n'
-    stacks = "".join([*lines[:2], OUR_FRAME, start_of_thread, *lines[2:], OUR_FRAME])
+    empty = "Thread 0x00007fd7a084bb70 (most recent call first):\n"
+    stacks = "".join([lines[0], empty, OUR_FRAME, start_of_thread, "\n", *lines[1:], OUR_FRAME])
     rest = '  File "<frozen runpy>", line 88 in _run_code\n\nExtension modules: msgspec._core (total: 1)\n'
     assert stacks_text(stacks + rest) == kept + "\n"
+
+
+def test_an_endless_recursion_is_not_shown_to_its_end() -> None:
+    frame = '  File "/home/me/tree.py", line 7 in depth\n'
+    heading = "Current thread 0x00007fd7a084bb80 (most recent call first):\n"
+    shown = stacks_text(heading + frame * 100 + "  ...\n")
+    assert shown == heading + frame * 3 + "  [Previous line repeated 97 more times]\n  ...\n"
+    assert stacks_text(heading + frame * 3 + "same\n" * 9) == heading + frame * 3 + "same\n" * 9
 
 
 def test_a_stack_keeps_our_frame_where_the_crash_may_be_ours() -> None:

@@ -147,14 +147,18 @@ def _read(file: Path) -> dict[str, object]:
     except FileNotTrusted as error:
         _warn(error)
         return {}
+    except PermissionError as error:
+        if not os.access(file.parent, os.X_OK):  # the folder of another user, in which `sudo -u` or a job began
+            return {}
+        raise SettingsError(f"{origin} cannot be read: {error}", origin=origin) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{origin} cannot be read: {error}", origin=origin) from error
+        raise SettingsError(f"{origin} cannot be read: {error}", origin=origin) from None
     import tomllib  # imported here: most deployments have no file, and the import costs more than the rest of `load`
 
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise SettingsError(f"{origin} is not TOML: {error}", origin=origin) from error
+        raise SettingsError(f"{origin} is not TOML: {error}", origin=origin) from None
 
 
 def _shown(file: Path) -> str:

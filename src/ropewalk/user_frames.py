@@ -20,7 +20,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ParamSpec, TypeVar, cast
@@ -98,7 +98,8 @@ def stacks_text(stacks: str) -> str:
     """Return what a process has printed, without Ropewalk's frames in the stacks of `faulthandler`.
 
     The innermost frame of the current thread is kept: a crash may be in ours. The beginnings of threads are left out
-    as well, and so is the list of extension modules.
+    as well, and so are other threads of which nothing is left, and the list of extension modules. A frame that repeats
+    itself, as in an endless recursion, is shown three times, as in a traceback.
 
     Args:
         stacks: whole lines, each frame in one of its own, the innermost first; other lines are kept as they are.
@@ -109,9 +110,21 @@ def stacks_text(stacks: str) -> str:
     before = ""
     for line in stacks.splitlines(keepends=True):
         if not _is_inner_line(line) or before.startswith("Current thread 0x"):
-            lines.append(line)
+            if not line.strip() and lines and lines[-1].startswith("Thread 0x"):
+                lines.pop()  # the heading of a thread of which no frame is shown, with the blank line below it
+            else:
+                lines.append(line)
         before = line
-    return "".join(lines)
+    return "".join(_told_once(lines))
+
+
+def _told_once(lines: Sequence[str]) -> Iterator[str]:
+    for line, run in itertools.groupby(lines):
+        count = len(list(run))
+        most = 3 if line.startswith('  File "') else count
+        yield from itertools.repeat(line, min(count, most))
+        if count > most:
+            yield f"  [Previous line repeated {count - most} more time{'s' * (count - most > 1)}]\n"
 
 
 def tells_all(error: BaseException) -> bool:

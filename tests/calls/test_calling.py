@@ -194,6 +194,8 @@ def test_replicas_are_called_one_all_or_any(end: End) -> None:
     assert asyncio.run(main()) == [1, 12, 21]
     with pytest.raises(IndexError, match="3 replicas"):
         client[3]
+    with pytest.raises(TypeError, match="is chosen by its number, not by 'a'"):
+        client["a"]
     with pytest.raises(KeyError):
         client.all.fail.future("x").result()
 

@@ -228,6 +228,13 @@ def test_outside_of_a_call_only_the_limits_count() -> None:
             rw.wait_for(condition, lambda: 0)
 
 
+@pytest.mark.parametrize(("given", "error"), [("1", TypeError), (-1, ValueError), (float("nan"), ValueError)])
+def test_what_is_no_number_of_seconds_is_no_deadline(given: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"a deadline (must be|is of type str; give) a number of seconds, 0 or more"):
+        with rw.deadline(given):
+            raise AssertionError("it was taken")
+
+
 def test_a_deadline_inside_a_call_is_one_of_that_call() -> None:
     outer = call_context.CallContext((), None, "learner.step")
     token = call_context.current.set(outer)

@@ -15,6 +15,7 @@ import pytest
 
 from ropewalk.cli import run
 from ropewalk.processes import interrupts
+from ropewalk.program.script_code import NotAProgram, load_file, load_module
 from tests.cli.command import environment, ropewalk, ropewalk_alone, start_ropewalk
 from tests.patience import PATIENCE_S
 
@@ -225,6 +226,7 @@ def test_threads_and_exit_handlers_still_find_their_main_module(tmp_path: Path) 
         (["-m", "train.py"], "-m takes a module's name without .py"),
         (["-m", "json"], "json is a package without a __main__ module"),
         ([], "name a file to run, or a module with -m"),
+        ([""], "the name of the file is empty"),
         (["train.py", "--engine", "slrum"], "there is no engine 'slrum'; did you mean 'slurm'? There are "),
         (["train.py", "--seed", "3"], "options of the script go after --, as in ropewalk run FILE -- --seed"),
         (["--nproc-per-node", "2", "train.py"], "--nproc-per-node is an option of torchrun; give the number"),
@@ -241,6 +243,18 @@ def test_what_cannot_be_run_is_said_with_exit_code_2(tmp_path: Path, arguments: 
     assert done.returncode == 2
     assert message in done.stderr and "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_a_current_folder_that_was_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = write(tmp_path, "train.py", "print('ran')")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for load, name in ((load_file, "../train.py"), (load_module, "train")):
+        with pytest.raises(NotAProgram, match="the current folder was removed"):
+            load(name)
+    assert load_file(str(script)).path == str(script)
 
 
 @pytest.mark.parametrize("workers", ["0", "-1", "many"])

@@ -284,6 +284,22 @@ def test_logs_shows_the_last_lines_of_each_replica(tmp_path: Path) -> None:
     assert "there is no node 'actor.7'; there are: actor.0, actor.1, replay.0" in wrong.stderr
 
 
+def test_logs_shows_stacks_without_our_own_frames(tmp_path: Path) -> None:
+    # `ropewalk stack` asks processes for their stacks, which they print: twenty frames of ours stood in each log.
+    target = Pretence("walk-stacks")
+    target.files = write_logs(tmp_path)
+    heading = "Current thread 0x00007f8b4bc63b80 (most recent call first):\n"
+    work, ours = (
+        '  File "/home/me/hang.py", line 3 in work\n',
+        '  File "/venv/ropewalk/pool/worker.py", line 270 in run\n',
+    )
+    target.files["replay.0"].write_text(f"begin\n{heading}{work}{ours}end\n")
+    with controlled(target):
+        shown = ropewalk("logs", "walk-stacks", "replay")
+    expected = f"begin\n{heading}{work}end\n"
+    assert shown.stdout.splitlines() == [f"[replay.0] {line}" for line in expected.splitlines()]
+
+
 def test_logs_follows_old_and_new_replicas_until_the_program_ends(tmp_path: Path) -> None:
     target = Pretence("walk-follow")
     files = write_logs(tmp_path)

@@ -302,6 +302,8 @@ def test_wrong_arguments_are_refused() -> None:
     for number in (0, -1):
         with pytest.raises(ValueError, match="max_workers must be greater than 0"):
             Executor(number)
+    with pytest.raises(TypeError, match="max_workers must be a whole number"):
+        Executor(2.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="initializer must be a callable"):
         Executor(initializer=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="max_tasks_per_child must be an integer"):

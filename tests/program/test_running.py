@@ -420,8 +420,9 @@ def test_a_program_that_fails_beside_a_call_to_it_raises_its_failure() -> None:
             while True:
                 store.add(1)
 
-    with pytest.raises(rw.ProgramFailed, match="ValueError: the reason"):
+    with pytest.raises(rw.ProgramFailed, match="ValueError: the reason") as caught:
         call_until_it_ends()
+    assert caught.traceback[-1].name == "call_until_it_ends", "the frames below it were ours"
 
 
 def test_a_program_that_cannot_write_its_last_row_releases_what_it_has(

@@ -535,6 +535,15 @@ def test_a_pool_that_broke_before_its_block_is_entered_and_ends_with_it() -> Non
         raise AssertionError("a pool that has ended is not entered")
 
 
+def test_an_initializer_that_raises_a_builtin_exception_names_it_as_python_does() -> None:
+    def initialize() -> None:
+        raise OSError("no licence")
+
+    with ropewalk.Pool(1, initialize) as pool:
+        with pytest.raises(InitializerFailed, match="initializer raised OSError: no licence"):
+            pool.wait_until_ready()
+
+
 def test_tasks_that_wait_for_an_initializer_hear_that_it_raised(tmp_path: Path) -> None:
     gate = str(tmp_path / "gate")
 

@@ -165,6 +165,21 @@ def test_the_example_of_the_docstring_is_true() -> None:
     assert doctest.testmod(failure) == (0, 1)
 
 
+def test_the_last_words_of_a_crash_are_those_of_the_thread_that_crashed() -> None:
+    # The frames of threads that stand below it were the last, and pushed it out of the line.
+    waits = '  File "/usr/lib/python3.11/threading.py", line 327 in wait\n' * 40
+    output = (
+        "Fatal Python error: Segmentation fault\n\n"
+        "Thread 0x00007f136230e6c0 (most recent call first):\n" + waits + "\n"
+        "Current thread 0x00007f136480ab80 (most recent call first):\n"
+        '  File "/home/me/count.py", line 21 in work\n\n'
+        "Thread 0x00007f136230f6c0 (most recent call first):\n" + waits + "\n"
+        "said at last\n"
+    )
+    told = died(signal=11, last_output=output).describe()
+    assert told.endswith("last output: Fatal Python error: Segmentation fault | count.py:21 in work | said at last")
+
+
 def test_the_last_words_of_a_crash_are_the_frames_of_the_user() -> None:
     # The frames of a thread of ours, and the beginnings of threads, once stood in their place.
     output = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import dataclasses
 import linecache
 import pickle
@@ -53,6 +54,17 @@ class Slotted(Exception):
     def __init__(self, host: str) -> None:
         super().__init__(host)
         self.host = host
+
+
+class Unreachable(OSError):
+    def __init__(self, host: str) -> None:
+        super().__init__(113, f"no route to {host}", "eth0")
+        self.host = host
+
+
+class Unavailable(ImportError):
+    def __init__(self, module: str, why: str) -> None:
+        super().__init__(why, name=module)
 
 
 class Stopped(StopIteration):
@@ -211,6 +223,10 @@ def test_an_exception_arrives_as_it_was_whatever_its_class_does_in_init() -> Non
     assert travel(Slotted("n7")).host == "n7"
     assert travel(Stopped(3, "there")).value == "3 at there"
     assert travel(Fields(code=3)).code == 3
+    arrived = travel(Unreachable("n7"))
+    assert (str(arrived), arrived.errno, arrived.filename) == ("[Errno 113] no route to n7: 'eth0'", 113, "eth0")
+    assert arrived.host == "n7"
+    assert (travel(Unavailable("jax", "no jax")).name, str(travel(Unavailable("jax", "no jax")))) == ("jax", "no jax")
 
 
 def test_what_cannot_be_rebuilt_arrives_in_words() -> None:
@@ -224,6 +240,11 @@ def test_an_exception_of_a_module_that_is_not_here_says_so() -> None:
     gone = pickle.dumps(ValueError("no")).replace(b"builtins", b"elsewher")
     arrived = rebuild_error(Failure("elsewher.ValueError", "no", "the traceback", gone, []), "")
     assert type(arrived) is RemoteError and str(arrived).endswith("; its module is missing in this process)")
+
+
+def test_a_debugger_that_has_no_terminal_says_where_it_can_stop() -> None:
+    (note,) = travel(bdb.BdbQuit(), "").__notes__
+    assert "No terminal is connected to this process" in note
 
 
 def test_what_becomes_something_else_on_its_way_arrives_in_words() -> None:

@@ -400,7 +400,7 @@ def test_looking_for_the_culprit_ends_in_large_and_in_circular_values() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    with pytest.raises(NotPicklable, match="recursion"):
+    with pytest.raises(NotPicklable, match="nested more deeply than pickle can follow"):
         dumps(deep)
     with pytest.raises(NotPicklable) as caught:
         dumps([*range(200_000), threading.Lock()], what="args")
@@ -450,6 +450,25 @@ class ImportableCounts:
     def __reduce__(self) -> Any:
         self.calls.append(1)
         raise RuntimeError
+
+
+def test_what_cannot_be_sent_is_told_with_what_to_send_instead() -> None:
+    # "make it in the process that uses it" was the advice for the coroutine of a task that is an `async def`, too.
+    async def answer() -> int:
+        return 42
+
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    coroutine = answer()
+    for value, advice in (
+        (coroutine, r"cannot pickle 'coroutine' object; run it .*asyncio\.run"),
+        ((number for number in range(3)), "send a list of its items"),
+        (deep, "it is nested more deeply than pickle can follow; send it in a flat form"),
+    ):
+        with pytest.raises(NotPicklable, match=advice):
+            dumps_result([value])
+    coroutine.close()
 
 
 def test_results_refuse_code_that_has_no_name() -> None:

@@ -15,8 +15,10 @@ import os
 import time
 from collections.abc import Callable, Generator
 from contextvars import ContextVar
+from numbers import Real
 from typing import Protocol
 
+from ropewalk.argument_kinds import check_number
 from ropewalk.calls.messages import Origin
 
 _keys = itertools.count()
@@ -170,10 +172,10 @@ def deadline(seconds: float) -> Generator[None, None, None]:
 
     Raises:
         DeadlineExceeded: by a call inside the block that takes longer.
-        ValueError: `seconds` is negative or not a number.
+        ValueError: `seconds` is negative or NaN.
+        TypeError: `seconds` is not a number.
     """
-    if not seconds >= 0:
-        raise ValueError(f"a deadline is a number of seconds, 0 or more, not {seconds}")
+    check_number("a deadline", seconds, Real, "a number of seconds", least=0, required=True)
     due = time.monotonic() + seconds
     outer = current.get()
     if outer is not None and outer.deadline is not None:

@@ -28,6 +28,7 @@ from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.remote_method import MethodOfAll, RemoteMethod
 from ropewalk.calls.replica import ReplicaClient
 from ropewalk.near_names import instead_of
+from ropewalk.quantities import counted
 
 CLIENT_NAMES = ("all", "any")
 """Public attributes of clients themselves, which cannot be names of methods."""
@@ -70,9 +71,11 @@ class Client:
         return self._at("any")
 
     def __getitem__(self, replica: int) -> Client:
+        if not hasattr(replica, "__index__"):
+            raise TypeError(f"a replica of {self._name} is chosen by its number, not by {replica!r}")
         num = len(self)
         if not -num <= replica < num:
-            raise IndexError(f"{self._name} has {num} replicas; there is no number {replica}")
+            raise IndexError(f"{self._name} has {counted(num, 'replica')}; there is no number {replica}")
         return self._at(replica % num)
 
     def __len__(self) -> int:

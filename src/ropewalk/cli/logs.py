@@ -18,6 +18,7 @@ from ropewalk.control.launchers import LauncherConnection, LauncherGone
 from ropewalk.control.server import LogFiles, LogFilesAre
 from ropewalk.escaping import escaped, escaped_line
 from ropewalk.program.log_files import LogFile
+from ropewalk.user_frames import stacks_text
 
 _LOOK_S = 0.2
 """Seconds between two checks for new lines, and between two checks for new replicas."""
@@ -121,6 +122,10 @@ class _Logs:
             self._show(name, log.read_new(everything=everything))
 
     def _show(self, name: str, lines: list[str]) -> None:
+        text = stacks_text(
+            "".join(f"{line}\n" for line in lines)
+        )  # `ropewalk stack` asks for them, with frames of ours
+        lines = text.split("\n")[:-1]
         if not lines:
             return
         if self._as_json:

@@ -74,7 +74,7 @@ class Executor(ProcessPoolExecutor):
 
     Raises:
         ValueError: `max_workers` or `max_tasks_per_child` is below 1.
-        TypeError: `initializer` cannot be called, or `max_tasks_per_child` is not an int.
+        TypeError: `max_workers` or `max_tasks_per_child` is not an int, or `initializer` cannot be called.
     """
 
     @user_frames_only
@@ -99,6 +99,8 @@ class Executor(ProcessPoolExecutor):
     ) -> None:
         self._pool: Pool | None = None
         self._closed = False
+        if max_workers is not None and not hasattr(max_workers, "__index__"):
+            raise TypeError(f"max_workers must be a whole number, not {max_workers!r}")
         if max_workers is not None and max_workers <= 0:
             raise ValueError(f"max_workers must be greater than 0, not {max_workers}")
         if initializer is not None and not callable(initializer):

@@ -157,7 +157,7 @@ class RopewalkBackend(_backends.AutoBatchingMixin, _backends.ParallelBackendBase
         """Run a batch of calls; `callback` gets the future when the batch has finished."""
         assert self._executor, "joblib configures a backend before it submits"
         # The batch is passed as an argument and not as the function, because functions are cached for the next call.
-        future = self._executor.submit(_run, func)
+        future = self._executor.submit(_joblib_batch, func)
         if callback is not None:
             future.add_done_callback(callback)
         return future
@@ -195,7 +195,8 @@ def register() -> None:
     joblib.register_parallel_backend("ropewalk", RopewalkBackend)
 
 
-def _run(batch: Callable[[], Any]) -> Any:
+def _joblib_batch(batch: Callable[[], Any]) -> Any:
+    """Run a batch; the report of a death in it has the name of this function."""
     return batch()
 
 

@@ -65,8 +65,9 @@ def poisoned(index: int | None, worker: str, deaths: tuple[str, ...], max_deaths
 
 def initializer_failed(failure: Failure, worker: str, where: str) -> InitializerFailed:
     """Return the error of a pool whose initializer raised in a worker; `where` is its name with its host."""
+    kind = failure.type_name.removeprefix("builtins.")
     error = InitializerFailed(
-        f"the pool's initializer raised {failure.type_name}: {failure.message} (in {worker}); no worker can start"
+        f"the pool's initializer raised {kind}: {failure.message} (in {worker}); no worker can start"
     )
     error.__cause__ = rebuild_error(failure, where)
     return error

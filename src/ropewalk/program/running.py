@@ -49,7 +49,7 @@ from ropewalk.tracking.observed_run import UNOBSERVED, ObservedRun
 from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.loop_with_deputies import LoopWithDeputies
-from ropewalk.user_frames import user_frames_only
+from ropewalk.user_frames import stacks_text, user_frames_only
 
 T = TypeVar("T")
 
@@ -142,6 +142,7 @@ class RunningProgram(ControlTarget):
     def __enter__(self) -> RunningProgram:
         return self
 
+    @user_frames_only
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         self.stop(None if kind is None else _GRACE_ON_ERROR_S)
         if kind is None or issubclass(kind, ProgramStopped | ServiceLost):  # the latter follow from a failure of a node
@@ -375,7 +376,7 @@ class RunningProgram(ControlTarget):
             if label.rpartition(".")[0] == name and path.exists():
                 with LogFile(path) as file:
                     tails += file.tail(lines)
-        return "".join(f"{line}\n" for line in tails)
+        return stacks_text("".join(f"{line}\n" for line in tails))
 
     def log_files(self) -> Mapping[str, Path]:
         """The file that holds the output of each replica, by replica name such as "actor.3"."""

@@ -46,7 +46,9 @@ def load_file(file: str) -> ScriptCode:
         NotAProgram: there is no such file, or it is not Python.
         SyntaxError: it is a `.py` file with a syntax error; shown as Python shows it.
     """
-    path = os.path.abspath(file)
+    if not file:
+        raise NotAProgram("the name of the file is empty")
+    path = os.path.normpath(file if os.path.isabs(file) else os.path.join(_current_folder(), file))
     if os.path.isdir(path):
         raise NotAProgram(f"{file} is a folder; name the Python file in it, or use -m for a package")
     try:
@@ -68,6 +70,15 @@ def load_file(file: str) -> ScriptCode:
     return ScriptCode(code, path, argv0=file, import_folder=os.path.dirname(os.path.realpath(path)))
 
 
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise NotAProgram(
+            "the current folder was removed; go to another one, or name a file by its whole path"
+        ) from None
+
+
 def _near_file(file: str) -> str:
     folder, name = os.path.split(file)
     try:
@@ -86,7 +97,7 @@ def load_module(name: str) -> ScriptCode:
     """
     if name.endswith(".py") and os.path.exists(name):  # a lookup of "train.py" would import "train", and so run it
         raise NotAProgram(f"-m takes a module's name without .py; leave -m away to run the file {name}")
-    import_first_from(os.getcwd())
+    import_first_from(_current_folder())
     wanted = name
     while True:
         try:
@@ -107,7 +118,7 @@ def load_module(name: str) -> ScriptCode:
     code = get_code(wanted) if get_code else None
     if code is None or spec.origin is None:
         raise NotAProgram(f"module {name} has no Python code to run")
-    return ScriptCode(code, spec.origin, argv0=spec.origin, import_folder=os.getcwd(), spec=spec)
+    return ScriptCode(code, spec.origin, argv0=spec.origin, import_folder=_current_folder(), spec=spec)
 
 
 def _no_module(name: str, wanted: str) -> str:

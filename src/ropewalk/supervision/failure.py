@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from signal import Signals
 
 from ropewalk.escaping import escaped, escaped_line
@@ -151,6 +152,22 @@ def _one_line(output: str) -> str:
     ends = kept.replace("\r", "\n").split("\n")  # progress bars write over themselves
     lines = [escaped_line(line, colours=False).strip() for line in ends]
     empty = (_THREAD.match, _NOWHERE.match, _MARKS.fullmatch)
-    told = [line for line in lines if line and not any(matches(line) for matches in empty)]
+    crashed = _without_other_threads(lines)
+    told = [line for line in crashed if line and not any(matches(line) for matches in empty)]
     shown = " | ".join(_STACK_LINE.sub(r"\1:\2 in ", line) for line in told)
     return shown if len(shown) <= _SHOWN_CHARACTERS else "..." + shown[-_SHOWN_CHARACTERS:]
+
+
+def _without_other_threads(lines: Sequence[str]) -> list[str]:
+    """Return lines without the stacks of threads other than the one that crashed, if they say which one that was."""
+    if not any(line.startswith("Current thread 0x") for line in lines):
+        return list(lines)
+    kept: list[str] = []
+    is_other = False
+    for line in lines:
+        if heading := _THREAD.match(line):
+            is_other = heading[1] == "Thread"
+        is_other = is_other and bool(heading or line.startswith(('File "', "[Previous line repeated")))
+        if not is_other:
+            kept.append(line)
+    return kept

@@ -167,7 +167,8 @@ def create_run_folder(parent: Path | None = None) -> Path:
             except OSError as error:
                 reason = error.strerror or str(error)
         reasons.append(f"{folder}: {reason}")
-    advice = "name another one" if parent else "set XDG_RUNTIME_DIR or TMPDIR to a short path that only you can write"
+    short = "a short path that only you can write"
+    advice = f"set {'ROPEWALK_RUN_FOLDER' if parent else 'XDG_RUNTIME_DIR or TMPDIR'} to {short}"
     raise SettingsError(f"no folder for the run's sockets could be made ({'; '.join(reasons)}); {advice}")
 
 

@@ -26,19 +26,20 @@ def reduce_exception(error: BaseException) -> Any:
     to `__init__`.
     """
     kind: Any = type(error)
+    base: Any = kind
+    while base.__flags__ & _HEAP_TYPE:
+        base = base.__base__
     if (
         not isinstance(kind.__init__, types.FunctionType)
-        or kind.__reduce__ is not BaseException.__reduce__
+        or kind.__reduce__ is not base.__reduce__
         or kind.__reduce_ex__ is not BaseException.__reduce_ex__
         or kind.__setstate__ is not BaseException.__setstate__
         or kind in copyreg.dispatch_table
         or cast(Any, copyreg)._slotnames(kind)
     ):
         return NotImplemented
-    base: Any = kind
-    while base.__flags__ & _HEAP_TYPE:
-        base = base.__base__
-    return _rebuilt, (kind, base, error.args), error.__dict__ or None, None, None, _set_attributes
+    _, args, *attributes = base.__reduce__(error)
+    return _rebuilt, (kind, base, args), attributes[0] if attributes else None, None, None, _set_attributes
 
 
 def _rebuilt(kind: Any, base: Any, args: tuple[Any, ...]) -> BaseException:
@@ -48,7 +49,8 @@ def _rebuilt(kind: Any, base: Any, args: tuple[Any, ...]) -> BaseException:
 
 
 def _set_attributes(error: BaseException, attributes: dict[str, Any]) -> None:
-    error.__dict__.update(attributes)  # the class may forbid setting them, as a frozen dataclass does
+    for name, value in attributes.items():
+        BaseException.__setattr__(error, name, value)  # the class may forbid it, as a frozen dataclass does
 
 
 __all__ = ["reduce_exception"]

@@ -9,6 +9,7 @@ processes keeps one traceback, whose frames are in the order of the calls (`one_
 from __future__ import annotations
 
 import pickle
+import sys
 import traceback
 from typing import Any, cast
 
@@ -52,6 +53,12 @@ def failure_of(error: BaseException, *ours: str, raised_in: str = "") -> Failure
         error.add_note(
             "What a pool's function closes over, and what pool.put was given, is one copy for all processes of the "
             "host and read-only; copy() it to change it."
+        )
+    bdb = sys.modules.get("bdb")
+    if bdb and isinstance(error, bdb.BdbQuit):
+        error.add_note(
+            "No terminal is connected to this process, so a debugger cannot stop in it. In the script's own process it "
+            'can: with multiprocessing.pool.ThreadPool in place of a pool, and program.launch("threads").'
         )
     message, text = _sendable(message), _sendable(one_traceback(error, *ours))
     type_name = f"{type(error).__module__}.{type(error).__qualname__}"

@@ -377,6 +377,15 @@ def _diagnose(error: Exception, value: Any, what: str, make: Callable[..., Any])
     elif isinstance(culprit, types.FunctionType | type) and make is ResultPickler:
         reason = str(error)
         advice = "return data, or a function or class from the top level of a module or script"
+    elif isinstance(culprit, types.CoroutineType):
+        reason = str(error)
+        advice = "run it in the process that has made it, as asyncio.run(function(...)) does, and send its result"
+    elif isinstance(culprit, types.GeneratorType):
+        reason = str(error)
+        advice = "send a list of its items, or make it in the process that uses it"
+    elif isinstance(error, RecursionError) or "deep recursion" in str(error):
+        reason = "it is nested more deeply than pickle can follow"
+        advice = "send it in a flat form, such as a list of its parts"
     else:
         reason = str(error) or repr(error)
         advice = "make it in the process that uses it, or leave it out in the __getstate__ of what holds it"
