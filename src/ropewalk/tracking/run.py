@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ropewalk.html_table import html_box, html_headline, html_table
+from ropewalk.misplaced_options import tells_names
 from ropewalk.tracking.artifacts import keep_file, keep_files
 from ropewalk.tracking.checkpoints import CheckpointPolicy, Restored, shown_step
 from ropewalk.tracking.conversion import NO_NAMES, LoggedNames, numbers_of, to_number
@@ -50,11 +51,13 @@ from ropewalk.tracking.run_checkpoints import RunCheckpoints, tell_not_kept
 from ropewalk.tracking.run_clock import RunClock
 from ropewalk.tracking.run_config import RunConfig
 from ropewalk.tracking.run_identity import RunIdentity
+from ropewalk.tracking.tracker_names import METHODS
 
 _log = logging.getLogger(__name__)
 _FLUSH_S = 10.0
 
 
+@tells_names(METHODS)
 class Run:
     """A run, as the code that does its work sees it. `rw.track` makes one; `tracking.current_run` returns it anywhere.
 
