@@ -26,15 +26,17 @@ from ropewalk.control.announcing import announced
 from ropewalk.control.view import Observable, View
 from ropewalk.engines.resources import Resources, check_resources
 from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
+from ropewalk.escaping import escaped
 from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.misplaced_options import OF_RESOURCES, tells_places
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased
+from ropewalk.progress_stream import ProgressStream
 from ropewalk.quantities import counted
 from ropewalk.search.arguments import check_kinds, objectives, places_here, sampler_of
 from ropewalk.search.book import Mode, SearchBook
 from ropewalk.search.claimed_search import ClaimedSearch, begun_book, claimed_search
-from ropewalk.search.endings import state_after, words_at_the_end
+from ropewalk.search.endings import state_after, words_at_the_end, words_at_the_end_of_population
 from ropewalk.search.instructions import Begin
 from ropewalk.search.lone_trial import run_alone
 from ropewalk.search.places import Places, PoolPlaces, ThreadPlaces, Train
@@ -324,8 +326,18 @@ class Search:
         claimed: ClaimedSearch,
     ) -> SearchResults:
         """Carry the search out by population based training."""
-        keeper = claimed.keeper
+        keeper, stream = claimed.keeper, ProgressStream(self._progress)
         keeper.begin()
+
+        def note(text: str) -> None:
+            stream.line(f"{escaped(self.name)}: {escaped(text)}")
+
+        def show(text: str) -> None:
+            if stream.has_picture:
+                stream.draw(f"{escaped(self.name)}: {escaped(text)}")
+            else:
+                note(text)
+
         train = self._settings.member(settings, keeper.run, keeper.folder)
         running = PopulationSearch(
             settings,
@@ -337,8 +349,11 @@ class Search:
             keeper=keeper,
             writer=writer,
             time_limit_s=self._limits.time_limit_s,
-            progress=self._progress,
+            show=show,
         )
+        if claimed.note:
+            note(claimed.note)
+        note(f"{'goes on; ' if claimed.earlier is not None else ''}run {keeper.run} in {store.where}")
         if claimed.earlier is not None:
             keeper.event("continued", "; ".join(["the search goes on", *claimed.changed]))
         running.begin(store)
@@ -346,7 +361,7 @@ class Search:
         shown = self._running(keeper, settings.population, running.members, part=running.population)
         end_heartbeat = writer.every(_HEARTBEAT_S, keeper.heartbeat)
         state, why = records.PAUSED, ""
-        with self._shown(shown):
+        with stream, self._shown(shown):
             try:
                 with contextlib.closing(MemberPlaces(workers, writer, train, settings.population)) as places:
                     running.run(places)
@@ -361,6 +376,7 @@ class Search:
                 keeper.end(state, why)
                 shown.ended(state, why)
                 self._results = running.results()
+                note(words_at_the_end_of_population(settings.population, state, why))
         return self._results
 
     def _running(
