@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import reprlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -39,6 +40,7 @@ from ropewalk.search.claimed_search import ClaimedSearch, begun_book, claimed_se
 from ropewalk.search.endings import state_after, words_at_the_end, words_at_the_end_of_population
 from ropewalk.search.instructions import Begin
 from ropewalk.search.lone_trial import run_alone
+from ropewalk.search.optuna_names import ARGUMENTS
 from ropewalk.search.places import Places, PoolPlaces, ThreadPlaces, Train
 from ropewalk.search.population_search import MemberPlaces, PopulationSearch
 from ropewalk.search.progress import SearchProgress
@@ -130,7 +132,7 @@ class Search:
     """
 
     @user_frames_only
-    @tells_places(OF_RESOURCES)
+    @tells_places({**OF_RESOURCES, **ARGUMENTS})
     def __init__(
         self,
         train: Train,
@@ -449,6 +451,8 @@ class Search:
 
 def _first_configurations(space: SearchSpace, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the configurations of `start_with`, checked."""
+    if isinstance(given, Mapping) or not all(isinstance(values, Mapping) for values in given):
+        raise TypeError(f"start_with is a list of configurations, as start_with=[{{...}}], not {reprlib.repr(given)}")
     if given and not space.parameters:
         raise SearchInvalid(
             f"start_with gives {', '.join(map(repr, given[0]))}, and the search has no space to check it against; "
