@@ -61,6 +61,16 @@ def is_file(store: RunStore) -> bool:
 class Runs:
     """Runs and how they are found."""
 
+    def test_a_label_and_a_note_are_no_sign_of_life(self, store: RunStore, again: Callable[[], RunStore]) -> None:
+        # A run that was lost on another host was running again for a minute, and had taken until then.
+        begin(store, "a", StateIs("running", NOW))
+        heard = store.run("a").heard
+        with again() as other:  # a store writes this time only every ten seconds
+            other.apply([*of("a", LabelsAre(["bad"])), *of("a", NoteAdded("why?", NOW))])
+            assert other.run("a").heard == heard and other.run("a").labels == ("bad",)
+            other.apply(of("a", Metrics("", ["loss"], [1.0], 1.0, NOW)))
+            assert other.run("a").heard > heard
+
     def test_runs_are_found_by_their_user(self, store: RunStore) -> None:
         begin(store, "a", facts={"user": "ada", "packages": {"user": "1"}})
         begin(store, "b", facts={"user": "b\u00f6b"})
