@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from ropewalk.cli import app, command_line, runs, runs_logs
-from ropewalk.cli.runs_tables import as_table
+from ropewalk.cli.runs_tables import as_table, list_rows
 from ropewalk.tracking import RunStore, open_store
 from ropewalk.tracking.kept_output import OUTPUT
 from ropewalk.tracking.records import (
@@ -328,6 +328,24 @@ def test_runs_are_archived_and_shown_again(store: RunStore) -> None:
     assert [one["id"] for one in run("list", "--json", "--archived")] == ["bb22", "aa11"]
     assert run("archive", "calm", "--undo") == "unarchived: bb22\n"
     assert [one["id"] for one in run("list", "--json")] == ["bb22"]
+
+
+def test_runs_are_labelled_and_noted_after_they_have_ended(store: RunStore) -> None:
+    assert run("label", "paper", "calm", "aa11", "--json") == {"labelled": ["bb22", "aa11"]}
+    assert {one["id"] for one in run("list", "--json", "--label", "paper")} == {"aa11", "bb22"}
+    assert run("label", "paper", "calm", "--remove") == "no longer labelled: bb22\n"
+    assert [one["id"] for one in run("list", "--json", "--label", "paper")] == ["aa11"]
+    assert run("note", "calm", "the baseline") == "noted: bb22\n"
+    assert [note.text for note in store.notes("bb22")][-1:] == ["the baseline"]
+
+
+def test_the_runs_of_a_user_are_listed(store: RunStore) -> None:
+    begin(store, "dd44", facts={"user": "ada"}, name="hers")
+    begin(store, "dd44-1", facts={}, kind="trial", parent="dd44")
+    assert [one["id"] for one in run("list", "--json", "--user", "ada")] == ["dd44"]
+    assert {one["id"] for one in run("list", "--json", "--user", "ada", "--all")} == {"dd44", "dd44-1"}
+    rows, _ = list_rows(store.runs(user="ada"), {}, (), 0.0, {"dd44": "ada", "dd44-1": "ada"})
+    assert [row[-1] for row in rows] == ["user", "ada", "ada"]
 
 
 def test_runs_are_deleted_without_asking_only_with_yes(store: RunStore) -> None:

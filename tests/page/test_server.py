@@ -115,6 +115,25 @@ SEND = """
     window.socket.emit("event", event, (answer) => done(answer === false ? "refused" : "taken"));"""
 
 
+def test_the_link_that_an_owner_copies_shows_a_reader_the_same_view(browser: Browser, served: ServedPage):
+    # What stands in the address line of an owner is refused to everybody else.
+    browser.open(served.url)
+    browser.wait_for("Now")
+    browser.driver.get(f"{browser.driver.current_url.rstrip('/')}/doctor?x=1")
+    browser.until(lambda: browser.script("return window.did_handshake"), "a socket")
+    here = browser.driver.current_url
+    browser.script("navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }")
+    browser.script("""document.querySelector('[aria-label="copy a link for readers"]').click()""")
+    link = browser.until(lambda: browser.script("return window.copied"), "a link")
+    assert served.url.partition("token=")[2] not in link
+    browser.forget_cookies()
+    browser.open(here)
+    browser.wait_for("Refused")
+    browser.open(link)
+    browser.wait_for("read only")
+    assert browser.driver.current_url.endswith("/doctor?x=1")
+
+
 def test_a_reader_who_knows_the_tab_of_an_owner_cannot_act_through_it(browser: Browser, served: ServedPage):
     browser.open(served.url)
     browser.wait_for("Now")

@@ -110,6 +110,17 @@ def test_the_best_member_is_the_one_that_ends_best(made: Callable[..., Search], 
     assert (last["best score"], last["best trial"]) == (results.best.best, results.best.number)
 
 
+def test_its_progress_has_the_metric_as_it_is_logged(
+    made: Callable[..., Search], capfd: pytest.CaptureFixture[str]
+) -> None:
+    # It was that of an algorithm "PBT", with the loss after a minus, and did not say which run it was.
+    results = made(functions.adds_up, mode="min", name="small", progress=True).run()
+    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("small: ")]
+    best = f"best score {results.best.best:.5g} (trial {results.best.number})"
+    assert lines[0].startswith(f"small: run {results.run} in ")
+    assert lines[-2:] == [f"small: generation 4, step 4 of 4, {best}", "small: complete: 4 trials"]
+
+
 def test_an_interval_that_fails_is_trained_again(made: Callable[..., Search], tmp_path: Path) -> None:
     scheduler = PopulationTraining(steps=4, population=1)  # alone, so that it cannot copy another in place of that
     results = made(functions.adds_up_after_a_failure, scheduler=scheduler).run()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import math
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,8 +13,11 @@ from typing import Any
 import pytest
 
 from ropewalk.errors import SearchFailed
+from ropewalk.population import Uniform
 from ropewalk.search.importance import importances
+from ropewalk.search.optuna_names import ARGUMENTS, OF_RESULT, OF_RESULTS
 from ropewalk.search.results import SearchResults
+from ropewalk.search.search import Search
 from ropewalk.search.trial_result import TrialResult
 from ropewalk.tracking.checkpoints import CheckpointFolder
 
@@ -165,6 +171,25 @@ def test_a_number_that_is_absent_leaves_its_axis_to_numbers(tmp_path: Path) -> N
     assert {text.get_text() for text in axes.texts} >= {"0.1", "0.5"}
     (lines,) = axes.collections[:1]
     assert sorted({len(line) for line in lines.get_segments()}) == [2, 3]
+
+
+def test_names_of_other_libraries_are_answered_with_ours() -> None:
+    found: Any = results(trial(0, 0.5))
+    with pytest.raises(AttributeError, match=r"no attribute 'best_params'; write results.best.hyperparameters"):
+        _ = found.best_params
+    with pytest.raises(AttributeError, match=r"no attribute 'params'; write trial.hyperparameters"):
+        _ = found.best.params
+    assert pickle.loads(pickle.dumps(found.best)) == copy.deepcopy(found.best) == found.best
+    for kind, words in ((SearchResults, OF_RESULTS), (found.best, OF_RESULT)):
+        assert not [name for some in words.values() for name in some if hasattr(kind, name)]
+    made: Any = Search
+    with pytest.raises(TypeError, match=r"Search has no argument num_samples; write trials="):
+        made(print, num_samples=3, metric="loss")
+    known = inspect.signature(Search.__init__).parameters
+    assert not [name for some in ARGUMENTS.values() for name in some if name in known]
+    for wrong in ({"x": 1}, ["x"]):
+        with pytest.raises(TypeError, match=r"start_with is a list of configurations, as start_with=\[{...}\], not "):
+            made(lambda run, x: x, {"x": Uniform(0, 1)}, metric="loss", trials=2, start_with=wrong)
 
 
 def test_a_notebook_shows_the_best_trials_first_and_counts_the_others() -> None:

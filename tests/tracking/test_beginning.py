@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import inspect
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ from ropewalk.tracking import CheckpointPolicy, RunPaused, RunStopped, RunStore,
 from ropewalk.tracking import facts as run_facts
 from ropewalk.tracking.records import AttemptBegan, OwnerIs, RunCreated, RunRecord, StateIs
 from ropewalk.tracking.sinks.sink import CopiedRun, RunSink
+from ropewalk.tracking.tracker_names import ARGUMENTS, METHODS
 from tests.patience import PATIENCE_S
 
 
@@ -101,6 +103,22 @@ def test_a_failure_is_kept_with_its_cause_and_class(store: RunStore) -> None:
     assert row.state == attempt.outcome == "failed"
     assert row.why.startswith("Traceback") and row.why.endswith("ValueError: batch 7 is bad\n")
     assert attempt.failure_class.endswith(": batch N is bad") and "test_beginning.py" in attempt.failure_class
+
+
+def test_names_of_other_trackers_are_answered_with_ours(store: RunStore) -> None:
+    track: Any = rw.track
+    with pytest.raises(TypeError, match=r"track has no argument tags; write labels=\[...\]"):
+        track("digits", tags=["a"])
+    with pytest.raises(TypeError, match="track has no argument entity; write nothing: a run is always kept"):
+        track("digits", entity="us")
+    run: Any
+    with rw.track("digits", store=store, system=False) as run:
+        with pytest.raises(AttributeError, match=r"'Run' object has no attribute 'log_metric'; write run.log\(loss=x"):
+            run.log_metric("loss", 1.0)
+        assert not hasattr(run, "anything")
+    parameters = inspect.signature(rw.track).parameters
+    assert not [name for some in ARGUMENTS.values() for name in some if name in parameters]
+    assert not [name for some in METHODS.values() for name in some if hasattr(rw.tracking.Run, name)]
 
 
 def test_a_second_run_inside_one_is_an_error_that_says_what_to_do(store: RunStore) -> None:

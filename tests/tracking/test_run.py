@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from ropewalk.tracking import checkpoints
+from ropewalk.tracking import artifacts, checkpoints
 from ropewalk.tracking.checkpoints import CheckpointPolicy
 from ropewalk.tracking.records import (
     ArtifactKept,
@@ -339,6 +339,26 @@ def test_training_goes_on_when_a_checkpoint_cannot_be_written(
     assert [record.getMessage() for record in caplog.records] == [
         "the checkpoint of step 1 of run first was not kept: [Errno 28] No space left on device",
         "checkpoints of run first are written again, at step 4",
+    ]
+
+
+def test_a_series_of_images_on_a_full_disk_is_warned_of_once(
+    tmp_path: Path, sink: Recorded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object, **__: object) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    run = make_run(tmp_path, sink)
+    with monkeypatch.context() as patch:
+        patch.setattr(artifacts, "make_folder", full)
+        for step in range(1, 4):
+            run.image("square", np.ones((2, 2)), step=step)
+    assert sink.of(ArtifactKept) == [] and len(sink.of(EventHappened)) == 3
+    run.image("square", np.ones((2, 2)), step=4)
+    run.image("square", np.ones((2, 2)), step=5)
+    assert [record.getMessage() for record in caplog.records] == [
+        "image square of run first was not kept: [Errno 28] No space left on device",
+        "images of run first are kept again",
     ]
 
 

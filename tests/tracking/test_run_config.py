@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import copy
 import json
 import math
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,22 @@ def test_a_configuration_reads_like_a_dictionary_and_tells_what_changes() -> Non
     config.update({"layers": (1, 2)}, lr=0.2)
     assert dict(config) == {"lr": 0.2, "layers": (1, 2)}
     assert changes == [{"layers": [1, 2], "lr": 0.2}]
+
+
+def test_settings_are_items_and_what_is_written_to_an_attribute_is_not_lost() -> None:
+    changes: list[dict[str, Any]] = []
+    config: Any = RunConfig({"lr": 0.1}, changes.append)
+    config["lr"] = 0.2
+    assert (config["lr"], changes) == (0.2, [{"lr": 0.2}])
+    with pytest.raises(AttributeError, match=r"no attribute 'lr'; settings are items: run.config\['lr'\]"):
+        _ = config.lr
+    with pytest.raises(AttributeError, match=r"run.config\['lr'\] = ..., not run.config.lr = ..."):
+        config.lr = 3
+    assert (
+        copy.deepcopy(RunConfig({"lr": [1]}, print))
+        == {"lr": [1]}
+        == pickle.loads(pickle.dumps(RunConfig({"lr": [1]}, print)))
+    )
 
 
 def test_a_missing_setting_is_answered_with_those_that_are_there() -> None:

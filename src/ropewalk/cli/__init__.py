@@ -25,7 +25,7 @@ COMMANDS = {
     "plan": "Cut a model into pipeline stages for a set of devices, and show the predicted result.",
     "search": "Search for hyperparameters of a training function: many trials, kept in the store of runs.",
     "checkpoint": "List the contents of a trainer's checkpoint, and check that every byte is as it was written.",
-    "runs": "List, show, compare, export, archive and delete runs; pause, continue, stop, fork and rerun them.",
+    "runs": "List, show, compare, export, label, archive and delete runs; pause, continue, stop, fork and rerun them.",
     "page": "Serve a page that shows all that you run on this machine, and your tracked runs, until Ctrl-C.",
     "ps": "Show what runs (programs, pools and others), its processes, and the runs submitted from here.",
     "top": "Show what runs and keep the view up to date: rates, CPU, memory, silence and failures of each process.",

@@ -1,4 +1,4 @@
-"""`ropewalk runs`: list, show, compare, export, archive and delete the runs of a store.
+"""`ropewalk runs`: list, show, compare, export, label, archive and delete the runs of a store.
 
 ropewalk runs list --project digits --metric loss
 ropewalk runs show brisk-otter
@@ -18,7 +18,7 @@ import click
 from rich.console import Console, RenderableType
 
 from ropewalk.atomic_files import StagedFile
-from ropewalk.cli.command_line import PanelGroup, failure
+from ropewalk.cli.command_line import PanelGroup, argument, failure
 from ropewalk.cli.runs_data import (
     csv_lines,
     json_lines,
@@ -43,7 +43,7 @@ from ropewalk.cli.runs_tables import (
 from ropewalk.escaping import escaped
 from ropewalk.progress_stream import is_terminal
 from ropewalk.quantities import counted
-from ropewalk.tracking.records import SYSTEM
+from ropewalk.tracking.records import SYSTEM, LabelsAre, NoteAdded, RunRecord
 from ropewalk.tracking.run_reports import Comparison, RunReport
 
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
@@ -52,7 +52,7 @@ if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
 
 @click.group(cls=PanelGroup, no_args_is_help=True)
 def runs() -> None:
-    """List, show, compare, export, archive and delete runs; pause, continue, stop, fork and rerun them."""
+    """List, show, compare, export, label, archive and delete runs; pause, continue, stop, fork and rerun them."""
 
 
 runs.add_command(logs)
@@ -68,6 +68,7 @@ _FORMATS = ("csv", "jsonl", "json")
 @click.option("--kind", metavar="KIND", help="Only runs of this kind, such as trial.")
 @click.option("--parent", metavar="RUN", help="Only runs that belong to this one.")
 @click.option("--label", "labels", multiple=True, metavar="LABEL", help="Only runs with this label; may be repeated.")
+@click.option("--user", metavar="NAME", help="Only runs that this user began.")
 @click.option("--text", metavar="TEXT", help="Only runs with this text in name, settings or cause.")
 @click.option(
     "--metric", "-m", multiple=True, metavar="NAME", help="Add a column with its last value; with a group: GROUP/NAME."
@@ -91,6 +92,7 @@ def list_runs(
     kind: str | None,
     parent: str | None,
     labels: tuple[str, ...],
+    user: str | None,
     text: str | None,
     metric: tuple[str, ...],
     order: str,
@@ -112,6 +114,7 @@ def list_runs(
                 kind=kind,
                 parent=None if parent is None else runs.run(parent).id,
                 labels=labels,
+                user=user,
                 text=text,
                 archived=None if everything else archived,
                 order="-created" if by_metric else order,
@@ -125,14 +128,16 @@ def list_runs(
             if by_metric:
                 found = _by_value(found, {run: of.get(by_metric) for run, of in metrics.items()}, order.startswith("-"))
             found = found[:limit]
+            users = runs.users(found) if "://" in runs.where else {}
     except ValueError as error:  # an unknown state or order
         hint = "; by a metric: --metric NAME --order NAME" if "ordered by" in str(error) else ""
         raise failure(f"{error}{hint}") from None
     if as_json:
-        click.echo(to_json([run_json(run, metrics[run.id]) for run in found]))
+        rows = [run_json(run, metrics[run.id]) for run in found]
+        click.echo(to_json([row | {"user": users[row["id"]]} for row in rows] if users else rows))
     elif found:
-        rows = list_rows(found, metrics, metric, time.time())
-        _print(as_text(rows), as_table(rows))
+        shown = list_rows(found, metrics, metric, time.time(), users)
+        _print(as_text(shown), as_table(shown))
     more = [f"{num - len(found)} more: --limit {num}"] if num > len(found) else []
     more += [f"{counted(trials, 'trial')} not shown: --all, --kind trial or --parent SEARCH"] if trials else []
     if more or not (found or as_json):
@@ -218,6 +223,34 @@ def archive(refs: tuple[str, ...], undo: bool, as_json: bool, store: str | None)
         for run in found:
             (opened_store.unarchive if undo else opened_store.archive)(run.id)
     _tell("unarchived" if undo else "archived", [run.id for run in found], as_json)
+
+
+@runs.command()
+@argument("label", help="The label.")
+@runs_argument
+@click.option("--remove", is_flag=True, help="Remove it.")
+@json_option
+@store_option
+def label(label: str, refs: tuple[str, ...], remove: bool, as_json: bool, store: str | None) -> None:
+    """Add a label to runs, by which they are found, or remove it."""
+    given = LabelsAre([], [label]) if remove else LabelsAre([label])
+    with opened(store) as opened_store:
+        found = _found(opened_store, refs)
+        opened_store.apply([RunRecord(run.id, given) for run in found])
+    _tell("no longer labelled" if remove else "labelled", [run.id for run in found], as_json)
+
+
+@runs.command()
+@run_argument
+@argument("text", help="The remark.")
+@json_option
+@store_option
+def note(run: str, text: str, as_json: bool, store: str | None) -> None:
+    """Add a remark to a run, which its report and its page show."""
+    with opened(store) as opened_store:
+        row = opened_store.run(run)
+        opened_store.apply([RunRecord(row.id, NoteAdded(text, time.time()))])
+    _tell("noted", [row.id], as_json)
 
 
 @runs.command()

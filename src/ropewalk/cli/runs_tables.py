@@ -59,7 +59,11 @@ Part = tuple[str, str | _Rows]
 
 
 def list_rows(
-    runs: Sequence[RunRow], metrics: Mapping[str, Mapping[str, float]], names: Sequence[str], now: float
+    runs: Sequence[RunRow],
+    metrics: Mapping[str, Mapping[str, float]],
+    names: Sequence[str],
+    now: float,
+    users: Mapping[str, str] | None = None,
 ) -> _Rows:
     """Return the rows of a list of runs.
 
@@ -68,16 +72,19 @@ def list_rows(
         metrics: last values of their metrics, by run and name.
         names: metrics with a column of their own; without any, a column shows the first ones of each run.
         now: seconds since the epoch.
+        users: who began them, by run, for a column of its own at the end.
     """
     head = ("id", "name", "project", "kind", "state", "begun", "took")
-    rows: list[tuple[str, ...]] = [(*head, *(map(escaped, names) if names else ["metrics"]), "labels")]
+    last = ("labels", "user") if users else ("labels",)
+    rows: list[tuple[str, ...]] = [(*head, *(map(escaped, names) if names else ["metrics"]), *last)]
     for run in runs:
         found = metrics.get(run.id, {})
         some = [f"{escaped(name)} {number(found[name])}" for name in sorted(found, key=_plain_first)[:_FEW_METRICS]]
         values = [number(found.get(name)) for name in names] or [" ".join(some)]
         facts = (run.id, run.name, run.project, run.kind, run.state)
         times = shown_moment(run.created), shown_duration(run.lasted_s(now))
-        rows.append((*map(escaped, facts), *times, *values, escaped(", ".join(run.labels))))
+        who = [escaped(users[run.id])] if users else []
+        rows.append((*map(escaped, facts), *times, *values, escaped(", ".join(run.labels)), *who))
     return rows, {6, *(range(7, 7 + len(names)) if names else ())}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import time
 import zoneinfo
 from collections.abc import Awaitable, Callable, Generator
@@ -17,7 +18,7 @@ from urllib.parse import unquote
 from nicegui import context, ui
 from starlette.requests import Request
 
-from ropewalk.page.gate import ROLE, Role
+from ropewalk.page.gate import READER, ROLE, Role
 from ropewalk.page.style import Style
 from ropewalk.quantities import shown_moment
 
@@ -185,6 +186,10 @@ def page_frame(request: Request, title: str) -> Generator[Visit]:
         ui.space()
         if not visit.may_act:
             ui.label("read only").classes("muted")
+        if token := request.scope.get(READER):
+            ui.button(icon="link", on_click=lambda: _copy_link(token)).props(
+                'flat round dense aria-label="copy a link for readers" title="copy a link to this view, for readers"'
+            ).style(f"color:{style.text}")
         ui.button(icon="contrast", on_click=lambda: ui.run_javascript("ropewalkTheme()")).props(
             'flat round dense aria-label="light or dark" title="light or dark (t)"'
         ).style(f"color:{style.text}")
@@ -221,6 +226,17 @@ class Panel(ui.card):
             ui.label(title).classes("text-subtitle2 text-bold")
             if help:
                 ui.label(help).classes("text-caption muted")
+
+
+def _copy_link(token: str) -> None:
+    """Copy an address of what the tab shows: its own is of the role that opened it, and nobody else gets in by it."""
+    ui.run_javascript(
+        f"""const here = new URL(location.href);
+        here.pathname = here.pathname.slice(window.path_prefix.length);
+        here.searchParams.set("token", {json.dumps(token)});
+        navigator.clipboard.writeText(here.href);"""
+    )
+    ui.notify("A link to this view is copied. Whoever opens it may look, and not act.", position="bottom-right")
 
 
 def _show_keys() -> None:

@@ -28,6 +28,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 ROLE = "ropewalk.role"
 """The entry of a scope that holds the role of its sender."""
+READER = "ropewalk.reader"
+"""The entry of a scope that holds a token of readers, for links that are given to them; absent if there is none."""
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _AGAIN = b"<!doctype html><title>Ropewalk</title><script>location.replace(location.href)</script>"
 _POLICY = (
@@ -193,6 +195,8 @@ class Gate:
         match verdict:
             case Admitted(role, place):
                 scope[ROLE], scope["root_path"] = role, place
+                if readers := [token for token, of in self._access.tokens.items() if of == "reader"]:
+                    scope[READER] = readers[0]
                 if peer := scope.get("client"):
                     self._admitted((peer[0], peer[1]))
                 await self.app(scope, receive, _with_headers(send))

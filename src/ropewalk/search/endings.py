@@ -34,4 +34,17 @@ def words_at_the_end(book: SearchBook, state: str, why: str) -> str:
     return f"complete: {counted(len(book.trials), 'trial')}{paused}"
 
 
-__all__ = ["state_after", "words_at_the_end"]
+def words_at_the_end_of_population(num: int, state: str, why: str) -> str:
+    """Return what is said when a search by population based training ends, as `words_at_the_end`.
+
+    Args:
+        num: number of members.
+        state: of the search.
+        why: the cause.
+    """
+    if state == records.PAUSED:
+        return f"paused ({why}): run the same command to go on"
+    return f"failed with {counted(num, 'trial')}" if state == records.FAILED else f"complete: {counted(num, 'trial')}"
+
+
+__all__ = ["state_after", "words_at_the_end", "words_at_the_end_of_population"]

@@ -1,4 +1,4 @@
-"""What the methods of a trial of Optuna are called here: for the message about one that does not exist."""
+"""What the names of Optuna and Ray Tune are called here: for messages about methods and arguments that do not exist."""
 
 from __future__ import annotations
 
@@ -14,6 +14,38 @@ _HERE = {
     "suggest_loguniform": "run.suggest_float(name, low, high, log=True)",
     "suggest_discrete_uniform": "run.suggest_float(name, low, high, step=q)",
 }
+ARGUMENTS = {
+    "trials=": ("n_trials", "num_samples", "max_trials", "num_trials"),
+    'mode="max" or mode="min"': ("direction", "directions"),
+    "max_concurrent=": ("n_jobs", "max_concurrent_trials", "num_workers", "workers"),
+    "time_limit_s=": ("timeout", "time_budget_s"),
+    "scheduler=": ("pruner",),
+    "sampler=": ("search_alg",),
+    "space=": ("param_space", "config", "search_space"),
+    "store=": ("storage",),
+    "name=": ("study_name",),
+    "resume=": ("load_if_exists",),
+    "start_with=[...]": ("points_to_evaluate",),
+}
+"""Arguments of `Search` by what to write in place of them."""
+OF_RESULTS = {
+    "results.best.best": ("best_value",),
+    "results.best.hyperparameters": ("best_params", "best_config"),
+    "results.best": ("best_trial", "best_result", "get_best_result"),
+    "results.pareto_front": ("best_trials",),
+    "results itself, a sequence of trials": ("trials",),
+    "results.to_pandas()": ("trials_dataframe", "get_dataframe", "dataframe"),
+}
+"""Attributes of results by what to write in place of them."""
+OF_RESULT = {
+    "trial.hyperparameters": ("params", "config"),
+    "trial.best, or trial.values[name] for the last one": ("value", "metrics", "score"),
+    "trial.scores, which are to be maximised": ("intermediate_values",),
+    "trial.restore()": ("checkpoint", "best_checkpoints", "get_best_checkpoint"),
+    "trial.folder": ("path",),
+    "trial.why": ("error",),
+}
+"""Attributes of one result by what to write in place of them."""
 
 
 def missing_attribute(name: str) -> AttributeError:
@@ -22,4 +54,4 @@ def missing_attribute(name: str) -> AttributeError:
     return AttributeError(f"the run of a trial has no attribute {name!r}{words}")
 
 
-__all__ = ["missing_attribute"]
+__all__ = ["ARGUMENTS", "OF_RESULT", "OF_RESULTS", "missing_attribute"]

@@ -66,7 +66,7 @@ class PopulationSearch:
         keeper: keeps the search in a store.
         writer: takes its records.
         time_limit_s: seconds after which it pauses; None: none.
-        progress: as for `Search`.
+        show: shows how far it is, in a sentence.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class PopulationSearch:
         keeper: StoreKeeper,
         writer: StoreWriter,
         time_limit_s: float | None,
-        progress: bool | None,
+        show: Callable[[str], object] = lambda text: None,
     ) -> None:
         self._train, self._seed, self._keeper, self._writer = train, seed, keeper, writer
         self._mode: Mode = mode
-        self._time_limit_s, self._progress, self._settings = time_limit_s, progress, settings
+        self._time_limit_s, self._show, self._settings = time_limit_s, show, settings
         self._folder = keeper.folder / keeper.run
         self._pbt = algorithm_of(settings, space, initial, seed, self._folder / "members")
         self._told: set[str] = set()
@@ -163,9 +163,14 @@ class PopulationSearch:
 
     def _row(self, generation: int, **row: float) -> None:
         self._tell_copies()
-        best = next((each for each in self.results().ranked() if each.best is not None), None)
-        if best is not None and best.best is not None:
+        ranked = self.results().ranked()
+        steps = sorted(each.step for each in ranked)
+        reached = f"{steps[0]:g}" if steps[0] == steps[-1] else f"{steps[0]:g} to {steps[-1]:g}"
+        words = f"generation {generation}, step {reached} of {self._settings.steps}"
+        if (best := ranked[0]).best is not None:
             self._keeper.best(self._train.metric, best.best, best.number, generation)
+            words += f", best {self._train.metric} {best.best:.5g} (trial {best.number})"
+        self._show(words)
 
     def _evaluate(self, pool: Pool, whole: ObservedRun, is_over: Callable[[Row], bool]) -> RunResult[PBT]:
         return evaluate(
@@ -177,7 +182,7 @@ class PopulationSearch:
             failures=FailurePolicy("worst", nan="worst"),
             checkpoint=self._folder / "generations",
             report=self._row,
-            progress=self._progress is not False,
+            progress=False,  # its fitness is the metric with another sign
             track=whole,
         )
 

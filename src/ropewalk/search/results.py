@@ -13,10 +13,12 @@ from ropewalk.control.view import View
 from ropewalk.errors import SearchFailed
 from ropewalk.escaping import escaped
 from ropewalk.html_table import Cell, StateCell, html_box, html_headline, html_table
+from ropewalk.misplaced_options import tells_names
 from ropewalk.population.algorithms.pbt_history import PBTSchedule
 from ropewalk.quantities import counted
 from ropewalk.search.book import Mode, SearchBook
 from ropewalk.search.importance import importances
+from ropewalk.search.optuna_names import OF_RESULTS
 from ropewalk.search.trial_facts import TrialFacts
 from ropewalk.search.trial_result import TrialResult
 from ropewalk.search.view import Objective, ended_view
@@ -25,6 +27,7 @@ from ropewalk.text_table import text_table
 _SHOWN_TRIALS = 20
 
 
+@tells_names(OF_RESULTS)
 class SearchResults(Sequence[TrialResult]):
     """All trials of a search, by number.
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import reprlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,17 +27,20 @@ from ropewalk.control.announcing import announced
 from ropewalk.control.view import Observable, View
 from ropewalk.engines.resources import Resources, check_resources
 from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
+from ropewalk.escaping import escaped
 from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.misplaced_options import OF_RESOURCES, tells_places
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased
+from ropewalk.progress_stream import ProgressStream
 from ropewalk.quantities import counted
 from ropewalk.search.arguments import check_kinds, objectives, places_here, sampler_of
 from ropewalk.search.book import Mode, SearchBook
 from ropewalk.search.claimed_search import ClaimedSearch, begun_book, claimed_search
-from ropewalk.search.endings import state_after, words_at_the_end
+from ropewalk.search.endings import state_after, words_at_the_end, words_at_the_end_of_population
 from ropewalk.search.instructions import Begin
 from ropewalk.search.lone_trial import run_alone
+from ropewalk.search.optuna_names import ARGUMENTS
 from ropewalk.search.places import Places, PoolPlaces, ThreadPlaces, Train
 from ropewalk.search.population_search import MemberPlaces, PopulationSearch
 from ropewalk.search.progress import SearchProgress
@@ -128,7 +132,7 @@ class Search:
     """
 
     @user_frames_only
-    @tells_places(OF_RESOURCES)
+    @tells_places({**OF_RESOURCES, **ARGUMENTS})
     def __init__(
         self,
         train: Train,
@@ -324,8 +328,18 @@ class Search:
         claimed: ClaimedSearch,
     ) -> SearchResults:
         """Carry the search out by population based training."""
-        keeper = claimed.keeper
+        keeper, stream = claimed.keeper, ProgressStream(self._progress)
         keeper.begin()
+
+        def note(text: str) -> None:
+            stream.line(f"{escaped(self.name)}: {escaped(text)}")
+
+        def show(text: str) -> None:
+            if stream.has_picture:
+                stream.draw(f"{escaped(self.name)}: {escaped(text)}")
+            else:
+                note(text)
+
         train = self._settings.member(settings, keeper.run, keeper.folder)
         running = PopulationSearch(
             settings,
@@ -337,8 +351,11 @@ class Search:
             keeper=keeper,
             writer=writer,
             time_limit_s=self._limits.time_limit_s,
-            progress=self._progress,
+            show=show,
         )
+        if claimed.note:
+            note(claimed.note)
+        note(f"{'goes on; ' if claimed.earlier is not None else ''}run {keeper.run} in {store.where}")
         if claimed.earlier is not None:
             keeper.event("continued", "; ".join(["the search goes on", *claimed.changed]))
         running.begin(store)
@@ -346,7 +363,7 @@ class Search:
         shown = self._running(keeper, settings.population, running.members, part=running.population)
         end_heartbeat = writer.every(_HEARTBEAT_S, keeper.heartbeat)
         state, why = records.PAUSED, ""
-        with self._shown(shown):
+        with stream, self._shown(shown):
             try:
                 with contextlib.closing(MemberPlaces(workers, writer, train, settings.population)) as places:
                     running.run(places)
@@ -361,6 +378,7 @@ class Search:
                 keeper.end(state, why)
                 shown.ended(state, why)
                 self._results = running.results()
+                note(words_at_the_end_of_population(settings.population, state, why))
         return self._results
 
     def _running(
@@ -433,6 +451,8 @@ class Search:
 
 def _first_configurations(space: SearchSpace, given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the configurations of `start_with`, checked."""
+    if isinstance(given, Mapping) or not all(isinstance(values, Mapping) for values in given):
+        raise TypeError(f"start_with is a list of configurations, as start_with=[{{...}}], not {reprlib.repr(given)}")
     if given and not space.parameters:
         raise SearchInvalid(
             f"start_with gives {', '.join(map(repr, given[0]))}, and the search has no space to check it against; "

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ropewalk.misplaced_options import tells_names
+from ropewalk.search.optuna_names import OF_RESULT
 from ropewalk.tracking.checkpoints import CheckpointFolder, Restored
 
 
+@tells_names(OF_RESULT)
 @dataclass(frozen=True)
 class TrialResult:
     """A trial at the end of a search, or now.

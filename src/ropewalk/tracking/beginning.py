@@ -12,6 +12,7 @@ from typing import Any
 
 from ropewalk.argument_kinds import check_kind, check_texts
 from ropewalk.errors import FileNotTrusted, RunNotFound, RunOpen, StoreError
+from ropewalk.misplaced_options import tells_places
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.tracking import facts
 from ropewalk.tracking.begun_runs import RunPlace, begun_runs
@@ -30,6 +31,7 @@ from ropewalk.tracking.sinks.sink import CopiedRun, RunSink
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.rows import RunRow
 from ropewalk.tracking.store.store import RunStore
+from ropewalk.tracking.tracker_names import ARGUMENTS
 from ropewalk.trusted_files import make_private_folder
 from ropewalk.user_frames import user_frames_only
 
@@ -38,6 +40,7 @@ _BEGIN_S = 2.0
 
 
 @user_frames_only
+@tells_places(ARGUMENTS)
 def track(
     project: str | None = None,
     config: Mapping[str, Any] | None = None,

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ropewalk.html_table import html_box, html_headline, html_table
+from ropewalk.misplaced_options import tells_names
 from ropewalk.tracking.artifacts import keep_file, keep_files
 from ropewalk.tracking.checkpoints import CheckpointPolicy, Restored, shown_step
 from ropewalk.tracking.conversion import NO_NAMES, LoggedNames, numbers_of, to_number
@@ -50,11 +51,13 @@ from ropewalk.tracking.run_checkpoints import RunCheckpoints, tell_not_kept
 from ropewalk.tracking.run_clock import RunClock
 from ropewalk.tracking.run_config import RunConfig
 from ropewalk.tracking.run_identity import RunIdentity
+from ropewalk.tracking.tracker_names import METHODS
 
 _log = logging.getLogger(__name__)
 _FLUSH_S = 10.0
 
 
+@tells_names(METHODS)
 class Run:
     """A run, as the code that does its work sees it. `rw.track` makes one; `tracking.current_run` returns it anywhere.
 
@@ -96,6 +99,7 @@ class Run:
         self._names: dict[str, LoggedNames] = {}  # those that were logged last, by group
         self._restored_step = 0.0
         self._warned: set[str] = set()
+        self._images_fail = False
         self.interrupted: RunInterrupted | None = None
         """The exception with which `steps` ended the run; None if it did not."""
         self._finishing = threading.Lock()
@@ -232,9 +236,17 @@ class Run:
         """
         at = self._step if step is None else step
         content, ending = image_file(image, lambda text: self._warn_once(f"image {name}", f"image {name!r} {text}"))
-        record = keep_file(content, name, ending, self.folder / "images", step=at, failed=self._not_kept)
+        record = keep_file(content, name, ending, self.folder / "images", step=at, failed=self._image_not_kept)
         if record is not None:
             self._put(record)
+            if self._images_fail:
+                self._images_fail = False
+                _log.warning("images of run %s are kept again", self.name)
+
+    def _image_not_kept(self, what: str, error: OSError) -> None:
+        level = logging.DEBUG if self._images_fail else logging.WARNING  # a loop may keep one at each step
+        self._images_fail = True
+        tell_not_kept(self.name, what, error, self._put, level)
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 

@@ -6,20 +6,32 @@ import dataclasses
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 
 class RunConfig(Mapping[str, Any]):
-    """Settings by name. Reading is as from a dictionary; `update` is how they change, because changes are recorded.
+    """Settings by name. Read and set as in a dictionary; changes are recorded.
 
     Args:
         values: the settings.
-        changed: called with the settings that `update` has set, as JSON can represent them.
+        changed: called with the settings that have changed, as JSON can represent them.
     """
 
     def __init__(self, values: Mapping[str, Any], changed: Callable[[dict[str, Any]], None]) -> None:
         self._values = dict(values)
         self._changed = changed
+
+    if not TYPE_CHECKING:  # checkers should know which attributes there are
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"a configuration has no attribute {name!r}; settings are items: run.config[{name!r}]")
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name.startswith("_"):
+                object.__setattr__(self, name, value)
+                return
+            # It would be kept nowhere, without a word.
+            raise AttributeError(f"settings are items: run.config[{name!r}] = ..., not run.config.{name} = ...")
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -28,6 +40,9 @@ class RunConfig(Mapping[str, Any]):
             raise KeyError(
                 f"{name!r} is not in the configuration of this run; it has {', '.join(self._values)}"
             ) from None
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.update({name: value})
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

@@ -113,3 +113,17 @@ def test_the_column_of_projects_is_shown_where_there_are_several(store: RunStore
     begin(store, "b", StateIs("done", 2.0), project="letters")
     table.refresh(store)
     assert {column.id: column.is_usual for column in table.columns}["project"]
+
+
+def test_settings_of_runs_are_shown_and_those_of_searches_are_not_unless_there_is_nothing_else(store: RunStore) -> None:
+    for at in range(2):
+        begin(store, f"s{at}", kind="search", config={"metric": ["loss", "cost"], "seed": at})
+    table = RunTable()
+    table.refresh(store)
+    assert rows(table)["s0"]["config.metric"] == "loss, cost"
+    assert {one.id for one in table.columns if one.is_usual and one.id.startswith("config.")} == {"config.seed"}
+    for at in range(2):
+        begin(store, f"r{at}", config={"lr": at})
+    table.refresh(store)
+    assert {one.id for one in table.columns if one.is_usual and one.id.startswith("config.")} == {"config.lr"}
+    assert "config.seed" in {one.id for one in table.columns}

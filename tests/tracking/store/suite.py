@@ -61,6 +61,25 @@ def is_file(store: RunStore) -> bool:
 class Runs:
     """Runs and how they are found."""
 
+    def test_a_label_and_a_note_are_no_sign_of_life(self, store: RunStore, again: Callable[[], RunStore]) -> None:
+        # A run that was lost on another host was running again for a minute, and had taken until then.
+        begin(store, "a", StateIs("running", NOW))
+        heard = store.run("a").heard
+        with again() as other:  # a store writes this time only every ten seconds
+            other.apply([*of("a", LabelsAre(["bad"])), *of("a", NoteAdded("why?", NOW))])
+            assert other.run("a").heard == heard and other.run("a").labels == ("bad",)
+            other.apply(of("a", Metrics("", ["loss"], [1.0], 1.0, NOW)))
+            assert other.run("a").heard > heard
+
+    def test_runs_are_found_by_their_user(self, store: RunStore) -> None:
+        begin(store, "a", facts={"user": "ada", "packages": {"user": "1"}})
+        begin(store, "b", facts={"user": "b\u00f6b"})
+        begin(store, "c", facts={})
+        begin(store, "a-1", kind="trial", parent="a", facts={"seed": 1})
+        assert {run.id for run in store.runs(user="ada")} == {"a", "a-1"}
+        assert store.users(store.runs()) == {"a": "ada", "b": "b\u00f6b", "c": "", "a-1": "ada"}
+        assert len(store.runs(user="ada", limit=1)) == 1
+
     def test_what_a_run_was_given_comes_back(self, store: RunStore) -> None:
         config = {"lr": 1e-4, "model": {"layers": [64, 64], "act": "relu"}, "clip": inf, "seed": None, "ü": "é"}
         facts = {"argv": ["train.py", "--fast"], "git": {"commit": "abc", "diff": "+ x\n"}}

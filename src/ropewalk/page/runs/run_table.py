@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ropewalk.last_line import last_line
 from ropewalk.page.runs.row_selection import CONFIG, METRIC, Row, TableQuery, selected
@@ -26,7 +26,7 @@ _MOST_COLUMNS = 200
 _USUAL = 4
 """How many columns of metrics, and of settings, are shown unless the user chose."""
 _FEW = 100
-"""A metric that this factor fewer runs have than another one is not shown unless the user chose it."""
+"""A metric or a setting that this factor fewer runs have than another one is not shown unless the user chose it."""
 _TRIALS = 1000
 """A run counts as much as this number of trials, which the table hides unless the user chose, for usual columns."""
 _MOVING = ("running", "queued")
@@ -171,11 +171,15 @@ def row_of(run: RunRow, metrics: Mapping[str, float], now: float) -> Row:
         "archived": run.archived,
     }
     for name, value in flattened(run.config).items():
-        row[f"{CONFIG}{name}"] = value if value is None or isinstance(value, int | float | str) else str(value)
+        row[f"{CONFIG}{name}"] = value if value is None or isinstance(value, int | float | str) else _as_text(value)
     for name, value in metrics.items():
         if not name.startswith("system/"):
             row[f"{METRIC}{name}"] = value
     return row
+
+
+def _as_text(value: Any) -> str:
+    return ", ".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else str(value)
 
 
 def columns_of(rows: Iterable[Row]) -> tuple[RunColumn, ...]:
@@ -193,7 +197,8 @@ def columns_of(rows: Iterable[Row]) -> tuple[RunColumn, ...]:
         projects.add(row["project"])
         for name, value in row.items():
             if name.startswith((METRIC, CONFIG)):
-                counts[name] += 1 if row["kind"] == "trial" else _TRIALS
+                is_own = row["kind"] == "search" and name.startswith(CONFIG)  # those of `Search`, not of a training
+                counts[name] += 1 if row["kind"] == "trial" or is_own else _TRIALS
                 is_number = isinstance(value, int | float) and not isinstance(value, bool)
                 numeric[name] = numeric.get(name, True) and is_number
                 if values.setdefault(name, value) != value:
@@ -202,9 +207,10 @@ def columns_of(rows: Iterable[Row]) -> tuple[RunColumn, ...]:
     metrics = [name for name in found if name.startswith(METRIC)]
     settings = [name for name in found if name.startswith(CONFIG)]
     frequent = [name for name in metrics if counts[name] * _FEW >= counts[metrics[0]]]
+    varying = [name for name in settings if name in varied and counts[name] * _FEW >= counts[settings[0]]]
     has_projects = len(projects) > 1
     first = [replace(one, is_usual=has_projects) if one.id == "project" else one for one in FIRST_COLUMNS]
-    usual = {*frequent[:_USUAL], *[name for name in settings if name in varied][:_USUAL]}
+    usual = {*frequent[:_USUAL], *varying[:_USUAL]}
     return (
         *first,
         *(RunColumn(name, name.removeprefix(METRIC), True, name in usual) for name in metrics),

@@ -20,6 +20,7 @@ from ropewalk.tracking.records import (
     FAILED,
     PAUSED,
     QUEUED,
+    RUNNING,
     STATES,
     STOPPED,
     ArtifactKept,
@@ -137,7 +138,11 @@ class RecordWriter:
         if resting:
             merge_all(connection, resting)
             self._series.forget_runs(resting)
-        self._hear(connection, known)
+        written = known & {one.run for one in batch if not isinstance(one.record, LabelsAre | NoteAdded)}
+        self._hear(connection, written)
+        if remarked := known - written:  # by anybody: this is no sign of life of a run that may be lost
+            chosen = RUNS.c.id.in_(remarked), RUNS.c.state != RUNNING
+            connection.execute(update(RUNS).where(*chosen).values(heard=self._clock()))
 
     def _known(self, connection: Connection, runs: set[str]) -> set[str]:
         # The lock, which only PostgreSQL has, keeps a run from being deleted until this transaction ends.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, exists, func, or_, select
+from sqlalchemy import JSON, ColumnElement, Connection, Select, cast, exists, func, or_, select
 
 from ropewalk.errors import RunNotFound
 from ropewalk.near_names import near_names
@@ -15,7 +15,7 @@ from ropewalk.tracking.store.blocks import Points, unpack
 from ropewalk.tracking.store.column_values import from_json, from_number
 from ropewalk.tracking.store.owners import LocalProcesses
 from ropewalk.tracking.store.rows import LOST, RunRow, SeriesRow
-from ropewalk.tracking.store.schema import BLOCKS, LABELS, RUNS, SERIES
+from ropewalk.tracking.store.schema import BLOCKS, FACTS, LABELS, RUNS, SERIES
 
 ORDERS = ("created", "changed", "name", "project", "state")
 """What runs can be ordered by."""
@@ -88,6 +88,18 @@ def labels_of(connection: Connection, runs: Sequence[str] | None) -> dict[str, t
     for run, label in connection.execute(query):
         found.setdefault(run, []).append(label)
     return {run: tuple(sorted(labels)) for run, labels in found.items()}
+
+
+def users_of(connection: Connection, runs: Sequence[str] | None) -> dict[str, str]:
+    """Return the users who began runs, by run, as far as that was kept; of all runs for None."""
+    if connection.dialect.name == "postgresql":
+        user: ColumnElement[str] = func.json_extract_path_text(cast(FACTS.c.facts, JSON), "user")
+    else:
+        user = func.json_extract(FACTS.c.facts, "$.user")
+    query = select(FACTS.c.run, user)
+    if runs is not None:
+        query = query.where(FACTS.c.run.in_(runs))
+    return {run: str(name) for run, name in connection.execute(query) if name}
 
 
 def to_run(row: Any, labels: Mapping[str, tuple[str, ...]], processes: LocalProcesses, now: float) -> RunRow:

@@ -103,6 +103,7 @@ class StoredRuns:
         order: str = "created",
         limit: int | None = None,
         heard_since: float | None = None,
+        user: str | None = None,
     ) -> list[RunRow]:
         """Find runs.
 
@@ -117,6 +118,7 @@ class StoredRuns:
             order: "created", "changed", "name", "project" or "state"; after a minus, in the opposite order.
             limit: how many to return at most, the first ones of the order.
             heard_since: only those that were heard at this time or later, in seconds since the epoch.
+            user: only those that this user began; see `users`.
 
         Raises:
             ValueError: a state or an order is unknown.
@@ -130,7 +132,11 @@ class StoredRuns:
             order=order, heard_since=heard_since,
         )  # fmt: skip
         is_certain = states is None or {RUNNING, LOST}.isdisjoint(states) or {RUNNING, LOST} <= set(states)
+        is_certain = is_certain and user is None
         found = self._runs(query.limit(limit) if is_certain and limit is not None else query)
+        if user is not None:
+            users = self.users(found)
+            found = [run for run in found if users[run.id] == user]
         return [run for run in found if states is None or run.state in states][:limit]
 
     def _runs(self, query: Select[Any]) -> list[RunRow]:
@@ -170,6 +176,16 @@ class StoredRuns:
         for one in found:
             found += [child for child in self.children(one.id) if child.parent_step is None]
         return found
+
+    def users(self, runs: Sequence[RunRow]) -> dict[str, str]:
+        """Return who began each of some runs, by id: the name at its host; of a trial, that of its search; or "".
+
+        A database says what its users have written: the name proves nothing.
+        """
+        asked = {run.id for run in runs} | {run.parent for run in runs if run.kind == "trial"}
+        with reading(self._engine, self.where) as connection:
+            found = queries.users_of(connection, sorted(asked) if len(asked) < _FEW else None)
+        return {run.id: found.get(run.id) or (found.get(run.parent, "") if run.kind == "trial" else "") for run in runs}
 
     def facts(self, run: str) -> dict[str, Any]:
         """Return what was kept of the code, the packages, the host and the like of a run."""
