@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.config import get_config
 
 pytest.importorskip("xdist", reason="`make test` runs tests in several workers: pip install pytest-xdist")
 
 from tests.file_order import next_file
-from tests.shared_collection import AllTests, shares_of
+from tests.shared_collection import AllTests, is_possible, shares_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -92,12 +93,31 @@ def test_tests_are_chosen_as_without_it(project: Path) -> None:
     assert len(collected(project)[0]) == 4
 
 
-@pytest.mark.parametrize("arguments", [["tests/one", "tests/two"], ["--lf"], ["--sw"]])
-def test_workers_collect_all_where_they_have_to(project: Path, arguments: list[str]) -> None:
-    code, said = run(project, *arguments)
+def test_workers_collect_all_where_they_have_to(project: Path) -> None:
+    code, said = run(project, "tests/one", "tests/two")
     assert code == 0, said
     _, modules = collected(project)
     assert modules[0] == modules[1] != []
+
+
+@pytest.mark.parametrize(
+    ("options", "possible"),
+    [
+        ([], True),
+        (["-k", "two"], True),
+        *(([option], False) for option in ("--lf", "--ff", "--nf", "--sw", "--slice=0/7", "tests/one")),
+    ],
+)
+def test_they_have_to_where_an_option_sees_all_tests(
+    project: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], possible: bool
+) -> None:
+    config: Any = get_config()
+    config._parser.addoption("--slice")  # which is ours
+    config.option = config._parser.parse_known_args(options)
+    config._inipath, config._rootpath = None, project
+    config.args = config.option.file_or_dir or ["tests"]
+    monkeypatch.chdir(project)
+    assert is_possible(config) == possible
 
 
 def test_a_module_that_cannot_be_imported_makes_the_run_red(project: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_round_is_not_learned_before_all_blocks_are_there() -> None:
     lag=st.integers(0, 1),
     events=st.lists(st.tuples(st.sampled_from(["ask", "deliver", "die", "learn"]), st.integers(0, 3)), max_size=120),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_whatever_dies_every_block_counts_once_and_in_order(
     groups: int, lag: int, events: list[tuple[str, int]]
 ) -> None:

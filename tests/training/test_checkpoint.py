@@ -443,7 +443,7 @@ def saved(graph: ModelGraph, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(tmp_path_factory.mktemp("saved"), player_of(graph, num_stages=2).state_dict())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_flipped_or_missing_byte_in_any_file_is_seen_and_the_file_named(saved: Path, data: st.DataObject) -> None:
     before = read_manifest(saved).whole_state()

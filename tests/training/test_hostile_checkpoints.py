@@ -437,7 +437,7 @@ def changed(tree: Any, data: st.DataObject) -> Any:
     return root[""]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), target=st.sampled_from(["manifest.json", VALUES]))
 def test_whatever_a_checkpoint_says_it_is_whole_or_damaged(whole: Path, data: st.DataObject, target: str) -> None:
     """Any changes of its tree, with digests that fit: one kind of error, and none that says nothing."""

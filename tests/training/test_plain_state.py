@@ -47,7 +47,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(values)
 def test_any_plain_value_comes_back_as_it_was(value: Any) -> None:
     assert same(there_and_back(value), value)

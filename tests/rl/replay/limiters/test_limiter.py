@@ -106,7 +106,7 @@ def decide_as_the_model(limiter: RateLimiter, seed: int) -> None:
             assert counts.size == model.size and limiter.owed(counts) == model.owed
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(limiters(), st.integers(0, 60), st.integers(-100, 100), st.integers(0, 60))
 def test_no_counts_block_both_sides(limiter: RateLimiter, inserts: int, owed: int, deletes: int) -> None:
     """Not even those that no run with this limiter leads to: after a limiter was changed, they may be there."""
