@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from ropewalk.errors import ExchangeStalled, ProgramStopped, ServiceLost
+from ropewalk.errors import ExchangeStalled, MemberLost, ProgramStopped, ServiceLost
 from ropewalk.exchange.elastic.coordinator import Coordinator, ExchangeTimeouts
-from ropewalk.exchange.elastic.membership import Expel, Finish, MembershipView
+from ropewalk.exchange.elastic.membership import EpochPhase, Expel, Finish, MembershipView
 from ropewalk.program import node_context
 from ropewalk.transport.failures import failure_of
 from tests.exchange.elastic.society import PATIENCE
@@ -73,6 +73,60 @@ def handle(coordinator: Coordinator) -> None:
 @pytest.fixture
 def in_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_context, "on_stop", lambda callback: None)
+
+
+class WorkersThatCannotStart(Workers):
+    """Calls to those with these numbers fail, as of a node that has failed and is not restarted."""
+
+    def __init__(self, *replicas: int) -> None:
+        super().__init__()
+        self.failing = replicas
+
+    def __getitem__(self, replica: int) -> Any:
+        if replica == 2:
+            raise IndexError("it was scaled away")
+        self.replica = replica
+        return self
+
+    @property
+    def ping(self) -> Any:
+        pinged: Future[None] = Future()
+        if self.replica in self.failing:
+            pinged.set_exception(ServiceLost("workers has failed", service="workers", replica=self.replica))
+        else:
+            pinged.set_result(None)
+        return _Method(lambda: pinged)
+
+
+@pytest.mark.usefixtures("in_a_node")
+def test_a_training_without_restarts_fails_when_no_worker_can_start() -> None:
+    # The program went on without them, and its coordinator waited for their first word for ever.
+    coordinator = Coordinator(cast(Any, WorkersThatCannotStart(0, 1)), 2, PATIENCE, restarts=False)
+    with pytest.raises(MemberLost, match=r"none is left: worker 1 could not start: workers has failed"):
+        coordinator.run()
+
+
+def test_a_training_without_restarts_begins_with_those_who_can_start() -> None:
+    coordinator = Coordinator(cast(Any, WorkersThatCannotStart(0, 2)), 2, PATIENCE, restarts=False)
+    coordinator.hello("workers.1#0", 1)
+    coordinator.join("workers.1#0")
+    handle(coordinator)
+    assert not coordinator._membership.members
+    for replica in range(3):
+        coordinator._notice_if_it_cannot_start(replica)
+    handle(coordinator)
+    assert coordinator._membership.members == ("workers.1#0",)
+
+
+def test_the_end_of_a_worker_that_has_started_is_told_once() -> None:
+    workers = WorkersThatCannotStart(0)
+    coordinator = Coordinator(cast(Any, workers), 2, PATIENCE, restarts=False)
+    coordinator.hello("workers.0#0", 0)
+    handle(coordinator)
+    coordinator._notice_if_it_cannot_start(0)
+    handle(coordinator)
+    assert coordinator._membership.phase is EpochPhase.GATHERING
+    assert coordinator._membership.joins("workers.1#0") == [], "the other one is awaited"
 
 
 @pytest.mark.usefixtures("in_a_node")

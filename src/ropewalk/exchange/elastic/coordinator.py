@@ -30,7 +30,7 @@ from ropewalk.exchange.elastic.membership import (
     StepSpan,
 )
 from ropewalk.exchange.elastic.silence import Silence
-from ropewalk.exchange.groups.watched_worker import WatchTimeouts, ping, watch_end
+from ropewalk.exchange.groups.watched_worker import WatchTimeouts, cause_of, ping, watch_end
 from ropewalk.program import node_context
 from ropewalk.transport.failures import Failure, rebuild_error
 
@@ -59,6 +59,8 @@ class Coordinator:
     def __init__(self, workers: Client, founders: int, timeouts: ExchangeTimeouts, *, restarts: bool = True) -> None:
         self._workers = workers
         self._timeouts = timeouts
+        self._founders = founders
+        self._restarts = restarts
         self._membership = Membership(founders, restarts=restarts)
         self._silence = Silence(timeouts.quiet_s, timeouts.silent_s)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -141,6 +143,8 @@ class Coordinator:
             Exception: the error that the code of a worker raised.
         """
         node_context.on_stop(lambda: self._events.put(lambda: [Finish("the program is stopping")]))
+        for replica in range(0 if self._restarts else self._founders):
+            self._notice_if_it_cannot_start(replica)
         began = time.monotonic()
         while self._finish is None:
             said: list[Instruction] = []
@@ -211,6 +215,22 @@ class Coordinator:
         self._clients[name], self._replicas[name] = client, replica
         watch_end(client, name, lambda why: self._events.put(lambda: self._has_gone(name, why)))
         return []
+
+    def _notice_if_it_cannot_start(self, replica: int) -> None:
+        """Hear of a worker that ends before its first word; without restarts nobody else would fail because of it."""
+
+        def heard(future: Future[Any]) -> None:
+            error = None if future.cancelled() else future.exception()
+            if error is not None and not isinstance(error, ProgramStopped):
+                self._events.put(lambda: self._cannot_start(replica, cause_of(error)))
+
+        with contextlib.suppress(IndexError):  # the program was scaled down already
+            self._workers[replica].ping.future().add_done_callback(heard)
+
+    def _cannot_start(self, replica: int, why: str) -> list[Instruction]:
+        if replica in self._replicas.values():  # it has started, and its end is told as that of a member
+            return []
+        return self._membership.died(f"worker {replica}", f"could not start: {why}")
 
     def _has_gone(self, name: str, why: str) -> list[Instruction]:
         self._unfinished.discard(name)
