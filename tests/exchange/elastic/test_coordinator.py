@@ -129,6 +129,18 @@ def test_the_end_of_a_worker_that_has_started_is_told_once() -> None:
     assert coordinator._membership.joins("workers.1#0") == [], "the other one is awaited"
 
 
+def test_a_program_that_stops_does_not_fail_by_a_worker_that_is_overdue_at_that_moment() -> None:
+    coordinator = Coordinator(cast(Any, Workers()), 1, ExchangeTimeouts(quiet_s=0.001, silent_s=0.001))
+    coordinator.hello("workers.0#0", 0)
+    coordinator.join("workers.0#0")
+    handle(coordinator)
+    coordinator._do(Finish("the program is stopping"))
+    coordinator._silence._asked["workers.0#0"] = 0.0
+    coordinator._look(0.0)
+    assert coordinator._membership.phase is EpochPhase.OVER
+    assert coordinator._finish == Finish("the program is stopping")
+
+
 @pytest.mark.usefixtures("in_a_node")
 def test_a_worker_that_starts_when_the_training_ends_is_told_so() -> None:
     """Its start was in the queue behind the last event that counted: it waited for ever, and the program for it."""
