@@ -51,7 +51,8 @@ def main(stdin: BinaryIO) -> int:
         code = int(str(end.code))
     except OSError as error:  # its working folder is gone, or there is no more memory
         code, reason = 1, f"the launcher cannot be started: {error}"
-        print(escaped_lines(f"ropewalk: {reason}"), flush=True)
+        with contextlib.suppress(OSError):  # the disk of the output is full
+            print(escaped_lines(f"ropewalk: {reason}"), flush=True)
     if errand.state_folder:
         write(Path(errand.state_folder), "ended.json", RunEnd(code, time.time(), reason))
     return code
