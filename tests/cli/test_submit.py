@@ -362,6 +362,23 @@ def test_a_job_that_is_ended_before_its_launcher_begins_leaves_no_folder(tmp_pat
     assert json.loads((tmp_path / "ended.json").read_text())["exit_code"] == 128 + signal.SIGTERM
 
 
+def test_a_launcher_that_cannot_be_started_is_told_as_such(tmp_path: Path) -> None:
+    # Its run was "lost", and said nothing of why.
+    errand = RunSpec(
+        file="train.py", module=None, arguments=[], working_folder=str(tmp_path / "gone"), state_folder=str(tmp_path)
+    )
+    job = subprocess.run(
+        [sys.executable, "-m", "ropewalk.cli.submitted"],
+        input=msgspec.json.encode(errand) + b"\n",
+        env=environment(),
+        capture_output=True,
+    )
+    ended = json.loads((tmp_path / "ended.json").read_text())
+    assert (job.returncode, ended["exit_code"]) == (1, 1)
+    assert ended["reason"].startswith("the launcher cannot be started: ") and "/gone" in ended["reason"]
+    assert job.stdout.decode() == f"ropewalk: {ended['reason']}\n" and not job.stderr
+
+
 def test_the_code_of_a_job_is_not_unpacked_where_another_user_could_replace_it(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "train.py").write_text("print(__file__)")

@@ -26,7 +26,7 @@ from tests.patience import wait_until
 
 pytestmark = pytest.mark.lab
 
-_NAMESPACE = re.compile(r"(ipc|uts|net|pid|mnt):")
+_NAMESPACE = re.compile(r"-> (ipc|uts|net|pid|mnt):")
 
 _FORKING_LAUNCHER = """
 import os, signal, sys, time
@@ -66,7 +66,7 @@ def _nothing_is_left(cluster: RayCluster) -> Iterator[None]:
         new = Snapshot.take().without(before)
         new.processes = {key for key in new.processes if not cluster.is_rays_own(key[0])}
         # A lab keeps those of a machine that was plugged until it is closed.
-        new.descriptors = {key: words for key, words in new.descriptors.items() if not _NAMESPACE.match(key[1])}
+        new.descriptors = {key: words for key, words in new.descriptors.items() if not _NAMESPACE.search(words)}
         return new.describe()
 
     while words := left():

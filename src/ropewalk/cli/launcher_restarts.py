@@ -120,19 +120,21 @@ class LauncherProcess:
 
     def _start(self) -> subprocess.Popen[bytes]:
         held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})  # until the child exists
-        child = self._child = subprocess.Popen(
-            self._command,
-            cwd=self._folder,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **self._variables},
-            preexec_fn=lambda: _begin_with(held),
-            pass_fds=self._descriptors,
-        )
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._pass_on)
-        if self._asked:  # after the launcher before had ended, so that it was passed on to none
-            os.kill(child.pid, self._asked)
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        try:
+            child = self._child = subprocess.Popen(
+                self._command,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **self._variables},
+                preexec_fn=lambda: _begin_with(held),
+                pass_fds=self._descriptors,
+            )
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._pass_on)
+            if self._asked:  # after the launcher before had ended, so that it was passed on to none
+                os.kill(child.pid, self._asked)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
         return child
 
     def _pass_on(self, number: int, _frame: FrameType | None) -> None:

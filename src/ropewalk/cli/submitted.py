@@ -24,6 +24,7 @@ import msgspec
 
 from ropewalk.cli.launcher_restarts import LauncherProcess
 from ropewalk.cli.submissions import RunEnd, RunProcess, RunSpec, write
+from ropewalk.escaping import escaped_lines
 from ropewalk.processes.code_bundle import remap, unpack
 from ropewalk.processes.left_folders import FolderClaim, sweep
 from ropewalk.processes.project_files import MARKERS
@@ -43,12 +44,17 @@ def main(stdin: BinaryIO) -> int:
     # Until the launcher runs, and takes this signal too, it has to remove the folder that was made for the code.
     signal.signal(signal.SIGTERM, _end)
     errand = msgspec.json.decode(stdin.readline(), type=RunSpec)
+    reason = ""
     try:
         code = _run(errand, stdin)
     except SystemExit as end:
         code = int(str(end.code))
+    except OSError as error:  # its working folder is gone, or there is no more memory
+        code, reason = 1, f"the launcher cannot be started: {error}"
+        with contextlib.suppress(OSError):  # the disk of the output is full
+            print(escaped_lines(f"ropewalk: {reason}"), flush=True)
     if errand.state_folder:
-        write(Path(errand.state_folder), "ended.json", RunEnd(code, time.time()))
+        write(Path(errand.state_folder), "ended.json", RunEnd(code, time.time(), reason))
     return code
 
 

@@ -390,8 +390,6 @@ class Supervisor:
 
     def _finish(self, outcome: ProgramOutcome, why: str) -> None:
         self.outcome, self.why_it_ends = outcome, why
-        for gang in self._due:
-            gang.due = None
         self._due.clear()
         for node in self._nodes.values():
             for member in node.replicas:

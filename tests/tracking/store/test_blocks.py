@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ropewalk.errors import StoreCorrupt
-from ropewalk.tracking.store.blocks import FAN, FULL, Points, cuts, num_small, num_to_merge, pack, unpack
+from ropewalk.tracking.store.blocks import FAN, FULL, Points, cuts, joined, num_small, num_to_merge, pack, unpack
 
 
 def points_of(values: list[float]) -> Points:
@@ -20,10 +20,10 @@ def points_of(values: list[float]) -> Points:
 
 def test_blocks_come_back_as_they_were_bit_for_bit() -> None:
     first, second = points_of([1.0, np.nan, -0.0]), points_of([np.inf])
-    joined = unpack([pack(first), pack(second)])
-    assert joined.values.tobytes() == np.concatenate([first.values, second.values]).tobytes()
-    assert joined.steps.tolist() == [0, 1, 2, 0]
-    assert joined.times[3] == np.inf
+    found = unpack([pack(first), pack(second)])
+    assert found.values.tobytes() == np.concatenate([first.values, second.values]).tobytes()
+    assert found.steps.tolist() == [0, 1, 2, 0]
+    assert found.times[3] == np.inf
     assert len(unpack([])) == 0
 
 
@@ -34,6 +34,14 @@ def test_points_come_in_the_order_of_their_times_and_those_of_one_time_as_they_c
         assert mixed.in_order().times.tolist() == sorted(times)
     for ordered in (points_of([]), points_of([7.0]), points_of([1.0, 1.0, 2.0])):
         assert ordered.in_order() is ordered
+
+
+def test_the_points_of_two_runs_are_joined_in_the_order_of_their_times() -> None:
+    first = Points(np.array([1.0, 2.0]), np.array([10.0, 30.0]), np.array([0.5, 0.25]))
+    second = Points(np.array([1.5, 2.5]), np.array([20.0, 30.0]), np.array([7.0, 8.0]))
+    both = joined(first, second)
+    assert (both.steps.tolist(), both.times.tolist()) == ([1, 1.5, 2, 2.5], [10, 20, 30, 30])
+    assert both.values.tolist() == [0.5, 7, 0.25, 8]
 
 
 def test_of_one_block_and_of_none_there_are_columns_of_the_same_kind() -> None:

@@ -190,7 +190,7 @@ class Coordinator:
                 with contextlib.suppress(KeyError, IndexError):
                     self._workers[self._replicas[name]].hear.future(name, instruction)
             case Finish():
-                self._finish = instruction
+                self._finish = self._finish or instruction  # a worker may be overdue in the turn of the end
 
     def _look(self, began: float) -> None:
         """Check regularly whether a worker has become silent, or founders are missing."""
