@@ -113,7 +113,7 @@ class RpcConnection:
         self.may_tear = True
         """Whether Ctrl-C in a call may end a link that makes no notes: not if its peer takes that for the end of this
         process, as depots and managers do, which then drop what this process holds."""
-        self.reading_thread = 0
+        self.reading_thread: int = 0
         """Identity of the thread that has the role; 0 while no thread has it."""
         self._asked = 0
         """The number of the call for which that thread waits, if it is not among the pending ones."""

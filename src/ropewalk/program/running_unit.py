@@ -46,7 +46,7 @@ class RunningUnit:
         self.over: threading.Event = threading.Event()
         self.concluded = False
         self.stopping = False
-        self.noticed_until = 0.0
+        self.noticed_until: float = 0.0
         """Until this monotonic time, SIGTERM may tell it what it was asked already: to end."""
         self.why_stopping = ""
         """Why it was asked to end; empty if it was not."""

@@ -70,7 +70,8 @@ class StoredRuns:
     """
 
     def __init__(self, engine: Engine, where: str, *, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        self.where, self.folder = where, folder
+        self.where: str = where
+        self.folder: Path = folder
         self._moved_to = folder if engine.dialect.name == "sqlite" else None  # a database stays where it is
         self._database = engine
         self._clock = clock
