@@ -35,7 +35,7 @@ def module_command(python: str, module: str, *arguments: str) -> list[str]:
     flags = ["-" + "O" * sys.flags.optimize] if sys.flags.optimize else []
     if sys.flags.dev_mode:
         flags += ["-X", "dev"]
-    return [python, "-P", *flags, "-m", module, *arguments]
+    return [python, *flags, "-P", "-m", module, *arguments]
 
 
 def import_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
