@@ -69,6 +69,11 @@ def test_no_command_is_imported_for_the_list_or_for_a_wrong_name(words: list[str
 # --- help -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("words", [(), ("run",), ("runs", "list")])
+def test_the_short_option_for_help(words: tuple[str, ...]) -> None:
+    assert ropewalk(*words, "-h").stdout == ropewalk(*words, "--help").stdout != ""
+
+
 def test_options_of_a_kind_share_a_box() -> None:
     text = ropewalk("run", "--help", COLUMNS="100").stdout
     boxes = text.split("╭")

@@ -75,7 +75,10 @@ def _show_completion(ctx: click.Context, _: click.Parameter, shell: str | None) 
         ctx.exit()
 
 
-@click.group("ropewalk", cls=_Commands, no_args_is_help=True, context_settings={"show_default": True})
+@click.group(
+    "ropewalk", cls=_Commands, no_args_is_help=True,
+    context_settings={"show_default": True, "help_option_names": ["-h", "--help"]},
+)  # fmt: skip
 @click.version_option(VERSION, message="ropewalk %(version)s")
 @click.option(
     "--show-completion", type=click.Choice(["bash", "zsh", "fish"]), is_eager=True, expose_value=False,
