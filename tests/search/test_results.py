@@ -14,8 +14,16 @@ import pytest
 
 from ropewalk.errors import SearchFailed
 from ropewalk.population import Uniform
+from ropewalk.search import ASHA, AdaptiveASHA, Hyperband, MedianStopping, StoppingASHA
 from ropewalk.search.importance import importances
-from ropewalk.search.optuna_names import ARGUMENTS, OF_RESULT, OF_RESULTS
+from ropewalk.search.optuna_names import (
+    ARGUMENTS,
+    OF_ASHA,
+    OF_HYPERBAND,
+    OF_MEDIAN_STOPPING,
+    OF_RESULT,
+    OF_RESULTS,
+)
 from ropewalk.search.results import SearchResults
 from ropewalk.search.search import Search
 from ropewalk.search.trial_result import TrialResult
@@ -187,6 +195,20 @@ def test_names_of_other_libraries_are_answered_with_ours() -> None:
         made(print, num_samples=3, metric="loss")
     known = inspect.signature(Search.__init__).parameters
     assert not [name for some in ARGUMENTS.values() for name in some if name in known]
+    scheduler: Any
+    for scheduler, words in (
+        (ASHA, OF_ASHA),
+        (StoppingASHA, OF_ASHA),
+        (AdaptiveASHA, OF_HYPERBAND),
+        (Hyperband, OF_HYPERBAND),
+        (MedianStopping, OF_MEDIAN_STOPPING),
+    ):
+        known = inspect.signature(scheduler).parameters
+        for place, names in words.items():
+            for name in set(names) - set(known):
+                with pytest.raises(TypeError, match=rf"{scheduler.__name__} has no argument {name}; write {place}$"):
+                    scheduler(**{name: 3})
+            assert " of " in place or place.removesuffix("=") in known
     for wrong in ({"x": 1}, ["x"]):
         with pytest.raises(TypeError, match=r"start_with is a list of configurations, as start_with=\[{...}\], not "):
             made(lambda run, x: x, {"x": Uniform(0, 1)}, metric="loss", trials=2, start_with=wrong)

@@ -28,6 +28,20 @@ ARGUMENTS = {
     "start_with=[...]": ("points_to_evaluate",),
 }
 """Arguments of `Search` by what to write in place of them."""
+_OF_SEARCH = {"metric= of Search": ("metric",), "mode= of Search": ("mode",)}
+OF_HYPERBAND = {
+    "R=": ("max_t", "max_resource", "max_iter"),
+    "r=": ("grace_period", "min_resource"),
+    "eta=": ("reduction_factor",),
+    **_OF_SEARCH,
+}
+"""Arguments of a scheduler that halves, by what to write in place of them."""
+OF_ASHA = {**OF_HYPERBAND, "s=": ("min_early_stopping_rate",), "max_brackets=": ("brackets",)}
+OF_MEDIAN_STOPPING = {
+    "grace=": ("grace_period", "n_warmup_steps"),
+    "min_others=": ("min_samples_required", "n_min_trials", "n_startup_trials"),
+    **_OF_SEARCH,
+}
 OF_RESULTS = {
     "results.best.best": ("best_value",),
     "results.best.hyperparameters": ("best_params", "best_config"),
@@ -54,4 +68,12 @@ def missing_attribute(name: str) -> AttributeError:
     return AttributeError(f"the run of a trial has no attribute {name!r}{words}")
 
 
-__all__ = ["ARGUMENTS", "OF_RESULT", "OF_RESULTS", "missing_attribute"]
+__all__ = [
+    "ARGUMENTS",
+    "OF_ASHA",
+    "OF_HYPERBAND",
+    "OF_MEDIAN_STOPPING",
+    "OF_RESULT",
+    "OF_RESULTS",
+    "missing_attribute",
+]

@@ -16,7 +16,9 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from ropewalk.errors import SearchInvalid
+from ropewalk.misplaced_options import tells_places
 from ropewalk.near_names import check_choice
+from ropewalk.search.optuna_names import OF_HYPERBAND
 from ropewalk.search.schedulers.asha import ASHA
 from ropewalk.search.schedulers.rungs import budgets_from, checked_count
 
@@ -39,6 +41,7 @@ class AdaptiveASHA(ASHA):
         SearchInvalid: an argument is out of range.
     """
 
+    @tells_places(OF_HYPERBAND)
     def __init__(
         self, *, R: float, r: float = 1, eta: float = 4, mode: AdaptiveMode = "standard", max_rungs: int = 5
     ) -> None:

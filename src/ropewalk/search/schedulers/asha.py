@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ropewalk.misplaced_options import tells_places
+from ropewalk.search.optuna_names import OF_ASHA
 from ropewalk.search.schedulers.rungs import Bracket
 from ropewalk.search.schedulers.scheduler import (
     FINISHED,
@@ -61,6 +63,7 @@ class ASHA(Scheduler):
 
     needs_checkpoints = True
 
+    @tells_places(OF_ASHA)
     def __init__(self, *, R: float, r: float = 1, eta: float = 4, s: int = 0, max_brackets: int = 1) -> None:
         self._eta = eta
         self._all = SideBySide(r, R, eta, s, max_brackets)

@@ -26,6 +26,8 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+from ropewalk.misplaced_options import tells_places
+from ropewalk.search.optuna_names import OF_HYPERBAND
 from ropewalk.search.schedulers.rungs import Bracket, budgets_from, checked_count
 from ropewalk.search.schedulers.scheduler import (
     FINISHED,
@@ -56,6 +58,7 @@ class Hyperband(Scheduler):
 
     needs_checkpoints = True
 
+    @tells_places(OF_HYPERBAND)
     def __init__(self, *, R: float, r: float = 1, eta: float = 3, iterations: int | None = 1) -> None:
         self._R, self._eta = R, eta
         self._num_rates = len(budgets_from(r, R, eta))

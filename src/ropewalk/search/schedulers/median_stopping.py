@@ -18,6 +18,8 @@ import statistics
 from dataclasses import dataclass, field
 
 from ropewalk.errors import SearchInvalid
+from ropewalk.misplaced_options import tells_places
+from ropewalk.search.optuna_names import OF_MEDIAN_STOPPING
 from ropewalk.search.schedulers.rungs import checked_count
 from ropewalk.search.schedulers.scheduler import FINISHED, GO_ON, STOP, Scheduler, StartTrial, Verdict, Wait
 
@@ -65,6 +67,7 @@ class MedianStopping(Scheduler):
         SearchInvalid: an argument is out of range.
     """
 
+    @tells_places(OF_MEDIAN_STOPPING)
     def __init__(self, *, grace: float = 1, min_others: int = 3) -> None:
         if not 0 <= grace < math.inf:
             raise SearchInvalid(f"grace must be a number of steps of at least 0, not {grace}")

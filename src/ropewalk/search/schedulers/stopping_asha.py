@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ropewalk.misplaced_options import tells_places
+from ropewalk.search.optuna_names import OF_ASHA
 from ropewalk.search.schedulers.rungs import Bracket, BudgetRung
 from ropewalk.search.schedulers.scheduler import (
     FINISHED,
@@ -50,6 +52,7 @@ class StoppingASHA(Scheduler):
         SearchInvalid: an argument is out of range.
     """
 
+    @tells_places(OF_ASHA)
     def __init__(self, *, R: float, r: float = 1, eta: float = 4, s: int = 0, max_brackets: int = 1) -> None:
         self._R, self._eta = R, eta
         self._all = SideBySide(r, R, eta, s, max_brackets)
