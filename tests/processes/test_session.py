@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import queue
+import shutil
 import signal
 import threading
 import time
@@ -307,6 +308,27 @@ def test_a_named_session_stays_open_between_its_pools_and_ends_with_its_block() 
     assert session.closed and not is_alive(agent)
     with pytest.raises(PoolClosed):
         ropewalk.Pool(1, session=session)
+
+
+def test_a_killed_session_leaves_no_folder_where_its_agent_writes_into_it_to_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Its folder could not be removed then, and stayed: nothing claims the folder of a launcher that has an agent.
+    session = Session(engine="local")
+    session.lease()
+    rmtree, late = shutil.rmtree, [session.folder / "late.1", session.folder / "late.2"]
+
+    def remove_while_written(folder: Any, **options: Any) -> None:
+        rmtree(folder, **options)
+        if late:
+            session.folder.mkdir()
+            late.pop().touch()
+
+    monkeypatch.setattr(shutil, "rmtree", remove_while_written)
+    session.kill()
+    monkeypatch.undo()
+    assert not late and not session.folder.exists()
+    session.close()
 
 
 def test_a_run_folder_that_cannot_be_made_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ import queue
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,6 +74,8 @@ _END_S = 20.0
 """A second call of `close` waits at most this long (seconds) for the first one."""
 _RECORDS_S = 2.0
 """Timeout in seconds for the last records of processes when the session ends."""
+_REMOVALS, _REMOVAL_PAUSE_S = 20, 0.01
+"""How many times, and at which interval in seconds, the folder of a session is removed until it is gone."""
 _LOOK_UP_S = 1.0
 """A thread that waits for a service checks this often (seconds) whether the session has ended."""
 
@@ -537,7 +540,12 @@ class Session:
 
     def _remove_folder(self) -> None:
         if self._parent is None and self.folder != Path():
-            shutil.rmtree(self.folder, ignore_errors=True)
+            # What was killed a moment ago, or a thread of this process, may still put a file there.
+            for _ in range(_REMOVALS):
+                shutil.rmtree(self.folder, ignore_errors=True)
+                if not self.folder.exists():
+                    break
+                time.sleep(_REMOVAL_PAUSE_S)
             if self._claim:
                 self._claim.close()
 
