@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ropewalk.calls import spare_connections
@@ -255,6 +256,17 @@ def test_what_stands_for_this_process_at_its_peer_has_none(tmp_path: Path) -> No
         connection_of(end).may_tear = False  # as those to depots and managers
         waits = read_by(end, client.wait_beside)
         assert client.echo(1) == 1
+        assert not spares_of(end)
+        client.open()
+        waits.join()
+
+
+@pytest.mark.usefixtures("soon")
+def test_batched_calls_share_one_link_on_which_they_arrive_together(tmp_path: Path) -> None:
+    with far(tmp_path) as (_, end, client):
+        client.empty()
+        waits = read_by(end, client.wait_beside)
+        assert client.double(np.ones(2)).tolist() == [2.0, 2.0]
         assert not spares_of(end)
         client.open()
         waits.join()

@@ -150,7 +150,7 @@ class ReplicaClient:
         packed = error = None
         if not kwargs and (facts.idempotent or not self._retries) and call_context.current.get() is None:
             connection = route.connection
-            if connection.reading_thread:
+            if connection.reading_thread and not facts.batch_size:  # calls of one link arrive together, for one batch
                 connection = connection.beside()
             packed = pack_arguments(connection.link, args, kwargs, keep=False, with_code=facts.with_code)
             if not packed.fds:
