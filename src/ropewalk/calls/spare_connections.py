@@ -4,8 +4,8 @@ On a connection of its own a thread is woken by the kernel. On a shared one the 
 then to pass on the role of the reader: two changes of threads more for each call.
 
     thread 1 ─▶ first connection ──────────▶ process        every other way of calling (futures, streams, deadlines,
-    thread 2 ─▶ spare, once it has had to wait often        calls from within calls) uses the first one alone
-    thread 3 ─▶ spare
+    thread 2 ─▶ spare, once it has had to wait often        calls from within calls) uses the first one alone, and so
+    thread 3 ─▶ spare                                       do batched methods, whose calls are to arrive together
 
 A call takes a spare only if no call is under way on the first connection but that of the thread that reads there. So
 none overtakes another one that its caller, or what woke its caller, has begun before.
