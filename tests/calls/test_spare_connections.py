@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,16 @@ def read_by(end: End, call: Callable[[], object]) -> threading.Thread:
     return thread
 
 
+@contextlib.contextmanager
+def read_meanwhile(end: End, client: Any) -> Generator[None]:
+    """Within the block, another thread waits for an answer and reads the first connection."""
+    client.empty()
+    thread = read_by(end, client.wait_beside)
+    yield
+    client.open()
+    thread.join(PATIENCE_S)
+
+
 def failure_into(failures: list[ServiceLost], call: Callable[[], object]) -> None:
     try:
         call()
@@ -153,30 +164,24 @@ def test_calls_of_many_threads_get_their_own_answers(tmp_path: Path) -> None:
 
 def test_threads_that_meet_once_make_none(tmp_path: Path) -> None:
     with far(tmp_path) as (_, end, client):
-        client.empty()
-        waits = read_by(end, client.wait_beside)
-        assert client.echo(1) == 1
-        assert not spares_of(end)
-        client.open()
-        waits.join()
+        with read_meanwhile(end, client):
+            assert client.echo(1) == 1
+            assert not spares_of(end)
 
 
 @pytest.mark.usefixtures("soon")
 def test_a_call_does_not_overtake_those_that_its_thread_began_before(tmp_path: Path) -> None:
     with far(tmp_path) as (_, end, client):
-        client.empty()
-        waits = read_by(end, client.wait_beside)
-        assert client.echo(1) == 1 and len(spares_of(end)) == 1, "no spare was taken"
-        for number in range(0, 90, 9):
-            for before in range(8):
-                client.note.send(number + before)
-            client.note(number + 8)
-        begun = client.note.begin(90)
-        client.note(91)
-        begun.result()
-        assert client.noted() == list(range(92))
-        client.open()
-        waits.join()
+        with read_meanwhile(end, client):
+            assert client.echo(1) == 1 and len(spares_of(end)) == 1, "no spare was taken"
+            for number in range(0, 90, 9):
+                for before in range(8):
+                    client.note.send(number + before)
+                client.note(number + 8)
+            begun = client.note.begin(90)
+            client.note(91)
+            begun.result()
+            assert client.noted() == list(range(92))
 
 
 @pytest.mark.usefixtures("soon")
@@ -254,40 +259,32 @@ def test_what_stands_for_this_process_at_its_peer_has_none(tmp_path: Path) -> No
     with far(tmp_path) as (_, end, client):
         client.empty()
         connection_of(end).may_tear = False  # as those to depots and managers
-        waits = read_by(end, client.wait_beside)
-        assert client.echo(1) == 1
-        assert not spares_of(end)
-        client.open()
-        waits.join()
+        with read_meanwhile(end, client):
+            assert client.echo(1) == 1
+            assert not spares_of(end)
 
 
 @pytest.mark.usefixtures("soon")
 def test_batched_calls_share_one_link_on_which_they_arrive_together(tmp_path: Path) -> None:
     with far(tmp_path) as (_, end, client):
-        client.empty()
-        waits = read_by(end, client.wait_beside)
-        assert client.double(np.ones(2)).tolist() == [2.0, 2.0]
-        assert not spares_of(end)
-        client.open()
-        waits.join()
+        with read_meanwhile(end, client):
+            assert client.double(np.ones(2)).tolist() == [2.0, 2.0]
+            assert not spares_of(end)
 
 
 @pytest.mark.usefixtures("soon")
 def test_a_forked_child_closes_its_copies(tmp_path: Path) -> None:
     with far(tmp_path) as (_, end, client):
-        client.empty()
-        waits = read_by(end, client.wait_beside)
-        assert client.echo(1) == 1
-        fds = [each.link.stream.fileno() for each in (connection_of(end), *spares_of(end))]
-        assert len(fds) == 2
-        if (child := os.fork()) == 0:
-            end.caller.forget()
-            os._exit(sum(is_open(fd) for fd in fds))
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0, "copies are open in the child"
-        assert all(map(is_open, fds)), "the links of the parent are gone"
-        client.open()
-        waits.join()
+        with read_meanwhile(end, client):
+            assert client.echo(1) == 1
+            fds = [each.link.stream.fileno() for each in (connection_of(end), *spares_of(end))]
+            assert len(fds) == 2
+            if (child := os.fork()) == 0:
+                end.caller.forget()
+                os._exit(sum(is_open(fd) for fd in fds))
+            _, status = os.waitpid(child, 0)
+            assert os.waitstatus_to_exitcode(status) == 0, "copies are open in the child"
+            assert all(map(is_open, fds)), "the links of the parent are gone"
 
 
 def is_open(fd: int) -> bool:
