@@ -7,8 +7,8 @@ then to pass on the role of the reader: two changes of threads more for each cal
     thread 2 ─▶ spare, once it has had to wait often        calls from within calls) uses the first one alone, and so
     thread 3 ─▶ spare                                       do batched methods, whose calls are to arrive together
 
-A call takes a spare only if no call is under way on the first connection but that of the thread that reads there. So
-none overtakes another one that its caller, or what woke its caller, has begun before.
+A call takes a spare only if other threads wait for all that is under way on the first connection. So none overtakes
+another one that its caller, or what woke its caller, has begun before.
 """
 
 from __future__ import annotations

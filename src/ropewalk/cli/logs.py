@@ -122,10 +122,8 @@ class _Logs:
             self._show(name, log.read_new(everything=everything))
 
     def _show(self, name: str, lines: list[str]) -> None:
-        text = stacks_text(
-            "".join(f"{line}\n" for line in lines)
-        )  # `ropewalk stack` asks for them, with frames of ours
-        lines = text.split("\n")[:-1]
+        # Stacks, for which `ropewalk stack` asks, have frames of ours.
+        lines = stacks_text("".join(f"{line}\n" for line in lines)).split("\n")[:-1]
         if not lines:
             return
         if self._as_json:

@@ -34,7 +34,7 @@ from ropewalk.tracking.records import (
     RunCreated,
     StateIs,
 )
-from ropewalk.tracking.run_checkpoints import tell_not_kept
+from ropewalk.tracking.run_checkpoints import UnkeptFiles
 from ropewalk.tracking.store.own_runs import own_runs
 from ropewalk.tracking.store.rows import LOST, RunRow
 from ropewalk.tracking.store.store import RunStore
@@ -101,7 +101,7 @@ class StoreKeeper:
                 self._put(record)
 
     def _not_kept(self, what: str, error: OSError) -> None:
-        tell_not_kept(self.name, what, error, self._put)
+        UnkeptFiles(self.name, self._put).tell(what, error)
 
     def change(self, config: Mapping[str, Any]) -> None:
         """The search goes on with these settings."""

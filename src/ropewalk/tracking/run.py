@@ -47,7 +47,7 @@ from ropewalk.tracking.records import (
     Record,
     RecordSink,
 )
-from ropewalk.tracking.run_checkpoints import RunCheckpoints, tell_not_kept
+from ropewalk.tracking.run_checkpoints import RunCheckpoints, UnkeptFiles
 from ropewalk.tracking.run_clock import RunClock
 from ropewalk.tracking.run_config import RunConfig
 from ropewalk.tracking.run_identity import RunIdentity
@@ -99,7 +99,7 @@ class Run:
         self._names: dict[str, LoggedNames] = {}  # those that were logged last, by group
         self._restored_step = 0.0
         self._warned: set[str] = set()
-        self._images_fail = False
+        self._unkept_images = UnkeptFiles(self.name, self._put)
         self.interrupted: RunInterrupted | None = None
         """The exception with which `steps` ended the run; None if it did not."""
         self._finishing = threading.Lock()
@@ -236,17 +236,10 @@ class Run:
         """
         at = self._step if step is None else step
         content, ending = image_file(image, lambda text: self._warn_once(f"image {name}", f"image {name!r} {text}"))
-        record = keep_file(content, name, ending, self.folder / "images", step=at, failed=self._image_not_kept)
+        record = keep_file(content, name, ending, self.folder / "images", step=at, failed=self._unkept_images.tell)
         if record is not None:
             self._put(record)
-            if self._images_fail:
-                self._images_fail = False
-                _log.warning("images of run %s are kept again", self.name)
-
-    def _image_not_kept(self, what: str, error: OSError) -> None:
-        level = logging.DEBUG if self._images_fail else logging.WARNING  # a loop may keep one at each step
-        self._images_fail = True
-        tell_not_kept(self.name, what, error, self._put, level)
+            self._unkept_images.written(f"images of run {self.name} are kept again")
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -422,7 +415,7 @@ class Run:
         )
 
     def _not_kept(self, what: str, error: OSError) -> None:
-        tell_not_kept(self.name, what, error, self._put)
+        UnkeptFiles(self.name, self._put).tell(what, error)
 
     def _warn_once(self, kind: str, text: str) -> None:
         if kind not in self._warned:

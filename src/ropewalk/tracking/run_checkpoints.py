@@ -39,7 +39,7 @@ class RunCheckpoints:
         self._score: float | None = None
         self.report: Callable[[], tuple[float, dict[str, float]] | None] = lambda: None
         """Returns what is kept with each checkpoint as its report; see `SavedCheckpoint`."""
-        self._is_failing = False
+        self._unkept = UnkeptFiles(identity.name, put)
 
     def see(self, metrics: Metrics) -> None:
         """Look for the metric by which the best checkpoint is found, among numbers that are logged."""
@@ -74,14 +74,9 @@ class RunCheckpoints:
         try:
             saved = self._folder.write(step, state, score, self.report())
         except OSError as error:
-            what = f"the checkpoint of step {shown_step(step)}"
-            level = logging.DEBUG if self._is_failing else logging.WARNING  # a loop may try to write one at each step
-            tell_not_kept(self._identity.name, what, error, self._put, level)
-            self._is_failing = True
+            self._unkept.tell(f"the checkpoint of step {shown_step(step)}", error)
             return False
-        if self._is_failing:
-            self._is_failing = False
-            _log.warning("checkpoints of run %s are written again, at step %s", self._identity.name, shown_step(step))
+        self._unkept.written(f"checkpoints of run {self._identity.name} are written again, at step {shown_step(step)}")
         self.newest_step = step
         self._put(CheckpointKept(step, str(saved.path), saved.size_bytes, saved.time, score))
         try:
@@ -115,21 +110,38 @@ class RunCheckpoints:
         return found
 
 
-def tell_not_kept(
-    run: str, what: str, error: OSError, put: Callable[[Record], None], level: int = logging.WARNING
-) -> None:
-    """Tell that a file could not be written, by a warning and an event of the run; the training goes on.
+class UnkeptFiles:
+    """Tells that files of a run cannot be written; the training goes on.
+
+    Each is an event of the run. The log warns of the first one only until one is written again, since a loop may try to
+    write one at each step.
 
     Args:
         run: name of the run.
-        what: words for the file.
-        error: why not.
-        put: takes the event.
-        level: that of the warning in the log.
+        put: takes the events.
     """
-    text = f"{what} of run {run} was not kept: {error}"
-    _log.log(level, "%s", text)
-    put(EventHappened("file not kept", text, time.time()))
+
+    def __init__(self, run: str, put: Callable[[Record], None]) -> None:
+        self._run, self._put = run, put
+        self._is_failing = False
+
+    def tell(self, what: str, error: OSError) -> None:
+        """Tell that a file could not be written.
+
+        Args:
+            what: words for the file.
+            error: why not.
+        """
+        text = f"{what} of run {self._run} was not kept: {error}"
+        _log.log(logging.DEBUG if self._is_failing else logging.WARNING, "%s", text)
+        self._is_failing = True
+        self._put(EventHappened("file not kept", text, time.time()))
+
+    def written(self, text: str) -> None:
+        """Note that a file was written; `text` says that they are again, if that was told otherwise."""
+        if self._is_failing:
+            self._is_failing = False
+            _log.warning("%s", text)
 
 
-__all__ = ["RunCheckpoints", "tell_not_kept"]
+__all__ = ["RunCheckpoints", "UnkeptFiles"]
